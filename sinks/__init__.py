@@ -1,0 +1,1 @@
+"""Where committed events go: the protocol, the Postgres adapter, and their fakes."""
