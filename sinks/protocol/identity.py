@@ -1,0 +1,35 @@
+"""Names of the protocol's actors and steps: pipelines, epochs, batches, attempts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+PipelineName = NewType("PipelineName", str)
+
+#: Fencing generation of a pipeline's driver. Claimed in the home database, never
+#: reused, never decreasing; a driver whose epoch is not the newest must stop.
+Epoch = NewType("Epoch", int)
+
+#: Our own batch number: dense per pipeline, counted by the ledger, so that it goes
+#: back together with the results when the database is restored.
+Sequence = NewType("Sequence", int)
+
+#: Spark's micro-batch number. It restarts at 0 with every fresh checkpoint, so it
+#: identifies a batch only together with the epoch.
+SparkBatchId = NewType("SparkBatchId", int)
+
+#: One try at one task. Unique within an epoch, because one driver runs one Spark
+#: application; a retried or speculative try of the same task has another number.
+Attempt = NewType("Attempt", int)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class BatchKey:
+    """Identifies one planned batch over all drivers that a pipeline ever had."""
+
+    epoch: Epoch
+    spark_batch_id: SparkBatchId
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch} batch {self.spark_batch_id}"

@@ -1,0 +1,97 @@
+"""Kafka positions, and the compare-and-set that makes a replay harmless.
+
+Invariants::
+
+    from_offset <= until_offset                 half-open, as Spark plans them
+    committed offset == the next offset to read
+    stored next_offset == range.from_offset     or the batch may not be published
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from sinks.protocol.errors import FatalError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one Kafka topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """Half-open range of offsets of one partition; may be empty.
+
+    The number of records in it can be smaller than its length: markers of Kafka
+    transactions and compaction leave gaps.
+    """
+
+    topic_partition: TopicPartition
+    from_offset: int
+    until_offset: int
+
+    def __post_init__(self) -> None:
+        assert self.from_offset >= 0, f"negative offset in {self}"
+        assert self.from_offset <= self.until_offset, f"range runs backwards: {self}"
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition} {self.from_offset}..{self.until_offset}"
+
+    @property
+    def length(self) -> int:
+        return self.until_offset - self.from_offset
+
+
+class OffsetsVerdict(Enum):
+    """How a planned batch stands to the offsets that Postgres holds."""
+
+    NEXT = "next"
+    ALREADY_COMMITTED = "already_committed"
+
+
+def compare_offsets(
+    stored: Mapping[TopicPartition, int], ranges: Sequence[OffsetRange]
+) -> OffsetsVerdict:
+    """Tell whether a batch is the next one or was committed before.
+
+    Args:
+        stored: The next offset to read of every partition that Postgres knows.
+        ranges: What the batch covers. A partition that is missing in ``stored``
+            counts as starting at 0, where Spark starts new partitions as well.
+
+    Returns:
+        ``NEXT`` when every range starts where Postgres stands;
+        ``ALREADY_COMMITTED`` when every range that holds something ends at or
+        before it.
+
+    Raises:
+        FatalError: ``OFFSETS_DISAGREE`` for anything else, be it a gap, an overlap,
+            or partitions of which some are past and some are not. Guessing would
+            lose or double events.
+    """
+    if all(stored.get(r.topic_partition, 0) == r.from_offset for r in ranges):
+        return OffsetsVerdict.NEXT
+    if all(
+        stored.get(r.topic_partition, 0) >= r.until_offset for r in ranges if r.length
+    ):
+        return OffsetsVerdict.ALREADY_COMMITTED
+    disagreeing = ", ".join(
+        f"{r} (Postgres stands at {stored.get(r.topic_partition, 0)})"
+        for r in ranges
+        if stored.get(r.topic_partition, 0) != r.from_offset
+    )
+    raise FatalError(
+        "OFFSETS_DISAGREE",
+        saw=f"The batch covers {disagreeing}.",
+        why="Publishing it would lose or double the events in between.",
+        fix="Start the driver again: it resumes from the offsets in Postgres.",
+    )

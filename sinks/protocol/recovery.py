@@ -1,0 +1,116 @@
+"""Where a starting driver may resume: Postgres' offsets held against the broker.
+
+Pure: the caller brings what Postgres stores and what the broker reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.offsets import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPosition:
+    """What the home database knows about a partition."""
+
+    topic_id: str
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPosition:
+    """What the broker says about a partition."""
+
+    topic_id: str
+    log_start_offset: int
+    log_end_offset: int
+
+
+def decide_start(
+    stored: Mapping[TopicPartition, StoredPosition],
+    broker: Mapping[TopicPartition, BrokerPosition],
+) -> dict[TopicPartition, int]:
+    """Choose the offset that each partition resumes from.
+
+    A pipeline without stored offsets begins at the start of the log. A partition
+    that was added later begins at 0.
+
+    Raises:
+        ConfigurationError: ``TOPIC_RECREATED``, ``PARTITION_MISSING``,
+            ``RETENTION_GAP`` or ``OFFSET_PAST_END``. Each of them means that events
+            were lost outside of the pipeline, and going on would hide it.
+    """
+    check_topic_identity(stored, broker)
+    missing = sorted(set(stored) - set(broker))
+    if missing:
+        raise ConfigurationError(
+            "PARTITION_MISSING",
+            saw=f"{', '.join(map(str, missing))} is gone from the broker.",
+            why="Its unread events cannot be read any more.",
+            fix="Restore the partition, or start a new pipeline name on this topic.",
+        )
+    starts: dict[TopicPartition, int] = {}
+    for topic_partition, position in broker.items():
+        known = stored.get(topic_partition)
+        if known is not None:
+            _check_reachable(topic_partition, known.next_offset, position)
+            starts[topic_partition] = known.next_offset
+        elif stored:
+            _check_reachable(topic_partition, 0, position)
+            starts[topic_partition] = 0
+        else:
+            starts[topic_partition] = position.log_start_offset
+    return starts
+
+
+def check_topic_identity(
+    stored: Mapping[TopicPartition, StoredPosition],
+    broker: Mapping[TopicPartition, BrokerPosition],
+) -> None:
+    """Refuse a topic that was deleted and made again under its old name.
+
+    Offsets say nothing about it: once the new topic has grown past the stored
+    offset, reading on would skip everything before, silently.
+
+    Raises:
+        ConfigurationError: ``TOPIC_RECREATED``.
+    """
+    for topic_partition, known in stored.items():
+        position = broker.get(topic_partition)
+        if position is not None and position.topic_id != known.topic_id:
+            raise ConfigurationError(
+                "TOPIC_RECREATED",
+                saw=f"Topic {topic_partition.topic} has id {position.topic_id}; the "
+                f"pipeline's offsets belong to id {known.topic_id}.",
+                why="The topic was deleted and created again, so its offsets mean "
+                "other events now.",
+                fix="Give the pipeline a new name to read the new topic from its "
+                "start, or restore the old topic.",
+            )
+
+
+def _check_reachable(
+    topic_partition: TopicPartition, next_offset: int, position: BrokerPosition
+) -> None:
+    if next_offset < position.log_start_offset:
+        lost = position.log_start_offset - next_offset
+        raise ConfigurationError(
+            "RETENTION_GAP",
+            saw=f"{topic_partition}: the pipeline stands at offset {next_offset}, "
+            f"the log starts at {position.log_start_offset}.",
+            why=f"Kafka's retention deleted {lost} offsets before they were read.",
+            fix="Recover the events elsewhere, then accept the gap with a reason: "
+            "tallyweir accept-gap PIPELINE --reason '…'.",
+        )
+    if next_offset > position.log_end_offset:
+        raise ConfigurationError(
+            "OFFSET_PAST_END",
+            saw=f"{topic_partition}: the pipeline stands at offset {next_offset}, "
+            f"the log ends at {position.log_end_offset}.",
+            why="The broker lost events that were committed here, or the topic was "
+            "truncated.",
+            fix="Restore the broker's log, or start a new pipeline name.",
+        )

@@ -1,0 +1,226 @@
+"""What a task reports after phase one, and the conservation law over a batch.
+
+A vote is the only thing that makes staged rows publishable. Rows of an attempt
+whose vote never reached the driver (a zombie, a speculative copy, a retried task)
+stay in staging, tagged with that attempt, and are dropped with it.
+
+Invariant, per partition and batch::
+
+    read == committed + duplicate + dead + late + expired + filtered
+    read <= until_offset - from_offset
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+from sinks.protocol.errors import FatalError
+from sinks.protocol.identity import Attempt
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCounts:
+    """How many events were read, and what became of them.
+
+    ``read`` is counted where rows arrive, the classes where rows leave, so that a
+    row lost in between breaks the law instead of hiding.
+    """
+
+    #: Records that arrived from Kafka.
+    read: int = 0
+    #: Taken by at least one output.
+    committed: int = 0
+    #: Second copies of an event that was committed or comes earlier in the batch.
+    duplicate: int = 0
+    #: Dead letters: undecodable, invalid, in conflict, or rejected by Postgres.
+    dead: int = 0
+    #: Behind the watermark for every output.
+    late: int = 0
+    #: Older than the seen-ID horizon, hence impossible to check for repeats.
+    expired: int = 0
+    #: Dropped on purpose by the pipeline's own code.
+    filtered: int = 0
+
+    def __add__(self, other: EventCounts) -> EventCounts:
+        return EventCounts(
+            **{
+                f.name: getattr(self, f.name) + getattr(other, f.name)
+                for f in fields(self)
+            }
+        )
+
+    @property
+    def accounted(self) -> int:
+        return (
+            self.committed
+            + self.duplicate
+            + self.dead
+            + self.late
+            + self.expired
+            + self.filtered
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTally:
+    """What one task, or all tasks together, saw of one Kafka partition."""
+
+    counts: EventCounts
+    offset_min: int
+    offset_max: int
+    #: Microseconds since 1970 of the newest valid event; None when there was none.
+    event_time_max_us: int | None = None
+
+    def __add__(self, other: PartitionTally) -> PartitionTally:
+        times = [
+            t
+            for t in (self.event_time_max_us, other.event_time_max_us)
+            if t is not None
+        ]
+        return PartitionTally(
+            counts=self.counts + other.counts,
+            offset_min=min(self.offset_min, other.offset_min),
+            offset_max=max(self.offset_max, other.offset_max),
+            event_time_max_us=max(times, default=None),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTally:
+    """What went to one output of the pipeline.
+
+    ``events`` counts events, ``rows`` the rows staged for it: the same number for
+    an append output, groups for a window output.
+    """
+
+    events: int = 0
+    rows: int = 0
+    #: Events that this output could not take any more.
+    late: int = 0
+    #: Events merged into windows that the watermark had already passed.
+    revised: int = 0
+
+    def __add__(self, other: OutputTally) -> OutputTally:
+        return OutputTally(
+            events=self.events + other.events,
+            rows=self.rows + other.rows,
+            late=self.late + other.late,
+            revised=self.revised + other.revised,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """One task attempt's statement of what it staged.
+
+    ``staged`` maps a staging table to the number of rows that this attempt copied
+    into it; publishing moves exactly that many or nothing.
+    """
+
+    attempt: Attempt
+    partitions: Mapping[TopicPartition, PartitionTally]
+    staged: Mapping[str, int]
+    outputs: Mapping[str, OutputTally]
+    #: Sum of the kafka offsets of the committed events. The ledger keeps it, and
+    #: ``verify`` recomputes it from the result tables.
+    checksum: int = 0
+    #: Seen-ID buckets that this attempt staged runs for.
+    buckets: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTally:
+    """The votes of a batch added up and found consistent."""
+
+    partitions: Mapping[TopicPartition, PartitionTally]
+    staged: Mapping[str, int]
+    outputs: Mapping[str, OutputTally]
+    attempts: tuple[Attempt, ...]
+    checksum: int
+    buckets: frozenset[int] = field(default_factory=frozenset)
+
+    @property
+    def counts(self) -> EventCounts:
+        return sum((p.counts for p in self.partitions.values()), EventCounts())
+
+
+def tally_votes(
+    votes: Sequence[Vote], ranges: Sequence[OffsetRange], *, records_read: int
+) -> BatchTally:
+    """Add up the votes of one batch and check the conservation law.
+
+    Args:
+        votes: One per task of the stage, all that reached the driver.
+        ranges: What the batch was planned to cover.
+        records_read: Records that Spark's source delivered, counted before the
+            shuffle and independently of the votes.
+
+    Raises:
+        FatalError: ``CONSERVATION_BROKEN`` when an event is unaccounted for, was
+            seen outside the planned ranges, or was lost or doubled on the way from
+            the source to the tasks.
+    """
+    partitions: dict[TopicPartition, PartitionTally] = {}
+    staged: dict[str, int] = {}
+    outputs: dict[str, OutputTally] = {}
+    for vote in votes:
+        for topic_partition, seen in vote.partitions.items():
+            former = partitions.get(topic_partition)
+            partitions[topic_partition] = seen if former is None else former + seen
+        for table, rows in vote.staged.items():
+            staged[table] = staged.get(table, 0) + rows
+        for output, tally in vote.outputs.items():
+            outputs[output] = outputs.get(output, OutputTally()) + tally
+    attempts = tuple(sorted(vote.attempt for vote in votes))
+    if len(set(attempts)) != len(attempts):
+        raise _broken(f"attempts {attempts} voted more than once")
+    batch = BatchTally(
+        partitions=partitions,
+        staged=staged,
+        outputs=outputs,
+        attempts=attempts,
+        checksum=sum(vote.checksum for vote in votes),
+        buckets=frozenset().union(*(vote.buckets for vote in votes)),
+    )
+    _check_conservation(batch, ranges, records_read)
+    return batch
+
+
+def _check_conservation(
+    batch: BatchTally, ranges: Sequence[OffsetRange], records_read: int
+) -> None:
+    planned = {r.topic_partition: r for r in ranges}
+    for topic_partition, seen in batch.partitions.items():
+        counts = seen.counts
+        if counts.read != counts.accounted:
+            raise _broken(
+                f"{topic_partition}: {counts.read} read, {counts.accounted} accounted"
+            )
+        covered = planned.get(topic_partition)
+        if covered is None:
+            raise _broken(f"{topic_partition} was read but not planned")
+        if not (
+            covered.from_offset <= seen.offset_min
+            and seen.offset_max < covered.until_offset
+        ):
+            raise _broken(
+                f"offsets {seen.offset_min} to {seen.offset_max} outside of {covered}"
+            )
+        if counts.read > covered.length:
+            raise _broken(f"{counts.read} records read in {covered}")
+    if batch.counts.read != records_read:
+        raise _broken(
+            f"the source delivered {records_read} records, "
+            f"the tasks saw {batch.counts.read}"
+        )
+
+
+def _broken(saw: str) -> FatalError:
+    return FatalError(
+        "CONSERVATION_BROKEN",
+        saw=f"{saw}.",
+        why="An event is unaccounted for; nothing of this batch was published.",
+        fix="Start the driver again, and report this if it comes back.",
+    )
