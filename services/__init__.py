@@ -1,0 +1,1 @@
+"""Entry points that run as a process of their own, one folder each."""
