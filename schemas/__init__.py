@@ -1,0 +1,11 @@
+"""Avro contracts between producers and pipelines: what an event's bytes mean.
+
+This package knows no Kafka, Spark or Postgres, and it alone uses fastavro.
+
+- ``contract``: load a contract by name or path; find the versions it can read.
+- ``safety``: refuse contracts whose payloads could kill a decoder.
+- ``wire_format``: the Confluent frame around an Avro body.
+- ``codec``: records to framed bytes, and strictly back.
+- ``canonical_length``: find trailing bytes from decoded columns, a batch at a time.
+- ``compatibility``: may a reader of one version read data of another?
+"""

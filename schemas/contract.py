@@ -1,0 +1,252 @@
+"""Load contracts by name or path, and find the versions that one can read.
+
+A contract is a file ``NAME.vN.avsc``; a published file never changes, a change is
+a new version beside it. Its schema id, the number in every payload, is
+``schema_id`` in the file where a registry outside has already given one; else it is
+made from the schema itself, so that no registry is needed and no two machines
+disagree.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.compatibility import find_incompatibilities
+from schemas.errors import ContractError, IncompatibleContractError
+from schemas.safety import parse_schema
+from schemas.schema_tree import Nullable, Record, describe
+
+CONTRACTS_FOLDER = Path(__file__).parent / "avro"
+CONTRACT_BYTES_MAX = 1_000_000
+SCHEMA_ID_MAX = (1 << 31) - 1
+
+_FILE_STEM = re.compile(
+    r"(?P<name>[A-Za-z_][A-Za-z0-9_-]*)(\.v(?P<version>[1-9]\d{0,5}))?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractField:
+    """A field of the event.
+
+    Attributes:
+        name: Also the column's name.
+        type: Logical type where there is one, else the Avro type:
+            ``timestamp-micros``, ``decimal(10,2)``, ``long``, ``record``.
+        nullable: Whether an event may lack a value here.
+    """
+
+    name: str
+    type: str
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """One version of what an event's bytes mean; safe to decode with.
+
+    Attributes:
+        name: Shared by all versions: ``flight_departure``.
+        version: Rises from 1.
+        schema_id: The number in the frame of every payload; 1 to 2**31 - 1.
+        text: The schema as canonical JSON, for Spark's ``from_avro``.
+        fields: The event's fields, in the order of the wire.
+        path: The file it came from.
+        tree: The schema with names resolved.
+    """
+
+    name: str
+    version: int
+    schema_id: int
+    text: str
+    fields: tuple[ContractField, ...]
+    path: Path
+    tree: Record = field(repr=False, compare=False)
+
+    @property
+    def reference(self) -> str:
+        """How pipelines and messages call it: ``flight_departure.v1``."""
+        return f"{self.name}.v{self.version}"
+
+
+def load_contract(reference: str, beside: Path | None = None) -> Contract:
+    """Load the contract that a pipeline names.
+
+    Args:
+        reference: ``NAME.vN`` of a contract shipped here, or the path of an
+            ``.avsc`` file.
+        beside: The pipeline file, or its folder: where a relative path starts.
+
+    Raises:
+        ContractError: No such contract, not a schema, or another contract in the
+            same folder has the same id.
+        UnsafeContractError: A payload of it could kill a decoder.
+    """
+    if not reference.endswith(".avsc"):
+        path = CONTRACTS_FOLDER / f"{reference}.avsc"
+        if "/" in reference or not path.is_file():
+            raise _missing_contract(reference)
+    else:
+        folder = beside or Path()
+        path = (folder if folder.is_dir() else folder.parent) / reference
+    contract = _read_contract(path)
+    _require_distinct_ids(contract)
+    return contract
+
+
+def versions_of(contract: Contract) -> dict[int, Contract]:
+    """Find the writers whose events a reader of ``contract`` understands.
+
+    Older versions must be readable, because their events may still lie in the
+    topic. A newer version that is not readable is left out: its events become
+    dead letters with reason ``UNKNOWN_SCHEMA``.
+
+    Returns:
+        The contract and the readable others of its name and folder, by schema id.
+
+    Raises:
+        IncompatibleContractError: An older version cannot be read; the error shows
+            each difference.
+        ContractError: Another version's file is not a usable contract.
+    """
+    readable = {contract.schema_id: contract}
+    for path in sorted(contract.path.parent.glob(f"{contract.name}.v*.avsc")):
+        if _split_stem(path)[1] == contract.version:
+            continue
+        writer = _read_contract(path)
+        differences = find_incompatibilities(contract.tree, writer.tree)
+        if not differences:
+            readable[writer.schema_id] = writer
+        elif writer.version < contract.version:
+            raise IncompatibleContractError(
+                "CONTRACT_INCOMPATIBLE",
+                saw=f"{contract.reference} cannot read {writer.reference}: "
+                f"{'; '.join(differences)}.",
+                why="Events of the older version may still lie in the topic.",
+                fix=f"Change {contract.path.name} so that it reads both (defaults, "
+                "aliases, wider types), or give the new event a name of its own.",
+            )
+    return readable
+
+
+def _read_contract(path: Path) -> Contract:
+    name, version = _split_stem(path)
+    schema = _read_json(path)
+    declared_id = schema.pop("schema_id", None)
+    text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
+    tree = parse_schema(schema)
+    return Contract(
+        name=name,
+        version=version,
+        schema_id=_schema_id(declared_id, text, path),
+        text=text,
+        fields=tuple(
+            ContractField(
+                name=entry.name,
+                type=describe(
+                    entry.node.item if isinstance(entry.node, Nullable) else entry.node
+                ),
+                nullable=isinstance(entry.node, Nullable),
+            )
+            for entry in tree.fields
+        ),
+        path=path,
+        tree=tree,
+    )
+
+
+def _split_stem(path: Path) -> tuple[str, int]:
+    match = _FILE_STEM.fullmatch(path.stem)
+    if match is None:
+        raise ContractError(
+            "CONTRACT_FILE_NAME",
+            saw=f"The contract's file is called {path.name!r}.",
+            why="The file's name gives the contract its name and version.",
+            fix="Call it NAME.vN.avsc, such as page_view.v1.avsc.",
+        )
+    return match["name"], int(match["version"] or 1)
+
+
+def _read_json(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(CONTRACT_BYTES_MAX + 1)
+    except OSError as exc:
+        raise ContractError(
+            "CONTRACT_MISSING",
+            saw=f"{path} cannot be read ({exc.strerror}).",
+            why="Without its contract no event can be decoded.",
+            fix="Correct the path, which starts at the pipeline file's folder.",
+        ) from exc
+    if len(content) > CONTRACT_BYTES_MAX:
+        raise _malformed_file(path, f"is larger than {CONTRACT_BYTES_MAX:,} bytes")
+    try:
+        schema = json.loads(content)
+    except (ValueError, RecursionError) as exc:
+        raise _malformed_file(path, f"is not JSON ({exc})") from exc
+    if not isinstance(schema, dict):
+        raise _malformed_file(path, "is not a JSON object")
+    return schema
+
+
+def _malformed_file(path: Path, saw: str) -> ContractError:
+    return ContractError(
+        "CONTRACT_MALFORMED",
+        saw=f"{path} {saw}.",
+        why="That is not an Avro schema.",
+        fix="Correct the .avsc file (Avro specification, Schema Declaration).",
+    )
+
+
+def _schema_id(declared: object, text: str, path: Path) -> int:
+    if declared is None:
+        digest = hashlib.sha256(text.encode()).digest()
+        return max(1, int.from_bytes(digest[:4]) >> 1)
+    if (
+        not isinstance(declared, int)
+        or isinstance(declared, bool)
+        or not 1 <= declared <= SCHEMA_ID_MAX
+    ):
+        raise ContractError(
+            "CONTRACT_SCHEMA_ID",
+            saw=f"{path} has schema_id {json.dumps(declared)[:40]}.",
+            why="The id travels as four bytes, and must be positive.",
+            fix=f"Write the registry's id, 1 to {SCHEMA_ID_MAX}, or leave it out.",
+        )
+    return declared
+
+
+def _require_distinct_ids(contract: Contract) -> None:
+    for path in sorted(contract.path.parent.glob("*.avsc")):
+        if path.samefile(contract.path):
+            continue
+        try:
+            other = _read_contract(path)
+        except ContractError:
+            # A broken neighbour stops only those who use it.
+            continue
+        if other.schema_id == contract.schema_id:
+            raise ContractError(
+                "CONTRACT_ID_TAKEN",
+                saw=f"{contract.path.name} and {path.name} both have schema id "
+                f"{contract.schema_id}.",
+                why="The id in a payload could not say which of them wrote it.",
+                fix="Remove one of the files, or give one another schema_id.",
+            )
+
+
+def _missing_contract(reference: str) -> ContractError:
+    known = sorted(path.stem for path in CONTRACTS_FOLDER.glob("*.avsc"))
+    nearest = difflib.get_close_matches(reference, known, n=1)
+    hint = f"Write {nearest[0]}" if nearest else f"Write one of {', '.join(known)}"
+    return ContractError(
+        "CONTRACT_MISSING",
+        saw=f"There is no contract {reference!r}.",
+        why="Without its contract no event can be decoded.",
+        fix=f"{hint}, or the path of an .avsc file beside the pipeline file.",
+    )

@@ -1,0 +1,428 @@
+"""Refuse contracts whose payloads could kill a decoder, before any payload arrives.
+
+No handler around a decoder helps against these: a few kilobytes of a recursive
+type overflow the C stack and end the process, and five bytes can claim an array of
+twenty million nulls. So the rules are checked on the schema:
+
+- no type contains itself, and nesting ends at ``NESTING_MAX``;
+- every type takes at least one byte on the wire, so that a payload of n bytes never
+  holds more than n items;
+- decimals have at most ``DECIMAL_PRECISION_MAX`` digits;
+- a schema has at most ``NODES_MAX`` types, counted after names are resolved;
+- names can be columns, also where upper and lower case are one.
+
+Types that Spark or Postgres would read differently from what the producer meant
+are refused by name as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NoReturn, TypeGuard
+
+from schemas.errors import UnsafeContractError
+from schemas.schema_tree import (
+    Enumeration,
+    Fixed,
+    Mapping,
+    Nullable,
+    Primitive,
+    Record,
+    RecordField,
+    SchemaNode,
+    Sequence,
+    describe,
+)
+
+NESTING_MAX = 16
+NODES_MAX = 1_000
+DECIMAL_PRECISION_MAX = 38
+FIXED_BYTES_MAX = 65_536
+
+FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+_PRIMITIVES = frozenset(
+    {"boolean", "int", "long", "float", "double", "string", "bytes"}
+)
+_LOGICAL_TYPES = {
+    "date": "int",
+    "timestamp-millis": "long",
+    "timestamp-micros": "long",
+    "local-timestamp-millis": "long",
+    "local-timestamp-micros": "long",
+    "uuid": "string",
+    "decimal": "bytes",
+}
+_Json = dict[str, object]
+
+
+def parse_schema(schema: object) -> Record:
+    """Turn a schema's JSON into a tree that is safe to walk.
+
+    Raises:
+        UnsafeContractError: The schema breaks a rule of this module; the error
+            names the rule and the field.
+    """
+    node = _SchemaParser().parse(schema, at="", namespace="", depth=0)
+    if not isinstance(node, Record):
+        raise UnsafeContractError(
+            "CONTRACT_NOT_A_RECORD",
+            saw=f"The outermost type is {describe(node)}.",
+            why="An event needs named fields to become columns.",
+            fix="Wrap the type in a record.",
+        )
+    return node
+
+
+def _refuse(code: str, at: str, saw: str, why: str, fix: str) -> NoReturn:
+    place = f"Field {at}: " if at else "Outermost type: "
+    raise UnsafeContractError(code, saw=place + saw, why=why, fix=fix)
+
+
+def _refuse_form(at: str, saw: str) -> NoReturn:
+    _refuse(
+        "CONTRACT_MALFORMED",
+        at,
+        saw,
+        why="That is not an Avro schema.",
+        fix="Correct the .avsc file (Avro specification, Schema Declaration).",
+    )
+
+
+class _SchemaParser:
+    """One walk over one schema; holds the names met and the count of types."""
+
+    def __init__(self) -> None:
+        self._declared: dict[str, tuple[_Json, str]] = {}
+        self._open: list[str] = []
+        self._nodes = 0
+
+    def parse(
+        self, schema: object, *, at: str, namespace: str, depth: int
+    ) -> SchemaNode:
+        self._nodes += 1
+        if self._nodes > NODES_MAX:
+            _refuse(
+                "CONTRACT_TOO_LARGE",
+                at,
+                f"more than {NODES_MAX:,} types, once names are resolved.",
+                why="Decoding time and memory grow with them.",
+                fix="Split the event, or drop fields nobody reads.",
+            )
+        if depth > NESTING_MAX:
+            _refuse(
+                "CONTRACT_TOO_DEEP",
+                at,
+                f"types are nested more than {NESTING_MAX} deep.",
+                why="Decoders recurse, and a deep payload overflows their stack.",
+                fix="Flatten the record.",
+            )
+        if isinstance(schema, str):
+            return self._parse_name(schema, at=at, namespace=namespace, depth=depth)
+        if isinstance(schema, list):
+            return self._parse_union(schema, at=at, namespace=namespace, depth=depth)
+        if isinstance(schema, dict):
+            return self._parse_object(schema, at=at, namespace=namespace, depth=depth)
+        _refuse_form(at, f"a type is {json.dumps(schema)[:40]}.")
+
+    def _parse_name(
+        self, name: str, *, at: str, namespace: str, depth: int
+    ) -> SchemaNode:
+        if name in _PRIMITIVES:
+            return Primitive(kind=name)
+        if name == "null":
+            _refuse_zero_bytes(at, "null alone")
+        full_name = _full_name(name, namespace)
+        if full_name in self._open:
+            _refuse(
+                "CONTRACT_RECURSIVE",
+                at,
+                f"{full_name} contains itself.",
+                why="A small payload of a recursive type overflows a decoder's stack "
+                "and ends the process.",
+                fix="Flatten the type, or carry the nested part as JSON in a string.",
+            )
+        if full_name not in self._declared:
+            _refuse_form(at, f"the type {name!r} is not known here.")
+        declaration, outer_namespace = self._declared[full_name]
+        return self._parse_object(
+            declaration, at=at, namespace=outer_namespace, depth=depth
+        )
+
+    def _parse_union(
+        self, branches: list[object], *, at: str, namespace: str, depth: int
+    ) -> SchemaNode:
+        others = [branch for branch in branches if branch != "null"]
+        if len(branches) != 2 or len(others) != 1:  # noqa: PLR2004 (null and another)
+            _refuse(
+                "CONTRACT_UNION_UNSUPPORTED",
+                at,
+                f"a union of {json.dumps(branches)[:80]}.",
+                why="A column has one type; only null and one other type fit in it.",
+                fix='Write ["null", TYPE], or one field for each type.',
+            )
+        item = self.parse(others[0], at=at, namespace=namespace, depth=depth + 1)
+        if isinstance(item, Nullable):
+            _refuse_form(at, "a union holds a union.")
+        return Nullable(item=item, null_index=branches.index("null"))
+
+    def _parse_object(
+        self, schema: _Json, *, at: str, namespace: str, depth: int
+    ) -> SchemaNode:
+        kind = schema.get("type")
+        node: SchemaNode
+        match kind:
+            case "array" | "map":
+                part, mark = ("items", "[]") if kind == "array" else ("values", "{}")
+                item = self.parse(
+                    schema.get(part),
+                    at=f"{at}{mark}",
+                    namespace=namespace,
+                    depth=depth + 1,
+                )
+                node = Sequence(item=item) if kind == "array" else Mapping(item=item)
+            case "record":
+                node = self._parse_record(
+                    schema, at=at, namespace=namespace, depth=depth
+                )
+            case "enum":
+                node = self._parse_enumeration(schema, at=at, namespace=namespace)
+            case "fixed":
+                node = self._parse_fixed(schema, at=at, namespace=namespace)
+            case str() if kind in _PRIMITIVES:
+                node = _parse_logical(schema, kind, at=at)
+            case _:
+                node = self.parse(kind, at=at, namespace=namespace, depth=depth + 1)
+        return node
+
+    def _declare(self, schema: _Json, *, at: str, namespace: str) -> str:
+        name = schema.get("name")
+        own_namespace = schema.get("namespace", namespace)
+        if not isinstance(name, str) or not name:
+            _refuse_form(at, "a named type has no name.")
+        if not isinstance(own_namespace, str):
+            _refuse_form(at, f"the namespace of {name} is no text.")
+        full_name = _full_name(name, own_namespace)
+        earlier = self._declared.setdefault(full_name, (schema, namespace))
+        if earlier[0] is not schema:
+            _refuse_form(at, f"{full_name} is declared twice.")
+        return full_name
+
+    def _parse_record(
+        self, schema: _Json, *, at: str, namespace: str, depth: int
+    ) -> Record:
+        full_name = self._declare(schema, at=at, namespace=namespace)
+        declared = schema.get("fields")
+        if not isinstance(declared, list):
+            _refuse_form(at, f"the record {full_name} has no list of fields.")
+        if not declared:
+            _refuse_zero_bytes(at, "an empty record")
+        self._open.append(full_name)
+        fields: dict[str, RecordField] = {}
+        for entry in declared:
+            field = self._parse_field(
+                entry, at=at, namespace=full_name.rpartition(".")[0], depth=depth + 1
+            )
+            # Spark and SQL see no difference between upper and lower case here.
+            if field.name.lower() in fields:
+                _refuse_form(at, f"the field {field.name} is there twice.")
+            fields[field.name.lower()] = field
+        self._open.pop()
+        return Record(
+            name=full_name, fields=tuple(fields.values()), aliases=_aliases(schema, at)
+        )
+
+    def _parse_field(
+        self, entry: object, *, at: str, namespace: str, depth: int
+    ) -> RecordField:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            _refuse_form(at, "a field has no name.")
+        name = entry["name"]
+        if not FIELD_NAME.fullmatch(name):
+            _refuse(
+                "CONTRACT_FIELD_NAME",
+                f"{name[:80]!r}",
+                "the name cannot be a column.",
+                why="A column is a letter or underscore and up to 62 letters, digits "
+                "or underscores.",
+                fix="Rename the field; keep the old name as an alias.",
+            )
+        place = f"{at}.{name}" if at else name
+        node = self.parse(entry.get("type"), at=place, namespace=namespace, depth=depth)
+        if "default" in entry and not _fits_default(entry["default"], node):
+            _refuse_form(
+                place,
+                f"the default {json.dumps(entry['default'])[:40]} is no "
+                f"{_first_branch(node)} (in a union, the first type counts).",
+            )
+        return RecordField(
+            name=name,
+            node=node,
+            has_default="default" in entry,
+            aliases=_aliases(entry, place),
+        )
+
+    def _parse_enumeration(
+        self, schema: _Json, *, at: str, namespace: str
+    ) -> Enumeration:
+        full_name = self._declare(schema, at=at, namespace=namespace)
+        symbols = schema.get("symbols")
+        if not _is_texts(symbols) or not symbols or len(set(symbols)) != len(symbols):
+            _refuse_form(at, f"the enum {full_name} needs a list of distinct symbols.")
+        default = schema.get("default")
+        if default is not None and default not in symbols:
+            _refuse_form(at, f"the default of {full_name} is not one of its symbols.")
+        return Enumeration(
+            name=full_name,
+            symbols=tuple(symbols),
+            default=str(default) if default is not None else None,
+            aliases=_aliases(schema, at),
+        )
+
+    def _parse_fixed(self, schema: _Json, *, at: str, namespace: str) -> Fixed:
+        full_name = self._declare(schema, at=at, namespace=namespace)
+        size = schema.get("size")
+        if size == 0:
+            _refuse_zero_bytes(at, "fixed of size 0")
+        if not _is_whole(size) or not 0 < size <= FIXED_BYTES_MAX:
+            _refuse_form(at, f"{full_name} needs a size of 1 to {FIXED_BYTES_MAX:,}.")
+        logical = schema.get("logicalType")
+        precision, scale = 0, 0
+        if logical == "decimal":
+            precision, scale = _decimal_digits(schema, at)
+            if 10**precision > 1 << (8 * size - 1):
+                _refuse_form(at, f"{precision} digits do not fit in {size} bytes.")
+        elif logical is not None:
+            _refuse_logical(at, logical, "fixed")
+        return Fixed(
+            name=full_name,
+            size=size,
+            logical=logical,
+            precision=precision,
+            scale=scale,
+            aliases=_aliases(schema, at),
+        )
+
+
+def _refuse_zero_bytes(at: str, what: str) -> NoReturn:
+    _refuse(
+        "CONTRACT_ZERO_BYTE_TYPE",
+        at,
+        f"{what} takes no bytes on the wire.",
+        why="An array of them can claim twenty million items in five bytes, and a "
+        "column of them holds nothing.",
+        fix="Remove it, or give it a type with a value.",
+    )
+
+
+def _refuse_logical(at: str, logical: object, kind: str) -> NoReturn:
+    _refuse(
+        "CONTRACT_TYPE_UNSUPPORTED",
+        at,
+        f"logicalType {str(logical)[:40]!r} on {kind}.",
+        why="Spark and Postgres would not agree on what it means.",
+        fix=f"Use one of {', '.join(sorted(_LOGICAL_TYPES))} on its own type, "
+        "or leave logicalType out.",
+    )
+
+
+def _parse_logical(schema: _Json, kind: str, *, at: str) -> Primitive:
+    logical = schema.get("logicalType")
+    if logical is None:
+        return Primitive(kind=kind)
+    if not isinstance(logical, str) or _LOGICAL_TYPES.get(logical) != kind:
+        _refuse_logical(at, logical, kind)
+    if logical != "decimal":
+        return Primitive(kind=kind, logical=logical)
+    precision, scale = _decimal_digits(schema, at)
+    return Primitive(kind=kind, logical=logical, precision=precision, scale=scale)
+
+
+def _decimal_digits(schema: _Json, at: str) -> tuple[int, int]:
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if not _is_whole(precision) or not _is_whole(scale):
+        _refuse_form(at, "a decimal needs whole numbers as precision and scale.")
+    if not 1 <= precision <= DECIMAL_PRECISION_MAX:
+        _refuse(
+            "CONTRACT_DECIMAL_TOO_WIDE",
+            at,
+            f"a decimal of {precision} digits.",
+            why=f"Columns hold 1 to {DECIMAL_PRECISION_MAX} digits, and a huge decimal "
+            "takes seconds to decode.",
+            fix=f"Lower the precision to at most {DECIMAL_PRECISION_MAX}.",
+        )
+    if not 0 <= scale <= precision:
+        _refuse_form(at, f"the scale {scale} is not within 0 and {precision}.")
+    return precision, scale
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _aliases(schema: _Json, at: str) -> tuple[str, ...]:
+    aliases = schema.get("aliases", [])
+    if not _is_texts(aliases):
+        _refuse_form(at, "aliases are not a list of texts.")
+    return tuple(aliases)
+
+
+def _is_texts(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _first_branch(node: SchemaNode) -> str:
+    if isinstance(node, Nullable):
+        return "null" if node.null_index == 0 else describe(node.item)
+    return describe(node)
+
+
+def _fits_default(default: object, node: SchemaNode) -> bool:
+    match node:
+        case Nullable():
+            fits = (
+                default is None
+                if node.null_index == 0
+                else _fits_default(default, node.item)
+            )
+        case Primitive():
+            fits = _fits_primitive(default, node.kind)
+        case Fixed():
+            fits = isinstance(default, str) and len(default) == node.size
+        case Enumeration():
+            fits = default in node.symbols
+        case Sequence():
+            fits = isinstance(default, list) and all(
+                _fits_default(item, node.item) for item in default
+            )
+        case Mapping():
+            fits = isinstance(default, dict) and all(
+                _fits_default(item, node.item) for item in default.values()
+            )
+        case Record():
+            fits = isinstance(default, dict) and all(
+                _fits_default(default[field.name], field.node)
+                if field.name in default
+                else field.has_default
+                for field in node.fields
+            )
+    return fits
+
+
+def _fits_primitive(default: object, kind: str) -> bool:
+    match kind:
+        case "boolean":
+            return isinstance(default, bool)
+        case "int":
+            return _is_whole(default) and -(1 << 31) <= default < 1 << 31
+        case "long":
+            return _is_whole(default) and -(1 << 63) <= default < 1 << 63
+        case "float" | "double":
+            return isinstance(default, float) or _is_whole(default)
+        case _:
+            return isinstance(default, str)
