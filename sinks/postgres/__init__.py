@@ -1,0 +1,1 @@
+"""The protocol on Postgres: ledger, staging, publish, catalog, result tables."""

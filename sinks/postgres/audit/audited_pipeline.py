@@ -1,0 +1,178 @@
+"""What an audit must know of a pipeline, read from its row in the home database.
+
+The definition is what the last driver registered, so an audit needs neither the
+pipeline's file nor Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection, IsolationLevel, sql
+from psycopg.pq import TransactionStatus
+from psycopg.rows import DictRow, TupleRow, dict_row
+
+from sinks.postgres.columns import table_identifier
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.offsets import TopicPartition
+
+_LEDGER = load_statements("sinks.postgres.audit", "ledger.sql")
+_OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedOutput:
+    """One output of the pipeline, under the name that the ledger knows it by."""
+
+    table: str
+    kind: str
+    #: Late events are dropped on purpose, so there are no rows to count.
+    drops_late: bool
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        return table_identifier(self.table)
+
+    def quoted(self, connection: Connection[Any]) -> str:
+        """Return the name as ``to_regclass`` reads it."""
+        return self.identifier.as_string(connection)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedPipeline:
+    """The parts of a pipeline's definition that its tables can be held against."""
+
+    name: str
+    number: int
+    outputs: tuple[AuditedOutput, ...]
+    event_id: str | None
+    event_time: str
+    #: None when deduplication is off.
+    horizon_s: int | None
+    bucket_seconds: int
+    watermark: datetime | None
+    last_sequence: int
+
+    @property
+    def appends(self) -> tuple[AuditedOutput, ...]:
+        return tuple(o for o in self.outputs if o.kind == "append")
+
+    @property
+    def windows(self) -> tuple[AuditedOutput, ...]:
+        return tuple(o for o in self.outputs if o.kind == "window")
+
+    @property
+    def id_column(self) -> str | None:
+        """The column of append outputs that holds the ID; None when it is a header."""
+        if self.event_id is None or self.event_id.startswith("header:"):
+            return None
+        return self.event_id
+
+    @property
+    def forgotten_before_s(self) -> int | None:
+        """Buckets that begin before this may have been dropped; None for no bucket."""
+        if self.horizon_s is None or self.watermark is None:
+            return None
+        oldest_s = int(self.watermark.timestamp()) - self.horizon_s
+        return oldest_s // self.bucket_seconds * self.bucket_seconds
+
+
+@contextmanager
+def snapshot(connection: Connection[TupleRow], *, doing: str) -> Iterator[None]:
+    """Make everything inside see one state of the database, and change nothing.
+
+    Raises:
+        RetryableError: The server went away.
+        ConfigurationError: The role may not read a table.
+    """
+    assert connection.info.transaction_status == TransactionStatus.IDLE, (
+        "an audit inside of a transaction would see a state nobody else can"
+    )
+    former = connection.isolation_level, connection.read_only
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    connection.read_only = True
+    try:
+        with translated(doing), connection.transaction():
+            yield
+    finally:
+        if not connection.closed:
+            connection.isolation_level, connection.read_only = former
+
+
+def fetch(
+    connection: Connection[TupleRow],
+    statement: sql.SQL | sql.Composed,
+    **values: object,
+) -> list[DictRow]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(statement, values).fetchall()
+
+
+def fetch_one(
+    connection: Connection[TupleRow],
+    statement: sql.SQL | sql.Composed,
+    **values: object,
+) -> DictRow:
+    (row,) = fetch(connection, statement, **values)
+    return row
+
+
+def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipeline:
+    """Read the pipeline's row, inside of the caller's snapshot.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, naming those that are known.
+    """
+    rows = fetch(connection, _LEDGER["pipeline_row"], pipeline=name)
+    if not rows:
+        known = [r["pipeline"] for r in fetch(connection, _LEDGER["known_pipelines"])]
+        raise ConfigurationError(
+            "PIPELINE_UNKNOWN",
+            saw=f"The home database knows no pipeline {name!r}; it knows "
+            f"{', '.join(known) or 'none at all'}.",
+            why="A pipeline is known from the first start of its driver on.",
+            fix="Correct the name, or the database that TALLYWEIR_HOME_DSN names.",
+        )
+    (row,) = rows
+    definition: Mapping[str, Any] = row["definition"]
+    source = definition["source"]
+    return AuditedPipeline(
+        name=name,
+        number=row["pipeline_number"],
+        outputs=tuple(_output(entry) for entry in definition["outputs"]),
+        event_id=source.get("event_id"),
+        event_time=source["event_time"],
+        horizon_s=_horizon_s(definition),
+        bucket_seconds=row["bucket_seconds"],
+        watermark=row["watermark"],
+        last_sequence=row["last_sequence"],
+    )
+
+
+def read_positions(
+    connection: Connection[TupleRow], pipeline: str
+) -> dict[TopicPartition, int]:
+    """Read the next offset of every partition."""
+    return {
+        TopicPartition(row["topic"], row["partition"]): row["next_offset"]
+        for row in fetch(connection, _OUTPUTS["next_offsets"], pipeline=pipeline)
+    }
+
+
+def column_type(
+    connection: Connection[TupleRow], output: AuditedOutput, column: str
+) -> str | None:
+    """Return the type of a column; None when the table or the column is missing."""
+    rows = fetch(
+        connection,
+        _OUTPUTS["column_type"],
+        table=output.quoted(connection),
+        column=column,
+    )
+    return rows[0]["type"] if rows else None

@@ -1,0 +1,311 @@
+"""What became of an event: every trace that its ID left in the home database.
+
+An ID may have arrived several times; each copy is told apart by its Kafka position.
+The seen-ID catalog knows IDs without positions, so it is told beside the copies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from psycopg import Connection, sql
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    column_type,
+    fetch,
+    fetch_one,
+    read_pipeline,
+    read_positions,
+    snapshot,
+)
+from sinks.postgres.statements import load_statements
+from sinks.protocol.offsets import TopicPartition
+
+_EXPLANATION = load_statements("sinks.postgres.audit", "explanation.sql")
+_CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
+
+_FINGERPRINT_BYTES = 16
+
+#: From the installation's key and an ID to the ID's 16-byte fingerprint.
+FingerprintProbe = Callable[[bytes, str], bytes]
+
+
+class Fate(Enum):
+    """What became of one copy of an event."""
+
+    COMMITTED = "committed"
+    DUPLICATE = "duplicate"
+    DEAD = "dead"
+    LATE = "late"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedBatch:
+    """The batch that decided about a copy."""
+
+    sequence: int
+    epoch: int
+    published_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One copy of the event, in one table.
+
+    ``batch`` is None for a row of an output that lies in no batch: someone else wrote
+    it, or ``verify`` has something to say.
+    """
+
+    fate: Fate
+    position: TopicPartition
+    offset: int
+    batch: PublishedBatch | None
+    #: The output that took it, or that it was late for.
+    output: str | None = None
+    event_time: datetime | None = None
+    kafka_timestamp: datetime | None = None
+    reason: str | None = None
+    detail: str | None = None
+    key: bytes | None = None
+    payload: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogHit:
+    """The ID in the seen-ID catalog."""
+
+    bucket: int
+    shard: int
+    batch: PublishedBatch | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything that is known of an ID, and what cannot be known.
+
+    Attributes:
+        sightings: In the order of batches, then of positions.
+        searched: What was looked through, as a person would name it.
+        letters_without_id: Dead letters whose ID could not be read.
+        forgotten_before_s: IDs of events older than this, in seconds since 1970, may
+            have been forgotten; None when none has.
+        positions: Where the pipeline stands, to compute what it has not read yet.
+    """
+
+    pipeline: str
+    event_id: str
+    sightings: tuple[Sighting, ...]
+    catalog_hits: tuple[CatalogHit, ...]
+    searched: tuple[str, ...]
+    letters_without_id: int
+    forgotten_before_s: int | None
+    positions: dict[TopicPartition, int]
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.sightings or self.catalog_hits)
+
+
+def explain(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    event_id: str,
+    fingerprint_probe: FingerprintProbe,
+) -> Explanation:
+    """Find every trace of an ID, in one snapshot.
+
+    Args:
+        connection: Not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+        event_id: As a person writes it; IDs of other types are compared as text.
+        fingerprint_probe: Computes the fingerprint that the catalog files the ID
+            under.
+
+    Raises:
+        ConfigurationError: No such pipeline, or a table may not be read.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="explaining an event"):
+        audited = read_pipeline(connection, pipeline)
+        searchable = _searchable_outputs(connection, audited)
+        found = _find_committed(connection, audited, searchable, event_id)
+        found += _find_put_aside(connection, pipeline, event_id)
+        runs = _find_in_catalog(connection, audited, event_id, fingerprint_probe)
+        sequences = {row["sequence"] for row in [*found, *runs]} - {None}
+        batches = _read_batches(connection, pipeline, sequences)
+        letters = fetch_one(
+            connection, _EXPLANATION["letters_without_id"], pipeline=pipeline
+        )
+        positions = read_positions(connection, pipeline)
+    return Explanation(
+        pipeline=pipeline,
+        event_id=event_id,
+        sightings=_in_order(_sighting(row, batches) for row in found),
+        catalog_hits=tuple(
+            CatalogHit(
+                bucket=run["bucket"],
+                shard=run["shard"],
+                batch=batches.get(run["sequence"]),
+            )
+            for run in runs
+        ),
+        searched=_searched(audited, searchable),
+        letters_without_id=letters["letters"],
+        forgotten_before_s=audited.forgotten_before_s,
+        positions=positions,
+    )
+
+
+def _searchable_outputs(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline
+) -> dict[AuditedOutput, str]:
+    """Return the append outputs that have the ID, with the type of its column."""
+    if pipeline.id_column is None:
+        return {}
+    kinds = {
+        output: column_type(connection, output, pipeline.id_column)
+        for output in pipeline.appends
+    }
+    return {output: kind for output, kind in kinds.items() if kind is not None}
+
+
+def _find_committed(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    searchable: dict[AuditedOutput, str],
+    event_id: str,
+) -> list[DictRow]:
+    found: list[DictRow] = []
+    for output, kind in searchable.items():
+        assert pipeline.id_column is not None
+        name = "committed_rows_by_text" if kind == "text" else "committed_rows"
+        statement = _EXPLANATION[name].format(
+            table=output.identifier, event_id=sql.Identifier(pipeline.id_column)
+        )
+        for row in fetch(connection, statement, event_id=event_id):
+            batch = fetch(
+                connection, _EXPLANATION["batch_at"], pipeline=pipeline.name, **row
+            )
+            found.append(
+                {
+                    **row,
+                    "fate": Fate.COMMITTED,
+                    "output": output.table,
+                    "sequence": batch[0]["sequence"] if batch else None,
+                }
+            )
+    return found
+
+
+def _find_put_aside(
+    connection: Connection[TupleRow], pipeline: str, event_id: str
+) -> list[DictRow]:
+    tables = {
+        "dead_letters": Fate.DEAD,
+        "late_events": Fate.LATE,
+        "expired_events": Fate.EXPIRED,
+        "duplicate_events": Fate.DUPLICATE,
+    }
+    return [
+        {**row, "fate": fate, "output": row.get("output_table")}
+        for name, fate in tables.items()
+        for row in fetch(
+            connection, _EXPLANATION[name], pipeline=pipeline, event_id=event_id
+        )
+    ]
+
+
+def _find_in_catalog(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    event_id: str,
+    fingerprint_probe: FingerprintProbe,
+) -> list[DictRow]:
+    if pipeline.horizon_s is None:
+        return []
+    installation = fetch_one(connection, _EXPLANATION["fingerprint_key"])
+    wanted = fingerprint_probe(installation["fingerprint_key"], event_id)
+    assert len(wanted) == _FINGERPRINT_BYTES
+    return [
+        run
+        for run in fetch(
+            connection,
+            _CATALOG["covering_runs"],
+            pipeline=pipeline.name,
+            fingerprint=wanted,
+        )
+        if holds_fingerprint(run["fingerprints"], wanted)
+    ]
+
+
+def holds_fingerprint(run: bytes, wanted: bytes) -> bool:
+    """Search a sorted run of 16-byte fingerprints."""
+    ids = len(run) // _FINGERPRINT_BYTES
+
+    def at(index: int) -> bytes:
+        return run[index * _FINGERPRINT_BYTES : (index + 1) * _FINGERPRINT_BYTES]
+
+    place = bisect_left(range(ids), wanted, key=at)
+    return place < ids and at(place) == wanted
+
+
+def _read_batches(
+    connection: Connection[TupleRow], pipeline: str, sequences: Iterable[int]
+) -> dict[int, PublishedBatch]:
+    return {
+        row["sequence"]: PublishedBatch(**row)
+        for row in fetch(
+            connection,
+            _EXPLANATION["batches"],
+            pipeline=pipeline,
+            sequences=sorted(sequences),
+        )
+    }
+
+
+def _sighting(row: DictRow, batches: dict[int, PublishedBatch]) -> Sighting:
+    return Sighting(
+        fate=row["fate"],
+        position=TopicPartition(row["topic"], row["partition"]),
+        offset=row["offset"],
+        batch=batches.get(row["sequence"]),
+        output=row["output"],
+        event_time=row.get("event_time"),
+        kafka_timestamp=row.get("kafka_timestamp"),
+        reason=row.get("reason"),
+        detail=row.get("detail"),
+        key=row.get("key"),
+        payload=row.get("payload"),
+    )
+
+
+def _in_order(sightings: Iterable[Sighting]) -> tuple[Sighting, ...]:
+    return tuple(
+        sorted(
+            sightings,
+            key=lambda s: (
+                s.batch.sequence if s.batch else 0,
+                s.position,
+                s.offset,
+                s.output or "",
+            ),
+        )
+    )
+
+
+def _searched(
+    pipeline: AuditedPipeline, searchable: dict[AuditedOutput, str]
+) -> tuple[str, ...]:
+    places = [f"the rows of {output.table}" for output in searchable]
+    places.append("dead letters, late, expired and duplicate events")
+    if pipeline.horizon_s is not None:
+        places.append("the seen-ID catalog")
+    return tuple(places)

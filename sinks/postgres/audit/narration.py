@@ -1,0 +1,140 @@
+"""Tells an explanation in sentences, for the person who is on call at night."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+from sinks.postgres.audit.explanation import (
+    CatalogHit,
+    Explanation,
+    Fate,
+    PublishedBatch,
+    Sighting,
+)
+from sinks.protocol.offsets import TopicPartition
+
+#: Bytes of a payload that are shown in hex; the table has the rest.
+_HEX_BYTES_MAX = 200
+
+#: Decodes a payload for people; None when it cannot.
+PayloadReader = Callable[[bytes], str | None]
+
+
+def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[str]:
+    """Yield one sentence per copy and trace, oldest batch first."""
+    copies: dict[tuple[TopicPartition, int], int] = {}
+    for sighting in explanation.sightings:
+        place = (sighting.position, sighting.offset)
+        copy = copies.setdefault(place, len(copies) + 1)
+        yield _tell_sighting(sighting, copy, read_payload)
+    for hit in explanation.catalog_hits:
+        yield _tell_hit(hit)
+    if any(s.fate is Fate.DUPLICATE for s in explanation.sightings) and not any(
+        s.fate is Fate.COMMITTED for s in explanation.sightings
+    ):
+        yield (
+            "The first copy is in no output table that keeps IDs; it went into "
+            "windows, or its row was deleted since."
+        )
+
+
+def narrate_unknown(
+    explanation: Explanation, unread: dict[TopicPartition, int] | None
+) -> Iterator[str]:
+    """Yield what was searched, and what that cannot tell.
+
+    Args:
+        explanation: One that found nothing.
+        unread: Offsets that the pipeline has yet to read; None when the broker did
+            not answer.
+    """
+    yield (
+        f"Nothing is known of ID {explanation.event_id!r} in pipeline "
+        f"{explanation.pipeline}. Searched: {'; '.join(explanation.searched)}."
+    )
+    if explanation.forgotten_before_s is not None:
+        limit = datetime.fromtimestamp(explanation.forgotten_before_s, tz=UTC)
+        yield f"IDs of events from before {_time(limit)} may have been forgotten."
+    if explanation.letters_without_id:
+        yield (
+            f"{explanation.letters_without_id} dead letters have no readable ID; "
+            "this event may be among them."
+        )
+    if unread is None:
+        yield "Kafka did not answer, so records that were not read yet are unknown."
+    elif waiting := {place: n for place, n in unread.items() if n > 0}:
+        places = ", ".join(f"{n} on {place}" for place, n in sorted(waiting.items()))
+        yield f"The pipeline has yet to read {places}; the event may be among them."
+    else:
+        yield "The pipeline has read everything that Kafka holds."
+
+
+def _tell_sighting(sighting: Sighting, copy: int, read_payload: PayloadReader) -> str:
+    where = f"{sighting.position} offset {sighting.offset}"
+    which = "A copy" if copy == 1 else f"Copy {copy}"
+    batch = _batch(sighting.batch)
+    match sighting.fate:
+        case Fate.COMMITTED:
+            said = f"{which} at {where} was committed to {sighting.output} in {batch}."
+        case Fate.DUPLICATE:
+            said = f"{which} at {where} was dropped as a duplicate in {batch}."
+        case Fate.DEAD:
+            said = (
+                f"{which} at {where} became a dead letter in {batch}: "
+                f"{sighting.reason}, {sighting.detail}."
+            )
+        case Fate.LATE:
+            said = (
+                f"{which} at {where} came too late for {sighting.output} in {batch}: "
+                f"its event time is {_time(sighting.event_time)}."
+            )
+        case Fate.EXPIRED:
+            said = (
+                f"{which} at {where} was put aside as expired in {batch}: its event "
+                f"time {_time(sighting.event_time)} is beyond the horizon, so whether "
+                "it is a repeat cannot be known."
+            )
+    return said + _tell_content(sighting, read_payload)
+
+
+def _tell_content(sighting: Sighting, read_payload: PayloadReader) -> str:
+    told = ""
+    if sighting.kafka_timestamp is not None:
+        told += f"\n  Kafka's timestamp: {_time(sighting.kafka_timestamp)}"
+    if sighting.key is not None:
+        told += f"\n  key (hex): {_hex(sighting.key)}"
+    if sighting.payload is not None:
+        told += f"\n  payload (hex): {_hex(sighting.payload)}"
+        readable = read_payload(sighting.payload)
+        if readable is not None:
+            told += f"\n  payload: {readable}"
+    return told
+
+
+def _tell_hit(hit: CatalogHit) -> str:
+    bucket = datetime.fromtimestamp(hit.bucket, tz=UTC)
+    return (
+        f"The ID is remembered as seen (bucket of {_time(bucket)}, shard {hit.shard}), "
+        f"first in {_batch(hit.batch)}; further copies are dropped."
+    )
+
+
+def _batch(batch: PublishedBatch | None) -> str:
+    if batch is None:
+        return "no batch of the ledger (run verify)"
+    return (
+        f"batch {batch.sequence}, published at {_time(batch.published_at)} by the "
+        f"driver of epoch {batch.epoch}"
+    )
+
+
+def _time(moment: datetime | None) -> str:
+    assert moment is not None
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _hex(content: bytes) -> str:
+    shown = content[:_HEX_BYTES_MAX].hex()
+    rest = len(content) - _HEX_BYTES_MAX
+    return f"{shown} and {rest} bytes more" if rest > 0 else shown

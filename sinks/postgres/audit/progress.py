@@ -1,0 +1,263 @@
+"""Where a pipeline stands, how fast it goes, and whether it does anything at all.
+
+``docs/status.md`` gives the formula of every number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from psycopg import Connection
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+    snapshot,
+)
+from sinks.postgres.audit.receipt import Totals
+from sinks.postgres.audit.verification import read_totals
+from sinks.postgres.naming import application_name, state_table
+from sinks.postgres.statements import load_statements
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import StoredPosition
+
+_PROGRESS = load_statements("sinks.postgres.audit", "progress.sql")
+_CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
+
+#: What "now" means for the rate, and how long a driver with work may be silent.
+RECENT_S = 60
+RECENT_BATCHES = 10
+
+
+class PipelineState(Enum):
+    """One word for what the pipeline does."""
+
+    RUNNING = "RUNNING"
+    CAUGHT_UP = "CAUGHT UP"
+    STALLED = "STALLED"
+    STOPPED = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """Where one Kafka partition stands."""
+
+    position: TopicPartition
+    stored: StoredPosition
+    event_time_max: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStatus:
+    """One published batch."""
+
+    sequence: int
+    epoch: int
+    planned_at: datetime
+    published_at: datetime
+    read: int
+    committed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverStatus:
+    """The newest claim, and whether the claimant is connected."""
+
+    epoch: int
+    host: str
+    process_id: int
+    claimed_at: datetime
+    is_connected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStatus:
+    """Groups of a window output that are not final yet."""
+
+    table: str
+    open_groups: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What the home database knows of a pipeline at one moment of its clock."""
+
+    pipeline: str
+    observed_at: datetime
+    watermark: datetime | None
+    newest_event_time: datetime | None
+    partitions: tuple[PartitionStatus, ...]
+    last_batch: BatchStatus | None
+    #: Events read per second over the last ``RECENT_S`` seconds.
+    minute_rate: float
+    #: The same over the last ``RECENT_BATCHES`` batches, first planned to last
+    #: published; None without batches.
+    batches_rate: float | None
+    driver: DriverStatus | None
+    totals: Totals
+    windows: tuple[WindowStatus, ...]
+    #: None when deduplication is off.
+    catalog_ids: int | None
+
+    @property
+    def freshness_s(self) -> float | None:
+        """Seconds by which the newest committed event time is behind the clock."""
+        return _seconds(self.newest_event_time, self.observed_at)
+
+    @property
+    def since_commit_s(self) -> float | None:
+        return _seconds(
+            self.last_batch.published_at if self.last_batch else None, self.observed_at
+        )
+
+    def state(self, lag: int | None) -> PipelineState:
+        return decide_state(
+            is_connected=self.driver is not None and self.driver.is_connected,
+            lag=lag,
+            since_commit_s=self.since_commit_s,
+        )
+
+
+def decide_state(
+    *, is_connected: bool, lag: int | None, since_commit_s: float | None
+) -> PipelineState:
+    """Choose the word; a pipeline that does not move while there is lag never runs.
+
+    Args:
+        is_connected: The newest driver has a session at the home database.
+        lag: Offsets between Kafka's ends and the pipeline; None when Kafka did not
+            answer, which counts as lag, because nothing shows that there is none.
+        since_commit_s: Since the last published batch; None when there is none.
+    """
+    if not is_connected:
+        return PipelineState.STOPPED
+    if lag == 0:
+        return PipelineState.CAUGHT_UP
+    if since_commit_s is not None and since_commit_s <= RECENT_S:
+        return PipelineState.RUNNING
+    return PipelineState.STALLED
+
+
+def read_status(connection: Connection[TupleRow], pipeline: str) -> Status:
+    """Read everything that the home database knows, from one snapshot.
+
+    Raises:
+        ConfigurationError: No such pipeline, or a table may not be read.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading a pipeline's status"):
+        audited = read_pipeline(connection, pipeline)
+        row = fetch_one(connection, _PROGRESS["pipeline_state"], pipeline=pipeline)
+        recent = _read_recent(connection, pipeline)
+        catalog = fetch_one(connection, _CATALOG["catalog_size"], pipeline=pipeline)
+        return Status(
+            pipeline=pipeline,
+            observed_at=row["observed_at"],
+            watermark=row["watermark"],
+            newest_event_time=row["newest_event_time"],
+            partitions=_read_partitions(connection, pipeline),
+            last_batch=recent[-1] if recent else None,
+            minute_rate=minute_rate(recent, row["observed_at"]),
+            batches_rate=batches_rate(recent),
+            driver=_read_driver(connection, row),
+            totals=read_totals(connection, pipeline),
+            windows=_read_windows(connection, audited),
+            catalog_ids=None if audited.horizon_s is None else catalog["ids"],
+        )
+
+
+def minute_rate(batches: Sequence[BatchStatus], now: datetime) -> float:
+    """Events per second over the last minute, whether or not anything happened."""
+    read = sum(b.read for b in batches if _age_s(b.published_at, now) <= RECENT_S)
+    return read / RECENT_S
+
+
+def batches_rate(batches: Sequence[BatchStatus]) -> float | None:
+    """Events per second while the last batches were worked on, pauses included."""
+    last = batches[-RECENT_BATCHES:]
+    if not last:
+        return None
+    elapsed_s = (last[-1].published_at - last[0].planned_at).total_seconds()
+    return sum(b.read for b in last) / elapsed_s if elapsed_s > 0 else None
+
+
+def _read_recent(
+    connection: Connection[TupleRow], pipeline: str
+) -> tuple[BatchStatus, ...]:
+    rows = fetch(
+        connection,
+        _PROGRESS["recent_batches"],
+        pipeline=pipeline,
+        seconds=RECENT_S,
+        batches=RECENT_BATCHES,
+    )
+    return tuple(BatchStatus(**row) for row in rows)
+
+
+def _read_partitions(
+    connection: Connection[TupleRow], pipeline: str
+) -> tuple[PartitionStatus, ...]:
+    return tuple(
+        PartitionStatus(
+            position=TopicPartition(row["topic"], row["partition"]),
+            stored=StoredPosition(
+                topic_id=row["topic_id"], next_offset=row["next_offset"]
+            ),
+            event_time_max=row["event_time_max"],
+        )
+        for row in fetch(connection, _PROGRESS["partitions"], pipeline=pipeline)
+    )
+
+
+def _read_driver(
+    connection: Connection[TupleRow], row: DictRow
+) -> DriverStatus | None:
+    if row["epoch"] is None:
+        return None
+    found = fetch_one(
+        connection,
+        _PROGRESS["driver_sessions"],
+        application_name=application_name(row["pipeline_number"], row["epoch"]),
+    )
+    return DriverStatus(
+        epoch=row["epoch"],
+        host=row["host"],
+        process_id=row["process_id"],
+        claimed_at=row["claimed_at"],
+        is_connected=found["sessions"] > 0,
+    )
+
+
+def _read_windows(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline
+) -> tuple[WindowStatus, ...]:
+    windows = []
+    for output in pipeline.windows:
+        table = state_table(pipeline.number, output.table)
+        name = table.as_string(connection)
+        if fetch_one(connection, _PROGRESS["table_exists"], table=name)["present"]:
+            statement = _PROGRESS["open_groups"].format(state_table=table)
+            found = fetch_one(connection, statement)
+            windows.append(
+                WindowStatus(
+                    table=output.table,
+                    open_groups=found["groups"],
+                    events=found["events"],
+                )
+            )
+    return tuple(windows)
+
+
+def _age_s(moment: datetime, now: datetime) -> float:
+    return (now - moment).total_seconds()
+
+
+def _seconds(moment: datetime | None, now: datetime) -> float | None:
+    return None if moment is None else _age_s(moment, now)

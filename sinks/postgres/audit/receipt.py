@@ -1,0 +1,127 @@
+"""The result of an audit: checks with their verdicts, and what the ledger adds up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+#: Violations that a check spells out; the number of all of them is kept beside.
+VIOLATIONS_SHOWN = 20
+
+
+class Verdict(Enum):
+    """What a check found."""
+
+    OK = "ok"
+    FAILED = "failed"
+    #: The pipeline does not have what the check is about.
+    NOT_APPLICABLE = "not_applicable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One rule held against the tables.
+
+    Attributes:
+        name: Stable identifier, such as ``offset_ranges``.
+        checked: How many things of ``unit`` were looked at.
+        violations: The first ``VIOLATIONS_SHOWN``, each exact.
+        violation_count: How many there are in all.
+        note: What could not be checked, and why; empty when everything could.
+    """
+
+    name: str
+    verdict: Verdict
+    checked: int
+    unit: str
+    violations: tuple[str, ...] = ()
+    violation_count: int = 0
+    note: str = ""
+
+
+def judge(
+    name: str, *, checked: int, unit: str, violations: Iterable[str], note: str = ""
+) -> Check:
+    """Make a check of its violations: none is ok, any is failed."""
+    found = list(violations)
+    return Check(
+        name=name,
+        verdict=Verdict.FAILED if found else Verdict.OK,
+        checked=checked,
+        unit=unit,
+        violations=tuple(found[:VIOLATIONS_SHOWN]),
+        violation_count=len(found),
+        note=note,
+    )
+
+
+def not_applicable(name: str, *, unit: str, why: str) -> Check:
+    return Check(
+        name=name, verdict=Verdict.NOT_APPLICABLE, checked=0, unit=unit, note=why
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """The ledger added up over all batches, in events."""
+
+    read: int
+    committed: int
+    duplicate: int
+    dead: int
+    dead_by_reason: dict[str, int]
+    late: int
+    expired: int
+    filtered: int
+    batches: int
+    #: Epochs that were claimed: how often a driver has started.
+    drivers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What an audit of a pipeline found, all of it from one snapshot."""
+
+    pipeline: str
+    checks: tuple[Check, ...]
+    totals: Totals
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        return tuple(c for c in self.checks if c.verdict is Verdict.FAILED)
+
+    @property
+    def is_verified(self) -> bool:
+        """Tell whether something was committed and every check of it holds.
+
+        A pipeline without batches is not verified: nothing was found wrong because
+        there was nothing to look at.
+        """
+        return self.totals.batches > 0 and not self.failed
+
+    @property
+    def summary(self) -> str:
+        if self.failed:
+            return f"FAILED: {', '.join(check.name for check in self.failed)}"
+        if self.totals.batches == 0:
+            return "nothing committed yet"
+        return "verified: every record that was read is accounted for, once"
+
+    def with_check(self, check: Check) -> Receipt:
+        return Receipt(
+            pipeline=self.pipeline, checks=(*self.checks, check), totals=self.totals
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Return plain values, totals at the top level."""
+        return {
+            "pipeline": self.pipeline,
+            "verified": self.is_verified,
+            "summary": self.summary,
+            **asdict(self.totals),
+            "checks": [
+                {**asdict(check), "verdict": check.verdict.value}
+                for check in self.checks
+            ],
+        }

@@ -1,0 +1,198 @@
+"""Holds the seen-ID catalog against the batches: every committed ID is remembered.
+
+A bucket is forgotten as a whole when the watermark has passed its horizon, so what a
+batch put into old buckets cannot be counted any more. Where the pipeline appends its
+events, they say how many IDs each batch owes to each bucket that still exists; without
+that, a batch is checkable only while none of its buckets can have been forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from psycopg import Connection, sql
+from psycopg.rows import DictRow, TupleRow, dict_row
+
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    column_type,
+    fetch,
+)
+from sinks.postgres.audit.receipt import Check, judge, not_applicable
+from sinks.postgres.statements import load_statements
+
+_CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
+
+#: Rows that the server sends at a time; a run may be megabytes.
+_RUNS_FETCHED = 20
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """What the catalog holds, counted run by run."""
+
+    runs: int = 0
+    ids: int = 0
+    by_batch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    by_bucket: dict[tuple[int, int], int] = field(
+        default_factory=lambda: defaultdict(int)
+    )
+    buckets: set[int] = field(default_factory=set)
+    violations: list[str] = field(default_factory=list)
+
+
+def check_seen_ids(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline
+) -> Check:
+    """Check the catalog's order, uniqueness and counts, in the caller's snapshot."""
+    if pipeline.horizon_s is None:
+        return not_applicable("seen_ids", unit="IDs", why="deduplication is off")
+    remembered = _read_catalog(connection, pipeline)
+    claims = fetch(connection, _CATALOG["claimed_ids"], pipeline=pipeline.name)
+    violations = remembered.violations + list(_overfull(remembered, claims))
+    beyond = 0
+    for claim in claims:
+        sequence, owed = claim["sequence"], claim["ids"]
+        kept = remembered.by_batch[sequence]
+        if kept >= owed:
+            continue
+        if _may_be_forgotten(pipeline, claim):
+            beyond += 1
+        else:
+            violations.append(
+                f"the catalog holds {kept} IDs of batch {sequence}, which "
+                f"committed {owed}"
+            )
+    violations += _short_buckets(connection, pipeline, remembered)
+    note = (
+        f"{beyond} of {len(claims)} batches reach beyond the horizon; of them only the "
+        "IDs that are still kept could be checked"
+        if beyond
+        else ""
+    )
+    return judge(
+        "seen_ids",
+        checked=remembered.ids,
+        unit="IDs",
+        violations=violations,
+        note=note,
+    )
+
+
+def _read_catalog(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline
+) -> _Remembered:
+    remembered = _Remembered()
+    # A server-side cursor, because the catalog may not fit into memory. Only the runs
+    # of one bucket and shard are held at a time.
+    with connection.cursor("seen_ids", row_factory=dict_row) as cursor:
+        cursor.itersize = _RUNS_FETCHED
+        cursor.execute(_CATALOG["runs"], {"pipeline": pipeline.name})
+        for place, runs in groupby(cursor, key=itemgetter("bucket", "shard")):
+            _read_shard(remembered, place, list(runs))
+    return remembered
+
+
+def _read_shard(
+    remembered: _Remembered, place: tuple[int, int], runs: list[DictRow]
+) -> None:
+    bucket, shard = place
+    remembered.buckets.add(bucket)
+    where = f"bucket {bucket} shard {shard}"
+    pairs = []
+    for run in runs:
+        remembered.runs += 1
+        remembered.ids += run["ids"]
+        remembered.by_batch[run["sequence"]] += run["ids"]
+        remembered.by_bucket[run["sequence"], bucket] += run["ids"]
+        fingerprints = np.frombuffer(run["fingerprints"], dtype=">u8").reshape(-1, 2)
+        pairs.append(fingerprints.astype(np.uint64))
+        ends = run["fingerprints"][:16], run["fingerprints"][-16:]
+        if not _is_rising(pairs[-1]) or ends != (run["first"], run["last"]):
+            remembered.violations.append(
+                f"the run of batch {run['sequence']} in {where} is not sorted"
+            )
+    together = np.concatenate(pairs)
+    together = together[np.lexsort((together[:, 1], together[:, 0]))]
+    repeated = int((together[1:] == together[:-1]).all(axis=1).sum())
+    if repeated:
+        remembered.violations.append(f"{repeated} IDs are twice in {where}")
+
+
+def _is_rising(pairs: npt.NDArray[np.uint64]) -> bool:
+    former, following = pairs[:-1], pairs[1:]
+    rises = (former[:, 0] < following[:, 0]) | (
+        (former[:, 0] == following[:, 0]) & (former[:, 1] < following[:, 1])
+    )
+    return bool(rises.all())
+
+
+def _overfull(remembered: _Remembered, claims: list[DictRow]) -> Iterator[str]:
+    owed = {claim["sequence"]: claim["ids"] for claim in claims}
+    for sequence, kept in sorted(remembered.by_batch.items()):
+        if kept > owed.get(sequence, 0):
+            yield (
+                f"the catalog holds {kept} IDs of batch {sequence}, which committed "
+                f"{owed.get(sequence, 0)}"
+            )
+
+
+def _may_be_forgotten(pipeline: AuditedPipeline, claim: DictRow) -> bool:
+    """Tell whether an event of the batch can have been in a bucket that is gone.
+
+    A batch accepts events down to the horizon behind the watermark that it began
+    with; without one, events of any age.
+    """
+    forgotten_before_s = pipeline.forgotten_before_s
+    if forgotten_before_s is None or pipeline.horizon_s is None:
+        return False
+    if claim["watermark_before_s"] is None:
+        return True
+    oldest_s: int = claim["watermark_before_s"] - pipeline.horizon_s
+    return oldest_s < forgotten_before_s
+
+
+def _short_buckets(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    remembered: _Remembered,
+) -> Iterator[str]:
+    """Count the events of each bucket that must still exist by an append output."""
+    output, bucket_min = _dated_output(connection, pipeline), pipeline.forgotten_before_s
+    if output is None or bucket_min is None:
+        return
+    statement = _CATALOG["bucketed_rows"].format(
+        table=output.identifier, event_time=sql.Identifier(pipeline.event_time)
+    )
+    values: dict[str, Any] = {
+        "pipeline": pipeline.name,
+        "bucket_seconds": pipeline.bucket_seconds,
+        "bucket_min": bucket_min,
+    }
+    for row in sorted(
+        fetch(connection, statement, **values), key=itemgetter("sequence", "bucket")
+    ):
+        kept = remembered.by_bucket[row["sequence"], row["bucket"]]
+        if kept != row["ids"]:
+            yield (
+                f"bucket {row['bucket']} holds {kept} IDs of batch "
+                f"{row['sequence']}, {output.table} has {row['ids']} of its events"
+            )
+
+
+def _dated_output(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline
+) -> AuditedOutput | None:
+    for output in pipeline.appends:
+        kind = column_type(connection, output, pipeline.event_time) or ""
+        if kind.startswith("timestamp"):
+            return output
+    return None

@@ -1,0 +1,62 @@
+-- The seen-ID catalog, held against what the batches claimed.
+
+-- name: runs
+-- Run by run in the order of the catalog's key, so that all runs of one bucket and
+-- shard come together.
+SELECT bucket, shard, sequence, ids, first, last, fingerprints
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+ORDER BY bucket, shard, sequence;
+
+-- name: covering_runs
+SELECT bucket, shard, sequence, fingerprints
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND first <= %(fingerprint)s
+  AND last >= %(fingerprint)s
+ORDER BY bucket, shard, sequence;
+
+-- name: claimed_ids
+-- IDs that each batch must have added: those of its committed and late events.
+SELECT part.sequence,
+       sum(part.committed + part.late)::bigint AS ids,
+       extract(epoch FROM batch.watermark_before)::bigint AS watermark_before_s
+FROM tallyweir.batch_partition AS part
+JOIN tallyweir.batch AS batch USING (pipeline, sequence)
+WHERE part.pipeline = %(pipeline)s
+GROUP BY part.sequence, batch.watermark_before
+ORDER BY part.sequence;
+
+-- name: catalog_size
+SELECT count(*) AS runs,
+       coalesce(sum(ids), 0)::bigint AS ids,
+       count(DISTINCT bucket) AS buckets
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s;
+
+-- name: bucketed_rows
+-- Appended events per batch and bucket of their own time, for the buckets that must
+-- still exist.
+WITH bounds AS (
+    SELECT topic, partition,
+           array_agg(from_offset ORDER BY from_offset) AS froms,
+           array_agg(sequence ORDER BY from_offset) AS sequences
+    FROM tallyweir.batch_partition
+    WHERE pipeline = %(pipeline)s
+      AND until_offset > from_offset
+    GROUP BY topic, partition
+)
+SELECT b.sequences[width_bucket(r.kafka_offset, b.froms)] AS sequence,
+       extract(epoch FROM date_bin(
+           make_interval(secs => %(bucket_seconds)s),
+           r.{event_time}::timestamptz,
+           'epoch'::timestamptz
+       ))::bigint AS bucket,
+       count(*) AS ids
+FROM {table} AS r
+JOIN bounds AS b
+    ON b.topic = r.kafka_topic
+   AND b.partition = r.kafka_partition
+WHERE r.{event_time} >= to_timestamp(%(bucket_min)s)
+GROUP BY 1, 2
+HAVING b.sequences[width_bucket(r.kafka_offset, b.froms)] IS NOT NULL;

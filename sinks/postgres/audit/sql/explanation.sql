@@ -1,0 +1,68 @@
+-- Everything that the home database holds about one ID.
+-- {table} is an append output, {event_id} its column, both already quoted.
+
+-- name: committed_rows
+-- The cast lets an ID of any type be asked for by the text a person has at hand.
+SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset"
+FROM {table}
+WHERE {event_id}::text = %(event_id)s;
+
+-- name: committed_rows_by_text
+-- Without a cast, so that an index on the column serves.
+SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset"
+FROM {table}
+WHERE {event_id} = %(event_id)s;
+
+-- name: dead_letters
+SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
+       sequence, kafka_timestamp, reason, detail, key, payload
+FROM tallyweir.dead_letter
+WHERE pipeline = %(pipeline)s
+  AND event_id = %(event_id)s;
+
+-- name: late_events
+SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
+       sequence, output_table, event_time, payload
+FROM tallyweir.late_event
+WHERE pipeline = %(pipeline)s
+  AND event_id = %(event_id)s;
+
+-- name: expired_events
+SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
+       sequence, event_time, payload
+FROM tallyweir.expired_event
+WHERE pipeline = %(pipeline)s
+  AND event_id = %(event_id)s;
+
+-- name: duplicate_events
+SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
+       sequence
+FROM tallyweir.duplicate_event
+WHERE pipeline = %(pipeline)s
+  AND event_id = %(event_id)s;
+
+-- name: batch_at
+-- The batch whose range holds a position.
+SELECT sequence
+FROM tallyweir.batch_partition
+WHERE pipeline = %(pipeline)s
+  AND topic = %(topic)s
+  AND partition = %(partition)s
+  AND from_offset <= %(offset)s
+  AND until_offset > %(offset)s;
+
+-- name: batches
+SELECT sequence, epoch, published_at
+FROM tallyweir.batch
+WHERE pipeline = %(pipeline)s
+  AND sequence = ANY (%(sequences)s);
+
+-- name: letters_without_id
+SELECT count(*) AS letters
+FROM tallyweir.dead_letter
+WHERE pipeline = %(pipeline)s
+  AND event_id IS NULL;
+
+-- name: fingerprint_key
+SELECT fingerprint_key
+FROM tallyweir.installation;

@@ -1,0 +1,34 @@
+-- Accepting that Kafka deleted records before they were read.
+
+-- name: lock_pipeline
+-- Waits for a publish at hand, and orders this transaction with all of them.
+SELECT last_sequence
+FROM tallyweir.pipeline
+WHERE pipeline = %(pipeline)s
+FOR UPDATE;
+
+-- name: set_lock_timeout
+SELECT set_config('lock_timeout', %(timeout)s, true);
+
+-- name: stored_positions
+SELECT topic, partition, topic_id, next_offset, event_time_max
+FROM tallyweir.partition_progress
+WHERE pipeline = %(pipeline)s
+ORDER BY topic, partition;
+
+-- name: record_gap
+INSERT INTO tallyweir.accepted_gap
+    (pipeline, topic, partition, from_offset, until_offset, after_sequence, reason)
+VALUES
+    (%(pipeline)s, %(topic)s, %(partition)s, %(from_offset)s, %(until_offset)s,
+     %(after_sequence)s, %(reason)s);
+
+-- name: advance_position
+-- A partition that was added to the topic after the last batch has no row yet.
+INSERT INTO tallyweir.partition_progress AS progress
+    (pipeline, topic, partition, topic_id, next_offset)
+VALUES
+    (%(pipeline)s, %(topic)s, %(partition)s, %(topic_id)s, %(until_offset)s)
+ON CONFLICT (pipeline, topic, partition) DO UPDATE
+SET next_offset = EXCLUDED.next_offset
+WHERE progress.next_offset = %(from_offset)s;

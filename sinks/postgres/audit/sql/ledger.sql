@@ -1,0 +1,159 @@
+-- What the ledger says of a pipeline, and where it contradicts itself.
+
+-- name: pipeline_row
+-- Everything that a check needs to know about the pipeline itself.
+SELECT pipeline_number,
+       definition,
+       bucket_seconds,
+       watermark,
+       last_sequence
+FROM tallyweir.pipeline
+WHERE pipeline = %(pipeline)s;
+
+-- name: known_pipelines
+SELECT pipeline
+FROM tallyweir.pipeline
+ORDER BY pipeline;
+
+-- name: totals
+SELECT coalesce(sum(read), 0)::bigint AS read,
+       coalesce(sum(committed), 0)::bigint AS committed,
+       coalesce(sum(duplicate), 0)::bigint AS duplicate,
+       coalesce(sum(dead), 0)::bigint AS dead,
+       coalesce(sum(late), 0)::bigint AS late,
+       coalesce(sum(expired), 0)::bigint AS expired,
+       coalesce(sum(filtered), 0)::bigint AS filtered
+FROM tallyweir.batch_partition
+WHERE pipeline = %(pipeline)s;
+
+-- name: ledger_size
+SELECT (SELECT count(*) FROM tallyweir.batch
+        WHERE pipeline = %(pipeline)s) AS batches,
+       (SELECT count(*) FROM tallyweir.batch_partition
+        WHERE pipeline = %(pipeline)s) AS ranges,
+       (SELECT count(*) FROM tallyweir.epoch_claim
+        WHERE pipeline = %(pipeline)s) AS drivers;
+
+-- name: dead_by_reason
+SELECT reason, count(*) AS events
+FROM tallyweir.dead_letter
+WHERE pipeline = %(pipeline)s
+GROUP BY reason
+ORDER BY events DESC, reason;
+
+-- name: broken_ranges
+-- Ranges and accepted gaps in the order of batches: each begins where the former one
+-- of its partition ended.
+WITH step AS (
+    SELECT topic, partition, sequence, 0 AS kind, from_offset, until_offset
+    FROM tallyweir.batch_partition
+    WHERE pipeline = %(pipeline)s
+    UNION ALL
+    -- A gap was accepted after the batch whose number it carries.
+    SELECT topic, partition, after_sequence, 1, from_offset, until_offset
+    FROM tallyweir.accepted_gap
+    WHERE pipeline = %(pipeline)s
+),
+chained AS (
+    SELECT topic, partition, sequence, from_offset,
+           lag(until_offset) OVER former AS expected,
+           lag(sequence) OVER former AS former_sequence
+    FROM step
+    WINDOW former AS (
+        PARTITION BY topic, partition
+        ORDER BY sequence, kind, from_offset
+    )
+)
+SELECT topic, partition, sequence, from_offset, expected, former_sequence
+FROM chained
+WHERE from_offset <> expected
+ORDER BY topic, partition, sequence;
+
+-- name: broken_ends
+-- Partitions whose position is not where their last range or gap ended.
+WITH step AS (
+    SELECT topic, partition, sequence, 0 AS kind, from_offset, until_offset
+    FROM tallyweir.batch_partition
+    WHERE pipeline = %(pipeline)s
+    UNION ALL
+    SELECT topic, partition, after_sequence, 1, from_offset, until_offset
+    FROM tallyweir.accepted_gap
+    WHERE pipeline = %(pipeline)s
+),
+final AS (
+    SELECT DISTINCT ON (topic, partition)
+           topic, partition, sequence, until_offset
+    FROM step
+    ORDER BY topic, partition, sequence DESC, kind DESC, from_offset DESC
+)
+SELECT final.topic, final.partition, final.sequence, final.until_offset,
+       progress.next_offset
+FROM final
+LEFT JOIN tallyweir.partition_progress AS progress
+    ON progress.pipeline = %(pipeline)s
+   AND progress.topic = final.topic
+   AND progress.partition = final.partition
+WHERE progress.next_offset IS DISTINCT FROM final.until_offset
+ORDER BY final.topic, final.partition;
+
+-- name: broken_sequences
+-- Each batch follows the one before; the first is 1. The row that is added stands for
+-- the batch after the last, which the pipeline's own counter promises.
+SELECT former + 1 AS expected, sequence AS found
+FROM (
+    SELECT sequence, lag(sequence, 1, 0::bigint) OVER (ORDER BY sequence) AS former
+    FROM (
+        SELECT sequence
+        FROM tallyweir.batch
+        WHERE pipeline = %(pipeline)s
+        UNION ALL
+        SELECT last_sequence + 1
+        FROM tallyweir.pipeline
+        WHERE pipeline = %(pipeline)s
+    ) AS numbered
+) AS followed
+WHERE sequence <> former + 1
+ORDER BY sequence;
+
+-- name: broken_epochs
+-- A batch whose epoch nobody claimed, or that an older driver published after a newer
+-- one had.
+SELECT followed.sequence, followed.epoch, followed.former_epoch,
+       claim.epoch IS NOT NULL AS claimed
+FROM (
+    SELECT sequence, epoch, lag(epoch) OVER (ORDER BY sequence) AS former_epoch
+    FROM tallyweir.batch
+    WHERE pipeline = %(pipeline)s
+) AS followed
+LEFT JOIN tallyweir.epoch_claim AS claim
+    ON claim.pipeline = %(pipeline)s
+   AND claim.epoch = followed.epoch
+WHERE claim.epoch IS NULL
+   OR followed.epoch < followed.former_epoch
+ORDER BY followed.sequence;
+
+-- name: broken_watermarks
+-- Every step of the watermark, the pipeline's own value being the last. A watermark
+-- that is unknown again has gone back as well.
+WITH step AS (
+    SELECT sequence, 0 AS kind, watermark_before AS watermark
+    FROM tallyweir.batch
+    WHERE pipeline = %(pipeline)s
+    UNION ALL
+    SELECT sequence, 1, watermark_after
+    FROM tallyweir.batch
+    WHERE pipeline = %(pipeline)s
+    UNION ALL
+    SELECT last_sequence, 2, watermark
+    FROM tallyweir.pipeline
+    WHERE pipeline = %(pipeline)s
+)
+SELECT sequence, kind, watermark, former
+FROM (
+    SELECT sequence, kind, watermark,
+           lag(watermark) OVER (ORDER BY sequence, kind) AS former
+    FROM step
+) AS followed
+WHERE former IS NOT NULL
+  AND (watermark IS NULL OR watermark < former)
+ORDER BY sequence, kind;

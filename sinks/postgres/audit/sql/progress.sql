@@ -1,0 +1,64 @@
+-- Where a pipeline stands and how fast it goes, by the database's clock.
+
+-- name: pipeline_state
+SELECT pipeline.pipeline_number,
+       pipeline.watermark,
+       pipeline.last_sequence,
+       now() AS observed_at,
+       claim.epoch,
+       claim.host,
+       claim.process_id,
+       claim.claimed_at,
+       claim.epochs,
+       (SELECT max(event_time_max) FROM tallyweir.partition_progress
+        WHERE pipeline = %(pipeline)s) AS newest_event_time
+FROM tallyweir.pipeline AS pipeline
+LEFT JOIN (
+    SELECT pipeline, epoch, host, process_id, claimed_at,
+           count(*) OVER () AS epochs
+    FROM tallyweir.epoch_claim
+    WHERE pipeline = %(pipeline)s
+    ORDER BY epoch DESC
+    LIMIT 1
+) AS claim USING (pipeline)
+WHERE pipeline.pipeline = %(pipeline)s;
+
+-- name: driver_sessions
+-- Connections of the newest driver; it keeps one for as long as it lives.
+SELECT count(*) AS sessions
+FROM pg_stat_activity
+WHERE datname = current_database()
+  AND application_name = %(application_name)s;
+
+-- name: partitions
+SELECT topic, partition, topic_id, next_offset, event_time_max, active_at
+FROM tallyweir.partition_progress
+WHERE pipeline = %(pipeline)s
+ORDER BY topic, partition;
+
+-- name: recent_batches
+-- The newest batches, each with its events; enough of them for both rates.
+SELECT batch.sequence,
+       batch.epoch,
+       batch.planned_at,
+       batch.published_at,
+       coalesce(sum(part.read), 0)::bigint AS read,
+       coalesce(sum(part.committed), 0)::bigint AS committed
+FROM tallyweir.batch AS batch
+LEFT JOIN tallyweir.batch_partition AS part USING (pipeline, sequence)
+WHERE batch.pipeline = %(pipeline)s
+  AND (batch.published_at > now() - make_interval(secs => %(seconds)s)
+       OR batch.sequence > (SELECT last_sequence FROM tallyweir.pipeline
+                            WHERE pipeline = %(pipeline)s) - %(batches)s)
+GROUP BY batch.pipeline, batch.sequence
+ORDER BY batch.sequence;
+
+-- name: table_exists
+SELECT to_regclass(%(table)s) IS NOT NULL AS present;
+
+-- name: open_groups
+-- A group is open until the watermark has passed its window's end; its state is kept
+-- for as long as it may still be revised.
+SELECT count(*) AS groups,
+       coalesce(sum(window_events), 0)::bigint AS events
+FROM {state_table};

@@ -1,0 +1,213 @@
+"""Does the database account for every record, once? Read from one snapshot.
+
+Each check recomputes a rule of the protocol from the rows themselves, although
+constraints keep many of them already: a restore, a hand-written UPDATE or a bug does
+not respect what the code believes. The rules::
+
+    range.from_offset == former range's until_offset     offset_ranges
+    sequences == 1..last_sequence                        sequences
+    read == committed + duplicate + dead + late
+            + expired + filtered                         conservation
+    rows put aside == the ledger's counts                side_tables
+    rows appended == the ledger's counts and checksum    append_outputs
+    IDs remembered == IDs committed                      seen_ids
+    epochs claimed and never falling                     epochs
+    watermark never falling                              watermark
+"""
+
+from __future__ import annotations
+
+from psycopg import Connection, sql
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.audit.appended_rows import check_append_outputs
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+    snapshot,
+)
+from sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
+from sinks.postgres.audit.seen_ids import check_seen_ids
+from sinks.postgres.statements import load_statements
+
+_LEDGER = load_statements("sinks.postgres.audit", "ledger.sql")
+_CONSERVATION = load_statements("sinks.postgres.audit", "conservation.sql")
+_SIDE_TABLES = load_statements("sinks.postgres.audit", "side_tables.sql")
+
+#: Tables of events that were put aside, and the ledger's column that counts them.
+_PUT_ASIDE = {
+    "dead_letter": "dead",
+    "expired_event": "expired",
+    "duplicate_event": "duplicate",
+}
+
+
+def verify(connection: Connection[TupleRow], pipeline: str) -> Receipt:
+    """Check every rule of the ledger against the tables, in one snapshot.
+
+    Drivers may publish meanwhile: what they commit after the snapshot is neither seen
+    nor waited for.
+
+    Args:
+        connection: Not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+
+    Raises:
+        ConfigurationError: No such pipeline, or a table may not be read.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="verifying"):
+        audited = read_pipeline(connection, pipeline)
+        size = fetch_one(connection, _LEDGER["ledger_size"], pipeline=pipeline)
+        checks = (
+            _check_offset_ranges(connection, pipeline, size["ranges"]),
+            _check_sequences(connection, pipeline, size["batches"]),
+            _check_conservation(connection, pipeline, size["ranges"]),
+            _check_side_tables(connection, audited),
+            check_append_outputs(connection, audited),
+            check_seen_ids(connection, audited),
+            _check_epochs(connection, pipeline, size["batches"]),
+            _check_watermark(connection, pipeline, size["batches"]),
+        )
+        totals = read_totals(connection, pipeline)
+    return Receipt(pipeline=pipeline, checks=checks, totals=totals)
+
+
+def _check_offset_ranges(
+    connection: Connection[TupleRow], pipeline: str, ranges: int
+) -> Check:
+    violations = [
+        _broken_range(row)
+        for row in fetch(connection, _LEDGER["broken_ranges"], pipeline=pipeline)
+    ]
+    violations += [
+        f"{row['topic']}[{row['partition']}] stands at "
+        f"{'no offset' if row['next_offset'] is None else row['next_offset']}, "
+        f"the ledger ends at {row['until_offset']} with batch {row['sequence']}"
+        for row in fetch(connection, _LEDGER["broken_ends"], pipeline=pipeline)
+    ]
+    return judge("offset_ranges", checked=ranges, unit="ranges", violations=violations)
+
+
+def _broken_range(row: DictRow) -> str:
+    found, expected = row["from_offset"], row["expected"]
+    where = f"on {row['topic']}[{row['partition']}]"
+    if found > expected:
+        return (
+            f"offset gap {expected}..{found} {where} "
+            f"after batch {row['former_sequence']}"
+        )
+    return f"offset overlap {found}..{expected} {where} in batch {row['sequence']}"
+
+
+def _check_sequences(
+    connection: Connection[TupleRow], pipeline: str, batches: int
+) -> Check:
+    violations = [
+        # The row that ends the series is one past last_sequence.
+        f"batches {row['expected']} to {row['found'] - 1} are missing"
+        if row["found"] > row["expected"]
+        else f"batch {row['expected'] - 1} is beyond the pipeline's last sequence "
+        f"{row['found'] - 1}"
+        for row in fetch(connection, _LEDGER["broken_sequences"], pipeline=pipeline)
+    ]
+    return judge("sequences", checked=batches, unit="batches", violations=violations)
+
+
+def _check_conservation(
+    connection: Connection[TupleRow], pipeline: str, ranges: int
+) -> Check:
+    violations = [
+        f"batch {row['sequence']} on {row['topic']}[{row['partition']}]: "
+        f"{row['read']} read, {row['accounted']} accounted for"
+        for row in fetch(
+            connection, _CONSERVATION["broken_conservation"], pipeline=pipeline
+        )
+    ]
+    return judge("conservation", checked=ranges, unit="ranges", violations=violations)
+
+
+def _check_side_tables(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline
+) -> Check:
+    violations: list[str] = []
+    for table, count in _PUT_ASIDE.items():
+        statement = _SIDE_TABLES["broken_side_table"].format(
+            table=sql.Identifier(table), count=sql.Identifier(count)
+        )
+        violations += [
+            _broken_side_table(table, row)
+            for row in fetch(connection, statement, pipeline=pipeline.name)
+        ]
+    dropping = [output.table for output in pipeline.outputs if output.drops_late]
+    violations += [
+        f"late_event: {row['found']} rows of batch {row['sequence']} for "
+        f"{row['output_table']}, the ledger counts {row['claimed']}"
+        for row in fetch(
+            connection,
+            _SIDE_TABLES["broken_late_events"],
+            pipeline=pipeline.name,
+            dropping=dropping,
+        )
+    ]
+    size = fetch_one(
+        connection, _SIDE_TABLES["side_table_rows"], pipeline=pipeline.name
+    )
+    note = f"late events of {', '.join(dropping)} are not kept" if dropping else ""
+    return judge(
+        "side_tables",
+        checked=size["rows"],
+        unit="rows",
+        violations=violations,
+        note=note,
+    )
+
+
+def _broken_side_table(table: str, row: DictRow) -> str:
+    where = f"batch {row['sequence']} on {row['topic']}[{row['partition']}]"
+    if row["found"] != row["claimed"]:
+        return (
+            f"{table}: {row['found']} rows of {where}, "
+            f"the ledger counts {row['claimed']}"
+        )
+    return f"{table}: rows of {where} lie outside of the batch's offsets"
+
+
+def _check_epochs(
+    connection: Connection[TupleRow], pipeline: str, batches: int
+) -> Check:
+    violations = [
+        f"batch {row['sequence']} of epoch {row['epoch']} follows epoch "
+        f"{row['former_epoch']}"
+        if row["claimed"]
+        else f"batch {row['sequence']} has epoch {row['epoch']}, which nobody claimed"
+        for row in fetch(connection, _LEDGER["broken_epochs"], pipeline=pipeline)
+    ]
+    return judge("epochs", checked=batches, unit="batches", violations=violations)
+
+
+def _check_watermark(
+    connection: Connection[TupleRow], pipeline: str, batches: int
+) -> Check:
+    place = ("before", "after", "since")
+    violations = [
+        f"the watermark went back from {row['former']} to "
+        f"{row['watermark'] or 'unknown'} {place[row['kind']]} batch {row['sequence']}"
+        for row in fetch(connection, _LEDGER["broken_watermarks"], pipeline=pipeline)
+    ]
+    return judge("watermark", checked=batches, unit="batches", violations=violations)
+
+
+def read_totals(connection: Connection[TupleRow], pipeline: str) -> Totals:
+    """Add the ledger up, inside of the caller's snapshot."""
+    size = fetch_one(connection, _LEDGER["ledger_size"], pipeline=pipeline)
+    sums = fetch_one(connection, _LEDGER["totals"], pipeline=pipeline)
+    reasons = fetch(connection, _LEDGER["dead_by_reason"], pipeline=pipeline)
+    return Totals(
+        **sums,
+        dead_by_reason={row["reason"]: row["events"] for row in reasons},
+        batches=size["batches"],
+        drivers=size["drivers"],
+    )

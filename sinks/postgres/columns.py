@@ -1,0 +1,86 @@
+"""Columns of the tables that a pipeline writes, and how their names are quoted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from psycopg import sql
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column as the pipeline wants it.
+
+    ``postgres_type`` comes from this package's own list of types, never from a user.
+    """
+
+    name: str
+    postgres_type: str
+
+    @property
+    def staging_type(self) -> str:
+        # Binary COPY of jsonb needs a version byte that Arrow's encoder does not
+        # write; text is cast while the row is moved to its table.
+        return "text" if self.postgres_type == "jsonb" else self.postgres_type
+
+    @property
+    def definition(self) -> sql.Composable:
+        return sql.SQL("{} {}").format(
+            sql.Identifier(self.name), type_name(self.postgres_type)
+        )
+
+    @property
+    def staging_definition(self) -> sql.Composable:
+        return sql.SQL("{} {}").format(
+            sql.Identifier(self.name), type_name(self.staging_type)
+        )
+
+    @property
+    def from_staging(self) -> sql.Composable:
+        """The column read from its staging table, as the target's type."""
+        if self.staging_type == self.postgres_type:
+            return sql.Identifier(self.name)
+        return sql.SQL("{}::jsonb").format(sql.Identifier(self.name))
+
+
+#: Where a result row comes from, the last columns of every append table.
+POSITION_COLUMNS = (
+    Column(name="kafka_topic", postgres_type="text"),
+    Column(name="kafka_partition", postgres_type="integer"),
+    Column(name="kafka_offset", postgres_type="bigint"),
+)
+
+_TYPE_NAMES = {
+    name: sql.SQL(name)
+    for name in (
+        "bigint",
+        "boolean",
+        "bytea",
+        "date",
+        "double precision",
+        "integer",
+        "jsonb",
+        "numeric",
+        "real",
+        "smallint",
+        "text",
+        "timestamp without time zone",
+        "timestamp with time zone",
+    )
+}
+
+
+def type_name(postgres_type: str) -> sql.SQL:
+    """Return the type as SQL; only types of the list exist here."""
+    return _TYPE_NAMES[postgres_type]
+
+
+def table_identifier(table: str) -> sql.Identifier:
+    """Quote ``table`` or ``schema.table``."""
+    return sql.Identifier(*table.split(".", 1))
+
+
+def names(columns: Iterable[Column]) -> sql.Composed:
+    """List column names, quoted, separated by commas."""
+    return sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)

@@ -1,0 +1,201 @@
+"""What a pipeline writes: append tables and window tables, with their partials.
+
+A window's aggregates are kept as mergeable *partials*. A task computes the partials
+of its events, publishing merges them into the state table, and the result columns
+are computed from the merged partials.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from psycopg import sql
+
+from sinks.postgres.columns import POSITION_COLUMNS, Column, type_name
+
+
+class AggregateFunction(Enum):
+    """Aggregates whose partials merge exactly."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+class LatePolicy(Enum):
+    """What happens to an event whose window the watermark has passed."""
+
+    REVISE = "revise"
+    SIDE_TABLE = "side_table"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendTable:
+    """One row per event."""
+
+    table: str
+    staging_table: str
+    event_columns: tuple[Column, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.event_columns, *POSITION_COLUMNS)
+
+    @property
+    def staging_columns(self) -> tuple[Column, ...]:
+        return self.columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial:
+    """One mergeable part of an aggregate: a count, a sum, a minimum or a maximum."""
+
+    column: Column
+    merge: str
+
+    @property
+    def combined(self) -> sql.Composable:
+        """The partials of several tasks, combined within one group."""
+        name = sql.Identifier(self.column.name)
+        function = {"add": "sum", "least": "min", "greatest": "max"}[self.merge]
+        return sql.SQL("{}({})::{}").format(
+            sql.SQL(function), name, type_name(self.column.postgres_type)
+        )
+
+    @property
+    def merged(self) -> sql.Composable:
+        """The stored partial merged with the one that arrives."""
+        name = sql.Identifier(self.column.name)
+        if self.merge == "add":
+            return sql.SQL("{n} = state.{n} + EXCLUDED.{n}").format(n=name)
+        function = sql.SQL("LEAST" if self.merge == "least" else "GREATEST")
+        return sql.SQL("{n} = {f}(state.{n}, EXCLUDED.{n})").format(n=name, f=function)
+
+    @property
+    def definition(self) -> sql.Composable:
+        if self.merge != "add" and self.column.postgres_type == "text":
+            # Tasks compare text by bytes; the database must not use a language's
+            # order, or the minimum would depend on how events fell into batches.
+            return sql.SQL('{} COLLATE "C"').format(self.column.definition)
+        return self.column.definition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowAggregate:
+    """A result column of a window and the partials behind it."""
+
+    column: Column
+    function: AggregateFunction
+    #: Position in the output; partials are named by it.
+    number: int
+    #: Type of the sum, the minimum or the maximum.
+    partial_type: str
+
+    @property
+    def partials(self) -> tuple[Partial, ...]:
+        match self.function:
+            case AggregateFunction.COUNT:
+                return (self._partial("count", "bigint", "add"),)
+            case AggregateFunction.SUM | AggregateFunction.AVG:
+                return (
+                    self._partial("sum", self.partial_type, "add"),
+                    self._partial("count", "bigint", "add"),
+                )
+            case AggregateFunction.MIN:
+                return (self._partial("min", self.partial_type, "least"),)
+            case AggregateFunction.MAX:
+                return (self._partial("max", self.partial_type, "greatest"),)
+
+    @property
+    def final(self) -> sql.Composable:
+        """The result column computed from merged partials; NULL without values."""
+        parts = [sql.Identifier(partial.column.name) for partial in self.partials]
+        kind = type_name(self.column.postgres_type)
+        match self.function:
+            case AggregateFunction.SUM:
+                return sql.SQL("CASE WHEN {1} > 0 THEN {0}::{2} END").format(
+                    *parts, kind
+                )
+            case AggregateFunction.AVG:
+                return sql.SQL("({0}::{2} / nullif({1}, 0)::{2})").format(*parts, kind)
+            case _:
+                return parts[0]
+
+    def _partial(self, part: str, postgres_type: str, merge: str) -> Partial:
+        name = f"a{self.number}_{part}"
+        return Partial(
+            column=Column(name=name, postgres_type=postgres_type), merge=merge
+        )
+
+
+#: The first column of every window table, its state and its staging.
+WINDOW_START = Column(name="window_start", postgres_type="timestamp with time zone")
+WINDOW_END = Column(name="window_end", postgres_type="timestamp with time zone")
+
+#: How many events a group holds, whatever its aggregates count.
+WINDOW_EVENTS = Partial(
+    column=Column(name="window_events", postgres_type="bigint"), merge="add"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowTable:
+    """One row per fixed window and group."""
+
+    table: str
+    staging_table: str
+    size_us: int
+    by: tuple[Column, ...]
+    aggregates: tuple[WindowAggregate, ...]
+    allowed_lateness_us: int
+    late: LatePolicy
+
+    @property
+    def keys(self) -> tuple[Column, ...]:
+        return (WINDOW_START, *self.by)
+
+    @property
+    def partials(self) -> tuple[Partial, ...]:
+        return (
+            WINDOW_EVENTS,
+            *(part for aggregate in self.aggregates for part in aggregate.partials),
+        )
+
+    @property
+    def staging_columns(self) -> tuple[Column, ...]:
+        return (*self.keys, *(partial.column for partial in self.partials))
+
+    @property
+    def result_columns(self) -> tuple[Column, ...]:
+        return (
+            WINDOW_START,
+            WINDOW_END,
+            *self.by,
+            *(aggregate.column for aggregate in self.aggregates),
+            Column(name="pane", postgres_type="text"),
+            Column(name="final", postgres_type="boolean"),
+        )
+
+
+Output = AppendTable | WindowTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomeLayout:
+    """Everything that the home database must know of a pipeline to serve it."""
+
+    pipeline: str
+    #: The pipeline's definition as JSON, kept for people and for ``verify``.
+    definition: str
+    definition_hash: str
+    outputs: tuple[Output, ...]
+    shards: int
+    bucket_seconds: int
+    watermark_delay_us: int
+    idle_timeout_us: int
+    #: None when the source is declared free of repeats.
+    horizon_us: int | None

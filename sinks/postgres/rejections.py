@@ -1,0 +1,130 @@
+"""Finds the rows that a result table refuses, by savepoints and bisection.
+
+Postgres names the constraint that failed but not the row. So the voted rows are
+numbered, and ranges of them are inserted under savepoints: a range that goes in
+stays in, one that fails is halved, down to single rows. A row that conflicts with
+an earlier row of the same batch is therefore found as well. With k refused rows out
+of n this takes about 2 k log2 n statements. Everything is rolled back at the end.
+"""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.columns import names, table_identifier
+from sinks.postgres.naming import staging_table
+from sinks.postgres.outputs import AppendTable
+from sinks.postgres.sqlstate import is_row_rejection
+from sinks.postgres.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import RejectedRow
+
+_SQL = load_statements("sinks.postgres", "rejections.sql")
+
+#: A table that refuses more rows of one batch than this is wrong, not its rows.
+REJECTED_ROWS_MAX = 10_000
+
+
+class RejectionSearch:
+    """Searches one append output of one batch for the rows that its table refuses."""
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        output: AppendTable,
+        *,
+        pipeline_number: int,
+        epoch: Epoch,
+        attempts: tuple[Attempt, ...],
+    ) -> None:
+        self._connection = connection
+        self._output = output
+        self._attempts = list(attempts)
+        self._staging = staging_table(pipeline_number, epoch, output.staging_table)
+        self._numbered = staging_table(pipeline_number, epoch, "bisection")
+        self._found: list[RejectedRow] = []
+
+    def run(self) -> list[RejectedRow]:
+        """Return the refused rows; leaves nothing behind.
+
+        Raises:
+            ConfigurationError: ``TABLE_REFUSES_ROWS`` when there are so many that
+                the table must be the cause.
+            psycopg.Error: The server or the connection failed.
+        """
+        try:
+            self._connection.execute(_SQL["bisection_settings"])
+            numbered = self._connection.execute(
+                _SQL["number_rows"].format(
+                    numbered=self._numbered, staging=self._staging
+                ),
+                {"attempts": self._attempts},
+            )
+            self._connection.execute(
+                _SQL["index_numbers"].format(numbered=self._numbered)
+            )
+            # An explicit stack instead of recursion; the lower half comes first, so
+            # that of two rows in conflict the later one is refused.
+            ranges = [(1, numbered.rowcount)]
+            while ranges:
+                first, last = ranges.pop()
+                if first > last:
+                    continue
+                refusal = self._try_range(first, last)
+                if refusal is None:
+                    continue
+                if first == last:
+                    self._record(first, refusal)
+                    continue
+                middle = (first + last) // 2
+                ranges.append((middle + 1, last))
+                ranges.append((first, middle))
+        finally:
+            if not self._connection.closed:
+                self._connection.rollback()
+        return self._found
+
+    def _try_range(self, first: int, last: int) -> str | None:
+        """Insert a range; return why the table refuses it, or None if it does not."""
+        statement = _SQL["insert_range"].format(
+            target=table_identifier(self._output.table),
+            numbered=self._numbered,
+            columns=names(self._output.columns),
+            sources=sql.SQL(", ").join(c.from_staging for c in self._output.columns),
+        )
+        try:
+            with self._connection.transaction():
+                self._connection.execute(statement, {"first": first, "last": last})
+        except psycopg.Error as error:
+            if not is_row_rejection(error):
+                raise
+            return f"{error.sqlstate} {error.diag.message_primary}"
+        return None
+
+    def _record(self, number: int, refusal: str) -> None:
+        if len(self._found) >= REJECTED_ROWS_MAX:
+            raise ConfigurationError(
+                "TABLE_REFUSES_ROWS",
+                saw=f"Table {self._output.table} refused more than "
+                f"{REJECTED_ROWS_MAX} rows of one batch, the last one with: "
+                f"{refusal}.",
+                why="So many refusals point to the table, not to its rows, and would "
+                "pour the topic into the dead letters.",
+                fix="Correct the table's constraints or the pipeline.",
+            )
+        row = self._connection.execute(
+            _SQL["read_position"].format(numbered=self._numbered), {"number": number}
+        ).fetchone()
+        assert row is not None
+        topic, partition, offset = row
+        self._found.append(
+            RejectedRow(
+                topic_partition=TopicPartition(topic, partition),
+                offset=offset,
+                detail=f"Table {self._output.table} refused the row: {refusal}.",
+            )
+        )

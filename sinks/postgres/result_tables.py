@@ -1,0 +1,187 @@
+"""Creates the tables that a pipeline writes, or checks the ones that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.columns import Column, names, table_identifier, type_name
+from sinks.postgres.naming import revisions_table, state_table
+from sinks.postgres.outputs import AppendTable, HomeLayout, LatePolicy, WindowTable
+from sinks.postgres.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres", "result_tables.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+_REVISION_COLUMNS = (
+    Column(name="revised_in_sequence", postgres_type="bigint"),
+    Column(name="revised_at", postgres_type="timestamp with time zone"),
+)
+
+#: What is left of 63 bytes beside the suffix of the revisions table.
+_REVISED_NAME_BYTES_MAX = 63 - len("_revisions")
+
+
+def create_result_tables(
+    connection: _Connection, layout: HomeLayout, pipeline_number: int
+) -> None:
+    """Make every table of the pipeline exist with the columns that it needs.
+
+    The caller commits. A table that is there already is used if every wanted column
+    is there and assignable, and every other column may stay empty; indexes,
+    constraints and triggers of the user's own are left alone.
+
+    Raises:
+        ConfigurationError: ``TABLE_DIFFERS``, showing both lists of columns.
+    """
+    for output in layout.outputs:
+        if isinstance(output, AppendTable):
+            _create_or_check(connection, output.table, output.columns)
+        else:
+            _create_window_tables(connection, output, pipeline_number)
+
+
+def _create_window_tables(
+    connection: _Connection, output: WindowTable, pipeline_number: int
+) -> None:
+    created = _create_or_check(connection, output.table, output.result_columns)
+    if created:
+        _execute(connection, "add_window_key", output)
+        _execute(connection, "add_open_windows_index", output)
+    else:
+        _check_window_key(connection, output)
+    if output.late is LatePolicy.REVISE:
+        if len(output.table.rsplit(".", 1)[-1].encode()) > _REVISED_NAME_BYTES_MAX:
+            raise ConfigurationError(
+                "TABLE_NAME_TOO_LONG",
+                saw=f"The window table {output.table} keeps revisions.",
+                why="The name of its revisions table would pass 63 bytes.",
+                fix=f"Name it with at most {_REVISED_NAME_BYTES_MAX} bytes.",
+            )
+        revisions = (*output.result_columns, *_REVISION_COLUMNS)
+        _create_or_check(connection, revisions_table(output.table), revisions)
+    state = state_table(pipeline_number, output.table)
+    definitions = [column.definition for column in output.keys]
+    definitions += [partial.definition for partial in output.partials]
+    connection.execute(
+        _SQL["create_state"].format(
+            state=state,
+            definitions=sql.SQL(", ").join(definitions),
+            keys=names(output.keys),
+        )
+    )
+    wanted = [*output.keys, *(partial.column for partial in output.partials)]
+    found = _read_columns(connection, state)
+    if [column.name for column in wanted] != [name for name, *_ in found]:
+        raise ConfigurationError(
+            "WINDOW_CHANGED",
+            saw=f"The open windows of {output.table} were kept by another "
+            "definition of its keys or aggregates.",
+            why="Their partial results cannot be continued.",
+            fix="Give the changed output another table, or the pipeline another name.",
+        )
+
+
+def _execute(connection: _Connection, statement: str, output: WindowTable) -> None:
+    connection.execute(
+        _SQL[statement].format(
+            target=table_identifier(output.table), keys=names(output.keys)
+        )
+    )
+
+
+def _create_or_check(
+    connection: _Connection, table: str, columns: Sequence[Column]
+) -> bool:
+    """Return whether the table was made here."""
+    found = _read_columns(connection, table_identifier(table))
+    if not found:
+        definitions = sql.SQL(", ").join(column.definition for column in columns)
+        connection.execute(
+            sql.SQL("CREATE TABLE {} ({})").format(table_identifier(table), definitions)
+        )
+        return True
+    existing = {name for name, *_ in found}
+    wanted = {column.name for column in columns}
+    demanding = [
+        name for name, _, optional in found if not optional and name not in wanted
+    ]
+    unassignable = None
+    if wanted <= existing and not demanding:
+        unassignable = _find_unassignable(connection, table, columns)
+        if unassignable is None:
+            return False
+    raise ConfigurationError(
+        "TABLE_DIFFERS",
+        saw=f"Table {table} exists with ("
+        + ", ".join(f"{name} {kind}" for name, kind, _ in found)
+        + "); the pipeline writes ("
+        + ", ".join(f"{column.name} {column.postgres_type}" for column in columns)
+        + ").",
+        why=_difference(sorted(wanted - existing), demanding, unassignable),
+        fix="Change the table or the pipeline, or name another table.",
+    )
+
+
+def _difference(
+    missing: list[str], demanding: list[str], unassignable: str | None
+) -> str:
+    if missing:
+        return f"The table has no column {', '.join(missing)}."
+    if demanding:
+        return (
+            f"The table demands {', '.join(demanding)}, which the pipeline does "
+            "not fill."
+        )
+    return f"The types do not fit: {unassignable}."
+
+
+def _find_unassignable(
+    connection: _Connection, table: str, columns: Sequence[Column]
+) -> str | None:
+    """Let Postgres itself say whether the columns can be assigned."""
+    typed_nulls = sql.SQL(", ").join(
+        sql.SQL("CAST(NULL AS {})").format(type_name(column.postgres_type))
+        for column in columns
+    )
+    statement = sql.SQL("INSERT INTO {} ({}) SELECT {} WHERE false").format(
+        table_identifier(table), names(columns), typed_nulls
+    )
+    try:
+        with connection.transaction():
+            connection.execute(statement)
+    except psycopg.errors.SyntaxErrorOrAccessRuleViolation as error:
+        return error.diag.message_primary or str(error)
+    return None
+
+
+def _read_columns(
+    connection: _Connection, table: sql.Identifier
+) -> list[tuple[str, str, bool]]:
+    """List (name, type, may stay empty) of a table; empty when it does not exist."""
+    quoted = table.as_string(connection)
+    rows = connection.execute(_SQL["read_columns"], {"table": quoted}).fetchall()
+    return [(name, kind, optional) for name, kind, optional in rows]
+
+
+def _check_window_key(connection: _Connection, output: WindowTable) -> None:
+    row = connection.execute(
+        _SQL["has_window_key"],
+        {
+            "table": table_identifier(output.table).as_string(connection),
+            "keys": sorted(column.name for column in output.keys),
+        },
+    ).fetchone()
+    if row is None:
+        keys = ", ".join(column.name for column in output.keys)
+        raise ConfigurationError(
+            "TABLE_KEY_MISSING",
+            saw=f"Table {output.table} exists without a unique key over ({keys}).",
+            why="Windows are updated in place, one row per window and group.",
+            fix=f"ALTER TABLE {output.table} ADD UNIQUE NULLS NOT DISTINCT ({keys});",
+        )

@@ -1,0 +1,50 @@
+-- name: register_pipeline
+INSERT INTO tallyweir.pipeline (
+    pipeline, definition, definition_hash, shards, bucket_seconds
+)
+VALUES (
+    %(pipeline)s, %(definition)s::jsonb, %(definition_hash)s,
+    %(shards)s, %(bucket_seconds)s
+)
+ON CONFLICT (pipeline) DO UPDATE
+SET definition = EXCLUDED.definition,
+    definition_hash = EXCLUDED.definition_hash
+WHERE pipeline.definition_hash <> EXCLUDED.definition_hash
+
+-- name: read_pipeline
+SELECT pipeline_number, shards, bucket_seconds
+FROM tallyweir.pipeline
+WHERE pipeline = %(pipeline)s
+
+-- name: claim_epoch
+INSERT INTO tallyweir.epoch_claim (pipeline, epoch, host, process_id)
+SELECT %(pipeline)s, coalesce(max(epoch), 0) + 1, %(host)s, %(process_id)s
+FROM tallyweir.epoch_claim
+WHERE pipeline = %(pipeline)s
+ON CONFLICT DO NOTHING
+RETURNING epoch
+
+-- name: newest_epoch
+SELECT coalesce(max(epoch), 0)
+FROM tallyweir.epoch_claim
+WHERE pipeline = %(pipeline)s
+
+-- name: create_pipeline_runs
+CREATE TABLE IF NOT EXISTS {runs}
+PARTITION OF tallyweir.seen_id_run FOR VALUES IN ({pipeline})
+PARTITION BY LIST (bucket)
+
+-- name: superseded_staging
+SELECT nspname
+FROM pg_namespace
+WHERE nspname ~ %(pattern)s
+  AND nspname <> %(own)s
+
+-- name: drop_staging
+DROP SCHEMA IF EXISTS {schema} CASCADE
+
+-- name: fingerprint_key
+SELECT fingerprint_key FROM tallyweir.installation
+
+-- name: server_clock
+SELECT clock_timestamp()

@@ -1,0 +1,149 @@
+-- The publish transaction, in the order in which its statements run.
+
+-- name: begin_settings
+SELECT set_config('lock_timeout', '30s', true),
+       set_config('statement_timeout', '0', true),
+       -- A driver that is paused in here must not keep its successor waiting.
+       set_config('idle_in_transaction_session_timeout', '30s', true),
+       set_config('synchronous_commit', 'on', true)
+
+-- name: lock_pipeline
+SELECT watermark, last_sequence
+FROM tallyweir.pipeline
+WHERE pipeline = %(pipeline)s
+FOR UPDATE
+
+-- name: read_watermark
+SELECT watermark, last_sequence
+FROM tallyweir.pipeline
+WHERE pipeline = %(pipeline)s
+
+-- name: read_positions
+SELECT topic, partition, topic_id, next_offset, event_time_max, active_at
+FROM tallyweir.partition_progress
+WHERE pipeline = %(pipeline)s
+
+-- name: insert_batch
+INSERT INTO tallyweir.batch (
+    pipeline, sequence, epoch, spark_batch_id, watermark_before, watermark_after,
+    checksum, lookups, restagings, planned_at, staged_at, published_at
+)
+VALUES (
+    %(pipeline)s, %(sequence)s, %(epoch)s, %(spark_batch_id)s,
+    %(watermark_before)s, %(watermark_after)s, %(checksum)s, %(lookups)s::jsonb,
+    %(restagings)s, %(planned_at)s, %(staged_at)s, clock_timestamp()
+)
+
+-- name: insert_batch_partition
+INSERT INTO tallyweir.batch_partition (
+    pipeline, sequence, topic, partition, from_offset, until_offset,
+    read, committed, duplicate, dead, late, expired, filtered
+)
+VALUES (
+    %(pipeline)s, %(sequence)s, %(topic)s, %(partition)s, %(from_offset)s,
+    %(until_offset)s, %(read)s, %(committed)s, %(duplicate)s, %(dead)s, %(late)s,
+    %(expired)s, %(filtered)s
+)
+
+-- name: insert_batch_output
+INSERT INTO tallyweir.batch_output (
+    pipeline, sequence, output_table, kind, events, rows, late, revised
+)
+VALUES (
+    %(pipeline)s, %(sequence)s, %(output_table)s, %(kind)s,
+    %(events)s, %(rows)s, %(late)s, %(revised)s
+)
+
+-- name: move_append
+INSERT INTO {target} ({columns})
+SELECT {sources}
+FROM {staging}
+WHERE attempt = ANY(%(attempts)s)
+
+-- name: move_event_log
+INSERT INTO {target} (pipeline, sequence, {columns})
+SELECT %(pipeline)s, %(sequence)s, {columns}
+FROM {staging}
+WHERE attempt = ANY(%(attempts)s)
+
+-- name: keep_former_values
+-- A window that readers may have taken for settled is about to change.
+INSERT INTO {revisions} ({columns}, revised_in_sequence, revised_at)
+SELECT {result_columns}, %(sequence)s, clock_timestamp()
+FROM {target} AS result
+WHERE result.pane <> 'early'
+  AND EXISTS (
+      SELECT FROM {staging} AS staged
+      WHERE staged.attempt = ANY(%(attempts)s)
+        AND {same_key}
+  )
+
+-- name: merge_window
+WITH merged AS (
+    INSERT INTO {state} AS state ({keys}, {partials})
+    SELECT {keys}, {combined}
+    FROM {staging}
+    WHERE attempt = ANY(%(attempts)s)
+    GROUP BY {keys}
+    ON CONFLICT ({keys}) DO UPDATE SET {merged}
+    RETURNING {keys}, {partials}
+)
+INSERT INTO {target} AS result (
+    {keys}, window_end, {aggregates}, pane, final
+)
+SELECT
+    {keys},
+    window_start + %(size)s,
+    {finals},
+    CASE
+        WHEN window_start + %(size)s <= %(watermark_before)s THEN 'late'
+        WHEN window_start + %(size)s <= %(watermark_after)s THEN 'on_time'
+        ELSE 'early'
+    END,
+    coalesce(
+        window_start + %(size)s + %(allowed_lateness)s <= %(watermark_after)s, false
+    )
+FROM merged
+ON CONFLICT ({keys}) DO UPDATE SET {updates}
+
+-- name: staged_rows
+SELECT count(*)
+FROM {staging}
+WHERE attempt = ANY(%(attempts)s)
+
+-- name: settle_windows
+UPDATE {target}
+SET pane = CASE WHEN pane = 'early' THEN 'on_time' ELSE pane END,
+    final = window_end + %(allowed_lateness)s <= %(watermark_after)s
+WHERE NOT final
+  AND window_end <= %(watermark_after)s
+  AND (pane = 'early' OR window_end + %(allowed_lateness)s <= %(watermark_after)s)
+
+-- name: forget_settled_state
+DELETE FROM {state}
+WHERE window_start + %(size)s + %(allowed_lateness)s <= %(watermark_after)s
+
+-- name: advance_position
+INSERT INTO tallyweir.partition_progress AS progress (
+    pipeline, topic, partition, topic_id, next_offset, event_time_max, active_at
+)
+VALUES (
+    %(pipeline)s, %(topic)s, %(partition)s, %(topic_id)s, %(until_offset)s,
+    %(event_time_max)s, %(active_at)s
+)
+ON CONFLICT (pipeline, topic, partition) DO UPDATE
+SET next_offset = EXCLUDED.next_offset,
+    event_time_max = greatest(progress.event_time_max, EXCLUDED.event_time_max),
+    active_at = coalesce(EXCLUDED.active_at, progress.active_at)
+WHERE progress.next_offset = %(from_offset)s
+  AND progress.topic_id = EXCLUDED.topic_id
+
+-- name: advance_pipeline
+UPDATE tallyweir.pipeline
+SET last_sequence = %(sequence)s,
+    watermark = greatest(watermark, %(watermark_after)s)
+WHERE pipeline = %(pipeline)s
+  AND last_sequence = %(sequence)s - 1
+
+-- name: check_deferred_constraints
+SET CONSTRAINTS ALL IMMEDIATE

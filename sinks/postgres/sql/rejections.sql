@@ -1,0 +1,31 @@
+-- name: bisection_settings
+SELECT set_config('lock_timeout', '30s', true),
+       set_config('statement_timeout', '0', true)
+
+-- name: number_rows
+CREATE UNLOGGED TABLE {numbered} AS
+SELECT
+    row_number() OVER (
+        ORDER BY kafka_topic, kafka_partition, kafka_offset
+    ) AS number,
+    *
+FROM {staging}
+WHERE attempt = ANY(%(attempts)s)
+
+-- name: index_numbers
+CREATE UNIQUE INDEX ON {numbered} (number)
+
+-- name: insert_range
+WITH settled AS (
+    INSERT INTO {target} ({columns})
+    SELECT {sources}
+    FROM {numbered}
+    WHERE number BETWEEN %(first)s AND %(last)s
+    RETURNING 1
+)
+SELECT count(*) FROM settled
+
+-- name: read_position
+SELECT kafka_topic, kafka_partition, kafka_offset
+FROM {numbered}
+WHERE number = %(number)s

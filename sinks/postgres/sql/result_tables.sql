@@ -1,0 +1,38 @@
+-- name: read_columns
+SELECT
+    attname::text,
+    format_type(atttypid, atttypmod),
+    NOT attnotnull OR atthasdef OR attidentity <> ''
+FROM pg_attribute
+WHERE attrelid = to_regclass(%(table)s)
+  AND attnum > 0
+  AND NOT attisdropped
+ORDER BY attnum
+
+-- name: add_window_key
+-- A group may have NULL in its key and is still one group.
+ALTER TABLE {target} ADD UNIQUE NULLS NOT DISTINCT ({keys})
+
+-- name: add_open_windows_index
+-- Serves settle_windows, which looks for windows that the watermark has passed.
+CREATE INDEX ON {target} (window_end) WHERE NOT final
+
+-- name: has_window_key
+SELECT 1
+FROM pg_index
+WHERE indrelid = to_regclass(%(table)s)
+  AND indisunique
+  AND indpred IS NULL
+  AND (indnullsnotdistinct OR indnkeyatts = 1)
+  AND (
+      SELECT array_agg(attname::text ORDER BY attname::text)
+      FROM pg_attribute
+      WHERE attrelid = indrelid
+        AND attnum = ANY(indkey)
+  ) = %(keys)s
+
+-- name: create_state
+CREATE TABLE IF NOT EXISTS {state} (
+    {definitions},
+    UNIQUE NULLS NOT DISTINCT ({keys})
+)

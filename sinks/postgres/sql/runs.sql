@@ -1,0 +1,35 @@
+-- name: list_runs
+SELECT sequence, bucket, ids
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND shard = %(shard)s
+  AND sequence > %(after_sequence)s
+  AND sequence <= %(through_sequence)s
+  AND bucket >= %(live_from_bucket)s
+ORDER BY sequence, bucket
+
+-- name: fetch_runs
+SELECT sequence, bucket, fingerprints, payload_hashes
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND shard = %(shard)s
+  AND sequence > %(after_sequence)s
+  AND sequence <= %(through_sequence)s
+  AND bucket >= %(live_from_bucket)s
+ORDER BY sequence, bucket
+
+-- name: create_bucket
+CREATE TABLE IF NOT EXISTS {bucket_runs}
+PARTITION OF {pipeline_runs} FOR VALUES IN ({bucket})
+
+-- name: bucket_tables
+SELECT child.relname
+FROM pg_inherits
+JOIN pg_class AS child ON child.oid = inhrelid
+JOIN pg_class AS parent ON parent.oid = inhparent
+JOIN pg_namespace AS home ON home.oid = parent.relnamespace
+WHERE home.nspname = 'tallyweir'
+  AND parent.relname = %(pipeline_runs)s
+
+-- name: drop_bucket
+DROP TABLE IF EXISTS {bucket_runs}

@@ -1,0 +1,111 @@
+"""Which kind of error an SQLSTATE is: one table, never the message's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from sinks.protocol.errors import (
+    ConfigurationError,
+    FatalError,
+    RetryableError,
+    TallyweirError,
+)
+
+#: Classes and states that pass by themselves or with the server's health.
+_RETRYABLE = (
+    "08",  # connection exceptions
+    "40",  # serialization failure, deadlock
+    "53",  # out of memory, disk or connections
+    "55P03",  # lock not available
+    "57",  # shutting down, starting up, cancelled
+    "58",  # I/O errors of the server
+    "25006",  # read-only: a failover is under way
+    "25P03",  # idle in transaction for too long: the driver was paused
+)
+
+#: States that a person must act on, with the instruction.
+_CONFIGURATION = {
+    "28": ("POSTGRES_LOGIN_REFUSED", "Correct the user or password in the DSN."),
+    "3D": ("POSTGRES_DATABASE_MISSING", "Create the database, or correct the DSN."),
+    "42501": ("POSTGRES_PERMISSION", "Grant the privilege to the pipeline's role."),
+}
+
+#: Errors that one row of data is to blame for.
+_ROW_REJECTED = ("22", "23", "44", "P0001")
+
+
+def is_row_rejection(error: psycopg.Error) -> bool:
+    """Tell whether the data of a row, not the statement, caused the error."""
+    return _matches(error.sqlstate or "", _ROW_REJECTED)
+
+
+def translate(error: psycopg.Error, *, doing: str) -> TallyweirError:
+    """Turn a driver's error into ours; an unlisted state is fatal.
+
+    Args:
+        error: What psycopg raised.
+        doing: What was attempted, as in "publishing a batch".
+    """
+    state = error.sqlstate or ""
+    message = (error.diag.message_primary or str(error)).strip().replace("\n", " ")
+    saw = f"Postgres answered {state or 'nothing'} while {doing}: {message}."
+    for prefix, (code, fix) in _CONFIGURATION.items():
+        if state.startswith(prefix):
+            return ConfigurationError(
+                code, saw=saw, why="The pipeline cannot work like this.", fix=fix
+            )
+    if _login_failed(state, message):
+        return ConfigurationError(
+            "POSTGRES_LOGIN_REFUSED",
+            saw=saw,
+            why="The pipeline cannot work without its home database.",
+            fix="Correct host, user, password and database in TALLYWEIR_HOME_DSN.",
+        )
+    if isinstance(error, psycopg.OperationalError) and not state:
+        return RetryableError(
+            "POSTGRES_UNREACHABLE",
+            saw=saw,
+            why="Nothing can be published without the home database.",
+            fix="Check that the server runs and that TALLYWEIR_HOME_DSN names it.",
+        )
+    if _matches(state, _RETRYABLE):
+        return RetryableError(
+            "POSTGRES_UNAVAILABLE",
+            saw=saw,
+            why="The server cannot serve the request for now.",
+            fix="Wait for the server, or look into its log.",
+        )
+    return FatalError(
+        "POSTGRES_REFUSED",
+        saw=saw,
+        why="The statement should not fail; nothing was published.",
+        fix="Look into the server's log, and report this if it names no cause.",
+    )
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Raise our error instead of psycopg's."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error, doing=doing) from error
+
+
+def _matches(state: str, prefixes: tuple[str, ...]) -> bool:
+    return any(state.startswith(prefix) for prefix in prefixes)
+
+
+def _login_failed(state: str, message: str) -> bool:
+    # libpq reports a refused login while connecting without its SQLSTATE. This one
+    # look at the words only chooses between waiting and asking for help; a server
+    # with another language is retried, which is safe.
+    return not state and (
+        "password authentication failed" in message
+        or "no password supplied" in message
+        or 'role "' in message
+        or 'database "' in message
+    )

@@ -1,0 +1,217 @@
+"""Staging: where tasks put a batch's rows before anything is decided.
+
+Staging tables are UNLOGGED and belong to one driver's epoch. Every row carries the
+task attempt that copied it, and publishing moves only the rows of attempts that
+voted. So rows of a zombie, of a speculative copy or of a crashed batch can lie here
+without harm until their schema is dropped.
+
+A crash of the server empties UNLOGGED tables. Publishing notices that rows which were
+voted are missing, and the batch is staged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+from pgpq import ArrowToPostgresBinaryEncoder
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.columns import Column, names
+from sinks.postgres.connection import connect
+from sinks.postgres.naming import application_name, staging_schema, staging_table
+from sinks.postgres.outputs import HomeLayout
+from sinks.postgres.sqlstate import translated
+from sinks.protocol.identity import Attempt, Epoch
+
+#: The task attempt that staged a row.
+ATTEMPT = Column(name="attempt", postgres_type="bigint")
+
+_EVENT_POSITION = (
+    Column(name="kafka_topic", postgres_type="text"),
+    Column(name="kafka_partition", postgres_type="integer"),
+    Column(name="kafka_offset", postgres_type="bigint"),
+)
+
+#: Staging tables that every pipeline has, with the columns that tasks fill. Their
+#: names are those of the tables that the rows are moved to.
+EVENT_LOGS: Mapping[str, tuple[Column, ...]] = {
+    "dead_letter": (
+        *_EVENT_POSITION,
+        Column(name="kafka_timestamp", postgres_type="timestamp with time zone"),
+        Column(name="reason", postgres_type="text"),
+        Column(name="detail", postgres_type="text"),
+        Column(name="event_id", postgres_type="text"),
+        Column(name="key", postgres_type="bytea"),
+        Column(name="payload", postgres_type="bytea"),
+    ),
+    "late_event": (
+        Column(name="output_table", postgres_type="text"),
+        *_EVENT_POSITION,
+        Column(name="event_id", postgres_type="text"),
+        Column(name="event_time", postgres_type="timestamp with time zone"),
+        Column(name="payload", postgres_type="bytea"),
+    ),
+    "expired_event": (
+        *_EVENT_POSITION,
+        Column(name="event_id", postgres_type="text"),
+        Column(name="event_time", postgres_type="timestamp with time zone"),
+        Column(name="payload", postgres_type="bytea"),
+    ),
+    "duplicate_event": (
+        *_EVENT_POSITION,
+        Column(name="event_id", postgres_type="text"),
+    ),
+    "seen_id_run": (
+        Column(name="bucket", postgres_type="bigint"),
+        Column(name="shard", postgres_type="integer"),
+        Column(name="ids", postgres_type="integer"),
+        Column(name="first", postgres_type="bytea"),
+        Column(name="last", postgres_type="bytea"),
+        Column(name="fingerprints", postgres_type="bytea"),
+        Column(name="payload_hashes", postgres_type="bytea"),
+    ),
+}
+
+
+def staging_tables(layout: HomeLayout) -> dict[str, tuple[Column, ...]]:
+    """List the staging tables of a pipeline and their columns, attempt left out."""
+    tables = dict(EVENT_LOGS)
+    for output in layout.outputs:
+        tables[output.staging_table] = output.staging_columns
+    return tables
+
+
+def create_staging(
+    connection: psycopg.Connection[TupleRow],
+    layout: HomeLayout,
+    pipeline_number: int,
+    epoch: Epoch,
+) -> None:
+    """Create the staging tables of an epoch; the caller commits."""
+    connection.execute(
+        sql.SQL("CREATE SCHEMA {}").format(
+            sql.Identifier(staging_schema(pipeline_number, epoch))
+        )
+    )
+    for table, columns in staging_tables(layout).items():
+        definitions = sql.SQL(", ").join(
+            column.staging_definition for column in (ATTEMPT, *columns)
+        )
+        # The tables are emptied by TRUNCATE only, so vacuum has nothing to do here.
+        connection.execute(
+            sql.SQL(
+                "CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)"
+            ).format(staging_table(pipeline_number, epoch, table), definitions)
+        )
+
+
+class StagingWriter:
+    """Copies one task attempt's rows to staging, all of them in one transaction.
+
+    Used as a context manager. Leaving it normally commits; the vote may be given
+    only after that.
+
+    Crash:
+        Before the commit nothing is staged. After it the rows are staged but not
+        voted for, and nobody will ever move them.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        *,
+        pipeline_number: int,
+        epoch: Epoch,
+        attempt: Attempt,
+    ) -> None:
+        self._connection = connection
+        self._pipeline_number = pipeline_number
+        self._epoch = epoch
+        self._attempt = attempt
+        #: Rows copied so far, by staging table: what the vote will state.
+        self.rows: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        with translated("beginning to stage"):
+            # Staged rows need not survive a crash, so no commit waits for the disk.
+            self._connection.execute("SET LOCAL synchronous_commit = off")
+            self._connection.execute("SET LOCAL lock_timeout = '30s'")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            with translated("committing staged rows"):
+                self._connection.commit()
+        elif not self._connection.closed:
+            self._connection.rollback()
+
+    def copy(self, table: str, columns: tuple[Column, ...], rows: pa.Table) -> None:
+        """Copy an Arrow table, whose columns stand in the order of ``columns``.
+
+        Raises:
+            RetryableError: The server or the connection failed.
+            FatalError: The data does not fit the staging table, or a newer driver
+                has dropped it.
+        """
+        if rows.num_rows == 0:
+            return
+        attempts = pa.array(np.full(rows.num_rows, self._attempt, dtype=np.int64))
+        tagged = rows.rename_columns([column.name for column in columns]).append_column(
+            ATTEMPT.name, attempts
+        )
+        encoder = ArrowToPostgresBinaryEncoder(tagged.schema)
+        target = staging_table(self._pipeline_number, self._epoch, table)
+        statement = sql.SQL("COPY {} ({}) FROM STDIN WITH (FORMAT BINARY)").format(
+            target, names((*columns, ATTEMPT))
+        )
+        with (
+            translated(f"staging rows for {table}"),
+            self._connection.cursor() as cursor,
+            cursor.copy(statement) as copy,
+        ):
+            copy.write(encoder.write_header())
+            for batch in tagged.to_batches():
+                copy.write(encoder.write_batch(batch))
+            copy.write(encoder.finish())
+        self.rows[table] = self.rows.get(table, 0) + rows.num_rows
+
+
+class StagingConnection:
+    """One connection per Python worker, kept over tasks and batches.
+
+    Opening one costs more than staging a small batch.
+    """
+
+    def __init__(self) -> None:
+        self._kept: psycopg.Connection[TupleRow] | None = None
+        self._opened_for: tuple[str, int, int] | None = None
+
+    def get(
+        self, dsn: str, *, pipeline_number: int, epoch: Epoch
+    ) -> psycopg.Connection[TupleRow]:
+        """Return a usable connection, new if the kept one is broken or another's."""
+        wanted = (dsn, pipeline_number, int(epoch))
+        if self._kept is not None and (
+            self._kept.closed or self._kept.broken or self._opened_for != wanted
+        ):
+            self._kept.close()
+            self._kept = None
+        if self._kept is None:
+            self._kept = connect(
+                dsn, application_name=application_name(pipeline_number, epoch)
+            )
+            self._opened_for = wanted
+        else:
+            self._kept.rollback()
+        return self._kept

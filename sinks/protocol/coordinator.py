@@ -1,0 +1,112 @@
+"""Drives one batch from its plan to the ledger; runs on the driver.
+
+Knows no Postgres, Spark, Kafka or clock: it calls ports and pure decisions only, so
+that the very same code runs in production and on the fakes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinks.faultpoints import FaultPoint, reach
+from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.errors import FatalError, OutcomeUnknownError
+from sinks.protocol.ports import (
+    BatchPlan,
+    Home,
+    RejectedRow,
+    RowsRejectedError,
+    Stage,
+)
+from sinks.protocol.votes import BatchTally, tally_votes
+
+#: How often a lost answer to COMMIT is asked for before the driver starts over.
+PUBLISH_TRIES_MAX = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """How a batch ended and what it held."""
+
+    outcome: PublishOutcome
+    tally: BatchTally
+    restagings: int
+
+
+class Coordinator:
+    """Takes the batches of one driver to their end, one after the other."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def run_batch(self, plan: BatchPlan, stage: Stage) -> BatchResult:
+        """Stage a batch and publish it once in effect.
+
+        Rows that a result table refuses become dead letters: the batch is staged
+        again without them, because aggregates that hold a row cannot give it back.
+
+        Raises:
+            FencedError: A newer driver works; nothing was published.
+            RetryableError: The outside world failed. Either nothing was published,
+                or the offsets in Postgres say that it was; a new start reads them.
+            FatalError: See its message; nothing was published.
+
+        Crash:
+            Before ``decision_committed`` the batch has left nothing but staged rows
+            that no vote covers any more. After it, the batch is complete, and the
+            next driver starts behind it.
+        """
+        rejected: list[RejectedRow] = []
+        restagings = 0
+        reach(FaultPoint.PLANNED)
+        while True:
+            staged = stage(plan, tuple(rejected))
+            reach(FaultPoint.ROWS_STAGED)
+            tally = tally_votes(
+                staged.votes, plan.ranges, records_read=staged.records_read
+            )
+            reach(FaultPoint.VOTED)
+            try:
+                outcome = self._publish(plan, tally, restagings)
+            except RowsRejectedError as refusal:
+                rejected.extend(_new_rejections(refusal, rejected))
+                restagings += 1
+                continue
+            reach(FaultPoint.DECISION_COMMITTED)
+            return BatchResult(outcome=outcome, tally=tally, restagings=restagings)
+
+    def _publish(
+        self, plan: BatchPlan, tally: BatchTally, restagings: int
+    ) -> PublishOutcome:
+        """Publish, and ask again while the answer to COMMIT stays unknown.
+
+        Asking again is safe: the offsets are compared under the pipeline's lock,
+        which the lost transaction holds until it has ended one way or the other.
+        """
+        for tries_left in reversed(range(PUBLISH_TRIES_MAX)):
+            try:
+                return self._home.publish(plan, tally, restagings=restagings)
+            except OutcomeUnknownError:
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _new_rejections(
+    refusal: RowsRejectedError, known: list[RejectedRow]
+) -> list[RejectedRow]:
+    positions = {(row.topic_partition, row.offset) for row in known}
+    fresh = [
+        row
+        for row in refusal.rows
+        if (row.topic_partition, row.offset) not in positions
+    ]
+    if not fresh:
+        raise FatalError(
+            "REJECTION_REPEATED",
+            saw=f"{len(refusal.rows)} rows were rejected again after they had been "
+            "taken out.",
+            why="The batch would be staged for ever.",
+            fix="Report this with the table's definition.",
+        )
+    return fresh
