@@ -1,0 +1,1 @@
+"""Which producer IDs were seen: fingerprints, sorted runs, claims, the node's cache."""
