@@ -1,0 +1,53 @@
+"""The ``tallyweir`` command: collects the commands and renders their errors."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import render_error
+
+# Each module has ``register(app)``. All of them load at every start, so they import
+# what is heavy (psycopg, confluent_kafka) inside the command: ``--help`` stays fast.
+COMMAND_MODULES = ("services.cli.up",)
+
+
+def build_app() -> typer.Typer:
+    """Put the command line together from its modules."""
+    app = typer.Typer(
+        name="tallyweir",
+        help="Events from Kafka through Spark into Postgres, each counted once.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        # Plain help: examples keep their lines, and pipes get no drawn boxes.
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def options(
+        debug: Annotated[
+            bool, typer.Option("--debug", help="Show the stack trace of an error.")
+        ] = False,
+    ) -> None:
+        pass
+
+    for module in COMMAND_MODULES:
+        importlib.import_module(module).register(app)
+    return app
+
+
+def main() -> int:
+    """Run the command in ``sys.argv``; every error becomes lines and an exit code."""
+    arguments = sys.argv[1:]
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        build_app()(arguments, prog_name="tallyweir")
+    except Exception as error:  # noqa: BLE001 - the outermost loop of the process
+        return render_error(error, debug=debug)
+    return 0

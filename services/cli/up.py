@@ -1,0 +1,58 @@
+"""``up`` and ``down``: the embedded servers, kept running between commands."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example, say
+
+_STATES = {True: "started", False: "runs already"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(epilog=example("tallyweir up"))(up)
+    app.command(epilog=example("tallyweir down", "tallyweir down --delete-data"))(down)
+
+
+def up() -> None:
+    """Start the embedded Kafka and Postgres; harmless when they run.
+
+    They stay until `tallyweir down`, listen on 127.0.0.1 only, and keep their data.
+    """
+    from services.embedded.postgres import server_binary
+    from services.embedded.servers import embedded_kafka, embedded_postgres
+    from services.endpoints import launcher, shown_dsn
+
+    postgres = embedded_postgres()
+    started = postgres.start()
+    say(f"Postgres: {_STATES[started]}, {shown_dsn(postgres.dsn)}")
+    kafka = embedded_kafka()
+    started = kafka.start()
+    say(f"Kafka: {_STATES[started]}, {kafka.bootstrap}")
+    psql = "psql" if shutil.which("psql") else str(server_binary("psql"))
+    say(f"  look in:  {shlex.join([psql, postgres.dsn])}")
+    say(f"  stop:     {launcher()} down")
+
+
+def down(
+    delete_data: Annotated[
+        bool, typer.Option("--delete-data", help="Remove their data too, for good.")
+    ] = False,
+) -> None:
+    """Stop the embedded Kafka and Postgres cleanly; their data stays."""
+    from services.embedded.servers import embedded_kafka, embedded_postgres
+
+    for name, server in (
+        ("Kafka", embedded_kafka()),
+        ("Postgres", embedded_postgres()),
+    ):
+        stopped = server.stop()
+        say(f"{name}: {'stopped' if stopped else 'was not running'}")
+        if delete_data:
+            server.delete_data()
+            say(f"{name}: data deleted ({server.directory})")

@@ -1,0 +1,135 @@
+"""A server process that outlives the command which started it.
+
+Invariants:
+    - ``pid`` is written by the process itself before it becomes the server, so there
+      is no moment in which a server runs and nobody knows its number.
+    - A number alone proves nothing: it counts only while that process's command line
+      names our directory. So a stale file after a crash or a reboot does no harm.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from sinks.protocol.errors import RetryableError
+
+_LOG_LINES_SHOWN = 15
+_POLL_INTERVAL_S = 0.05
+_WRITE_PID_THEN_BECOME = 'echo $$ >"$0" && exec "$@"'
+
+
+class Daemon:
+    """Starts, finds and stops one server process of a directory.
+
+    Args:
+        name: What to call it in messages.
+        directory: Holds ``pid`` and ``log``; must appear in the server's command line.
+    """
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.directory = directory
+        self.log = directory / "log"
+        self._pid_file = directory / "pid"
+
+    def find(self) -> psutil.Process | None:
+        """The running process, or None; never somebody else's."""
+        try:
+            process = psutil.Process(int(self._pid_file.read_text()))
+            is_ours = any(str(self.directory) in part for part in process.cmdline())
+            is_alive = process.status() != psutil.STATUS_ZOMBIE
+        except (OSError, ValueError, psutil.Error):
+            return None
+        return process if is_ours and is_alive else None
+
+    def spawn(self, command: list[str], environment: dict[str, str]) -> None:
+        """Start the process in a session of its own, away from any terminal."""
+        if self.log.exists():
+            self.log.replace(self.log.with_suffix(".previous"))
+        self._pid_file.unlink(missing_ok=True)
+        with self.log.open("wb") as log:
+            subprocess.Popen(
+                ["/bin/sh", "-c", _WRITE_PID_THEN_BECOME, self._pid_file, *command],
+                cwd=self.directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def await_ready(self, is_ready: Callable[[], bool], *, deadline_s: float) -> None:
+        """Wait until the server answers.
+
+        Raises:
+            RetryableError: It ended, or did not answer in time; shows its log's end.
+        """
+        give_up = time.monotonic() + deadline_s
+        # The shell needs a moment to write its number.
+        grace = time.monotonic() + 5
+        while not is_ready():
+            now = time.monotonic()
+            if now > give_up:
+                raise self._not_ready(f"did not answer within {deadline_s:.0f} s")
+            if now > grace and self.find() is None:
+                raise self._not_ready("ended while it started")
+            time.sleep(_POLL_INTERVAL_S)
+
+    def stop(self, how: signal.Signals, *, deadline_s: float) -> bool:
+        """End the process with a signal and wait until it is gone.
+
+        Returns:
+            Whether there was one to stop.
+
+        Raises:
+            RetryableError: It did not end in time.
+        """
+        process = self.find()
+        if process is None:
+            self._pid_file.unlink(missing_ok=True)
+            return False
+        process.send_signal(how)
+        try:
+            process.wait(deadline_s)
+        except psutil.TimeoutExpired:
+            raise RetryableError(
+                "STOP_TIMED_OUT",
+                saw=f"{self.name} (process {process.pid}) still runs {deadline_s:.0f} s"
+                f" after {how.name}.",
+                why="Its data is only sure to be settled after a clean stop.",
+                fix=f"look at {self.log} and try again; kill -9 {process.pid} is safe "
+                "too, the next start recovers",
+            ) from None
+        self._pid_file.unlink(missing_ok=True)
+        return True
+
+    def _not_ready(self, what: str) -> RetryableError:
+        tail = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
+        return RetryableError(
+            "SERVER_NOT_STARTED",
+            saw=f"The embedded {self.name} {what}. Its log ends with:\n"
+            + "\n".join(tail),
+            why="Nothing can be read or published without it.",
+            fix=f"read {self.log}, remove the cause and start again",
+        )
+
+
+def free_port(preferred: int | None = None) -> int:
+    """A TCP port on 127.0.0.1 that nobody listens on: the preferred one if possible."""
+    for port in (preferred or 0, 0):
+        with socket.socket() as probe:
+            # Without this a port of a server stopped a minute ago seems taken.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise AssertionError("the kernel always has a free port to give")

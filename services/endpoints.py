@@ -1,0 +1,142 @@
+"""Which Kafka and which home database this process works with.
+
+The environment decides; what it does not name is embedded, and started when needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.embedded.jars import spark_jars
+from services.embedded.java import java_home
+from services.embedded.state_directory import (
+    ROOT,
+    STATE_DIRECTORY_VARIABLE,
+    state_directory,
+)
+
+KAFKA_VARIABLE = "TALLYWEIR_KAFKA_BOOTSTRAP"
+HOME_DSN_VARIABLE = "TALLYWEIR_HOME_DSN"
+
+# Any of libpq's own variables that says where a server is.
+_LIBPQ_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """Where the outside world is.
+
+    Attributes:
+        kafka_bootstrap: ``host:port``, several separated by commas.
+        home_dsn: A libpq connection string or URI, which may hold a password; empty
+            for libpq's defaults, which the ``PG*`` variables set.
+    """
+
+    kafka_bootstrap: str
+    home_dsn: str
+
+    def __repr__(self) -> str:
+        return f"Endpoints({self.kafka_bootstrap}, {shown_dsn(self.home_dsn)})"
+
+
+def given_kafka_bootstrap(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The broker that the environment names, or None: the embedded one."""
+    return environ.get(KAFKA_VARIABLE) or None
+
+
+def given_home_dsn(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The home database that the environment names, or None: the embedded one.
+
+    ``TALLYWEIR_HOME_DSN`` comes first, also when it is empty; then libpq's variables,
+    for which the answer is the empty string.
+    """
+    if HOME_DSN_VARIABLE in environ:
+        return environ[HOME_DSN_VARIABLE]
+    if any(environ.get(name) for name in _LIBPQ_VARIABLES):
+        return ""
+    return None
+
+
+def resolve_endpoints() -> Endpoints:
+    """Find both servers; start an embedded one where none is named and none runs.
+
+    Says so in one line on stderr, with how to stop it.
+
+    Raises:
+        TallyweirError: An embedded server could not be started.
+    """
+    bootstrap = given_kafka_bootstrap()
+    dsn = given_home_dsn()
+    return Endpoints(
+        kafka_bootstrap=_start_embedded_kafka() if bootstrap is None else bootstrap,
+        home_dsn=_start_embedded_postgres() if dsn is None else dsn,
+    )
+
+
+def child_environment(endpoints: Endpoints) -> dict[str, str]:
+    """The environment for a process of ours, so that it finds the same world."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return dict(os.environ) | {
+        KAFKA_VARIABLE: endpoints.kafka_bootstrap,
+        HOME_DSN_VARIABLE: endpoints.home_dsn,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "JAVA_HOME": str(java_home()),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths))),
+        "TALLYWEIR_SPARK_JARS": ",".join(map(str, spark_jars())),
+        STATE_DIRECTORY_VARIABLE: str(state_directory()),
+    }
+
+
+def shown_dsn(dsn: str) -> str:
+    """A connection string as people may see it: never with its password."""
+    from psycopg import ProgrammingError  # noqa: PLC0415 - slow, and rarely needed
+    from psycopg.conninfo import (  # noqa: PLC0415
+        conninfo_to_dict,
+        make_conninfo,
+    )
+
+    if not dsn:
+        return "(libpq defaults, PG* variables)"
+    try:
+        fields = conninfo_to_dict(dsn)
+    except ProgrammingError:
+        return "(not a valid connection string)"
+    if "password" in fields:
+        fields["password"] = "***"  # noqa: S105 - a mask
+    return make_conninfo("", **fields)
+
+
+def launcher() -> str:
+    """How the user calls us, as he can type it where he is."""
+    path = ROOT / "tallyweir"
+    return "./tallyweir" if Path.cwd() == ROOT else str(path)
+
+
+def _start_embedded_kafka() -> str:
+    from services.embedded.servers import embedded_kafka  # noqa: PLC0415 - as above
+
+    broker = embedded_kafka()
+    if broker.start():
+        _say_started("Kafka", broker.bootstrap, KAFKA_VARIABLE)
+    return broker.bootstrap
+
+
+def _start_embedded_postgres() -> str:
+    from services.embedded.servers import embedded_postgres  # noqa: PLC0415 - as above
+
+    server = embedded_postgres()
+    if server.start():
+        _say_started("Postgres", shown_dsn(server.dsn), HOME_DSN_VARIABLE)
+    return server.dsn
+
+
+def _say_started(name: str, where: str, variable: str) -> None:
+    sys.stderr.write(
+        f"tallyweir: {variable} is not set: started the embedded {name} ({where}); "
+        f"stop it with {launcher()} down\n"
+    )
