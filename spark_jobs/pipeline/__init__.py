@@ -1,0 +1,53 @@
+"""Pipelines as users write them, checked before Spark starts.
+
+``load_pipeline`` reads a YAML file; Python programs build a ``Pipeline`` themselves
+and pass it to ``check_columns``. Either way every mistake that can be known without
+running is a ``PipelineError``, which lists all of them. Nothing here needs Spark,
+Kafka or Postgres.
+"""
+
+from __future__ import annotations
+
+from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
+from spark_jobs.pipeline.columns import check_columns
+from spark_jobs.pipeline.definition import (
+    AppendOutput,
+    Deduplicate,
+    Enrichment,
+    HeaderId,
+    Late,
+    Output,
+    Pipeline,
+    Rule,
+    Source,
+    WindowOutput,
+)
+from spark_jobs.pipeline.definition_json import (
+    definition_hash,
+    from_json,
+    pipeline_definition_json,
+)
+from spark_jobs.pipeline.pipeline_file import load_pipeline
+from spark_jobs.pipeline.problems import PipelineError, Problem
+
+__all__ = [
+    "Aggregate",
+    "AggregateFunction",
+    "AppendOutput",
+    "Deduplicate",
+    "Enrichment",
+    "HeaderId",
+    "Late",
+    "Output",
+    "Pipeline",
+    "PipelineError",
+    "Problem",
+    "Rule",
+    "Source",
+    "WindowOutput",
+    "check_columns",
+    "definition_hash",
+    "from_json",
+    "load_pipeline",
+    "pipeline_definition_json",
+]

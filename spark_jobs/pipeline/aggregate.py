@@ -1,0 +1,86 @@
+"""The aggregates a window can keep: those whose partial results merge in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spark_jobs.pipeline.expressions import inspect_expression, split_call
+from spark_jobs.pipeline.names import check_output_column
+from spark_jobs.pipeline.problems import PipelineError, Problem, raise_if_any
+
+SUPPORTED = "count(*), count(x), count_if(condition), sum(x), avg(x), min(x), max(x)"
+
+
+class AggregateFunction(StrEnum):
+    """What is computed; null arguments are passed over, as in SQL."""
+
+    COUNT = "count"
+    COUNT_IF = "count_if"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+_BY_NAME = {function.value: function for function in AggregateFunction}
+_BY_NAME["mean"] = AggregateFunction.AVG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate:
+    """A column of a window's table.
+
+    Attributes:
+        column: The result's name.
+        function: What is computed.
+        argument: Spark SQL over one event; None only in ``count(*)``.
+
+    Raises:
+        PipelineError: A bad name, or an argument that is not one value of one event.
+    """
+
+    column: str
+    function: AggregateFunction
+    argument: str | None = None
+
+    def __post_init__(self) -> None:
+        raise_if_any("Aggregate", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from check_output_column(self.column, ())
+        if self.argument is not None:
+            yield from inspect_expression(self.argument).problems
+        elif self.function is not AggregateFunction.COUNT:
+            yield _unsupported(f"{self.function}()")
+
+
+def parse_aggregate(column: str, text: str) -> Aggregate:
+    """Read ``avg(dep_delay_minutes)`` as the column of a window's table.
+
+    Raises:
+        PipelineError: Not one call of a supported aggregate over a row expression.
+    """
+    call = split_call(text)
+    function = _BY_NAME.get(call[0].lower()) if call else None
+    if call is None or function is None or not call[1]:
+        raise PipelineError([_unsupported(text)], ["Aggregate"])
+    argument = call[1]
+    if argument.split(maxsplit=1)[0].lower() == "distinct":
+        raise PipelineError([_unsupported(text)], ["Aggregate"])
+    is_count_of_rows = function is AggregateFunction.COUNT and argument == "*"
+    return Aggregate(
+        column=column,
+        function=function,
+        argument=None if is_count_of_rows else argument,
+    )
+
+
+def _unsupported(text: str) -> Problem:
+    return Problem(
+        code="PIPELINE_AGGREGATE",
+        saw=f"{text!r} is not one of the aggregates a window can keep.",
+        why="Partial results of each batch must merge into the window's row.",
+        fix=f"Write one of {SUPPORTED}.",
+    )

@@ -1,0 +1,113 @@
+"""Check a pipeline against its contract: do the columns it names exist, and fit?
+
+Columns appear in order: the event's fields, then what each enrichment looks up.
+Rules see the fields only, because an invalid event is a dead letter before it is
+enriched; each enrichment sees those before it; outputs see all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from schemas.contract import ContractField
+from spark_jobs.pipeline.definition import (
+    AppendOutput,
+    Output,
+    Pipeline,
+    Source,
+    WindowOutput,
+)
+from spark_jobs.pipeline.expressions import find_unknown_columns
+from spark_jobs.pipeline.names import check_output_column
+from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
+
+# Types whose every value has one spelling in bytes, which a fingerprint needs.
+_ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})
+# Instants. A local timestamp is none: without a zone it has no place in an order.
+_TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros"})
+
+
+def check_columns(pipeline: Pipeline, fields: Sequence[ContractField]) -> None:
+    """Refuse a pipeline whose columns its contract does not have.
+
+    Raises:
+        PipelineError: A column is unknown, has an unfit type, or two would have one
+            name; all such problems are in the one error.
+    """
+    raise_if_any("Pipeline", find_column_problems(pipeline, fields))
+
+
+def find_column_problems(
+    pipeline: Pipeline, fields: Sequence[ContractField]
+) -> Iterator[Problem]:
+    """Find what ``check_columns`` refuses."""
+    known = [field.name for field in fields]
+    for problem in _check_source(pipeline.source, fields):
+        yield problem.under("source")
+    for rule in pipeline.validate:
+        for problem in find_unknown_columns(rule.condition, known):
+            yield problem.under("validate", rule.reason_code)
+    for index, enrichment in enumerate(pipeline.enrich):
+        for column in enrichment.on:
+            at: Path = ("enrich", index, "on", column)
+            yield from _check_known(column, known, at)
+        for column in enrichment.select:
+            if column.casefold() in {name.casefold() for name in known}:
+                yield Problem(
+                    code="PIPELINE_DUPLICATE_NAME",
+                    at=("enrich", index, "select", column),
+                    saw=f"select makes a column {column!r}.",
+                    why="The events already have one of that name; case does not "
+                    "count.",
+                    fix="Choose another name.",
+                )
+        known = [*known, *enrichment.select]
+    for index, output in enumerate(pipeline.outputs):
+        for problem in _check_output(output, known):
+            yield problem.under("outputs", index)
+
+
+def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[Problem]:
+    types = {field.name: field.type for field in fields}
+    wanted = [("event_time", source.event_time, _TIME_TYPES, "an instant")]
+    if isinstance(source.event_id, str):
+        wanted.append(("event_id", source.event_id, _ID_TYPES, "an ID"))
+    for key, column, fit, purpose in wanted:
+        if column not in types:
+            yield from _check_known(column, types, (key,))
+        elif types[column] not in fit:
+            yield Problem(
+                code="PIPELINE_COLUMN_TYPE",
+                at=(key,),
+                saw=f"The field {column!r} is of type {types[column]}.",
+                why=f"To be {purpose} it must be one of {', '.join(sorted(fit))}.",
+                fix="Choose another field, or change the contract.",
+            )
+
+
+def _check_output(output: Output, known: list[str]) -> Iterator[Problem]:
+    match output:
+        case AppendOutput(columns=None):
+            for column in known:
+                yield from check_output_column(column, ())
+        case AppendOutput(columns=columns):
+            for index, column in enumerate(columns or ()):
+                yield from _check_known(column, known, ("columns", index))
+        case WindowOutput():
+            for index, column in enumerate(output.by):
+                yield from _check_known(column, known, ("by", index))
+            for aggregate in output.aggregates:
+                if aggregate.argument is not None:
+                    for problem in find_unknown_columns(aggregate.argument, known):
+                        yield problem.under("aggregates", aggregate.column)
+
+
+def _check_known(column: str, known: Iterable[str], at: Path) -> Iterator[Problem]:
+    if column not in known:
+        yield Problem(
+            code="PIPELINE_UNKNOWN_COLUMN",
+            at=at,
+            saw=f"There is no column {column!r}.",
+            why="The events do not have it.",
+            fix=suggest(column, known),
+        )

@@ -1,0 +1,255 @@
+"""Check the SQL in a pipeline file: one value from one event, the same on a replay.
+
+The expressions run in Spark; they are parsed here, with sqlglot's grammar of Spark
+SQL, so that mistakes show before Spark starts. What passes is handed to Spark as it
+was written, never as sqlglot would write it.
+
+Functions are looked for in the tokens, not in the tree: the tree gives some of them
+other names, and a quoted or qualified call would slip past a list of node types.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spark_jobs.pipeline.problems import Problem, suggest
+from spark_jobs.pipeline.spark_functions import find_refusal, is_known, list_known
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expr
+    from sqlglot.tokenizer_core import Token
+
+_DIALECT = "spark"
+_ONE_VALUE = "An expression here gives one value for one event."
+_REPLAY = "A replay must give the same answer."
+
+# Without parentheses these are still the functions, if no column bears the name.
+_NILADIC = frozenset({"current_date", "current_timestamp", "current_time"})
+# Spark turns these strings into the time of the query when it casts them.
+_SPECIAL_TIMES = frozenset({"now", "today", "tomorrow", "yesterday"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What is known about an expression before any event is.
+
+    Attributes:
+        columns: Columns it reads, in order, each once; of ``a.b.c`` only ``a``.
+        problems: Why it is refused; none if it may be used.
+    """
+
+    columns: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@functools.lru_cache(maxsize=1024)
+def inspect_expression(text: str) -> Inspection:
+    """Parse one expression and find what forbids its use."""
+    # Imported late: it takes longer than all of this package together, and a
+    # pipeline without expressions does not need it.
+    from sqlglot import exp, parse_one, tokenize  # noqa: PLC0415
+    from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
+
+    try:
+        tokens = tokenize(text, read=_DIALECT)
+    except TokenError:
+        return _refuse(_unparsable(text, "a quotation mark or comment is not closed"))
+    if not tokens:
+        return _refuse(_unparsable(text, "there is nothing in it"))
+    problems = (*_find_structure(text, tokens), *_find_functions(text, tokens))
+    if problems:
+        return _refuse(*problems)
+    try:
+        tree = parse_one(text, read=_DIALECT, into=exp.Condition)
+    except ParseError as exc:
+        error = exc.errors[0]
+        near = f"{error.get('start_context') or ''}{error.get('highlight') or ''}"
+        seen = f"it stops making sense at character {len(near)}, after {near!r}"
+        return _refuse(_unparsable(text, seen))
+    return Inspection(
+        columns=tuple(dict.fromkeys(_find_columns(tree))),
+        problems=(*_find_stars(text, tree), *_find_special_times(text, tree)),
+    )
+
+
+def split_call(text: str) -> tuple[str, str] | None:
+    """Split ``sum(a + b)`` into ``sum`` and ``a + b``, each as it was written.
+
+    Returns:
+        None if the text is not exactly one call.
+    """
+    from sqlglot import tokenize  # noqa: PLC0415
+    from sqlglot.errors import TokenError  # noqa: PLC0415
+
+    try:
+        tokens = tokenize(text, read=_DIALECT)
+    except TokenError:
+        return None
+    if not tokens or not tokens[0].text.isidentifier():
+        return None
+    depth = 0
+    for token in tokens[1:]:
+        depth += {"(": 1, ")": -1}.get(_symbol(text, token), 0)
+        if depth == 0:
+            if token is tokens[1] or token is not tokens[-1]:
+                return None
+            return tokens[0].text, text[tokens[1].end + 1 : token.start].strip()
+    return None
+
+
+def find_unknown_columns(text: str, known: list[str]) -> Iterator[Problem]:
+    """Find columns that the events do not have; like Spark, case does not count."""
+    folded = {name.casefold() for name in known}
+    for column in inspect_expression(text).columns:
+        if column.casefold() not in folded:
+            yield Problem(
+                code="PIPELINE_UNKNOWN_COLUMN",
+                saw=f"{text!r} reads the column {column!r}.",
+                why="The events do not have it.",
+                fix=suggest(column, known),
+            )
+
+
+def _find_structure(text: str, tokens: list[Token]) -> Iterator[Problem]:
+    words = [token.token_type.name for token in tokens]
+    if "SEMICOLON" in words:
+        yield _forbidden(text, "has a semicolon", _ONE_VALUE, "Remove it.")
+    for position, word in enumerate(words):
+        if word in {"SELECT", "WITH", "FROM"} and (
+            position == 0 or words[position - 1] == "L_PAREN"
+        ):
+            yield _forbidden(
+                text,
+                "has a subquery",
+                "It would be answered from whatever is there at the time; "
+                f"{_REPLAY[0].lower()}{_REPLAY[1:]}",
+                "Bring the other table in with enrich.",
+            )
+            return
+        if word == "OVER":
+            yield _forbidden(
+                text, "has a window function", _ONE_VALUE, "Use a window output."
+            )
+            return
+        if _is_parameter(words, position):
+            yield _forbidden(
+                text,
+                f"has a parameter at character {tokens[position].start + 1}",
+                "Nothing would fill it in.",
+                "Write the value itself.",
+            )
+            return
+
+
+def _is_parameter(words: list[str], position: int) -> bool:
+    if words[position] == "COLON":
+        # After a name it belongs to a type, as in cast(a AS struct<x:int>).
+        return position == 0 or words[position - 1] not in {"VAR", "IDENTIFIER"}
+    return words[position] in {"PARAMETER", "PLACEHOLDER", "L_BRACE", "BLOCK_START"}
+
+
+def _find_functions(text: str, tokens: list[Token]) -> Iterator[Problem]:
+    for position, token in enumerate(tokens):
+        name = token.text
+        kind = token.token_type.name
+        if kind in {"STRING", "NUMBER"} or not name.isidentifier():
+            continue
+        following = tokens[position + 1] if position + 1 < len(tokens) else None
+        called = following is not None and _symbol(text, following) == "("
+        if not called and not (name.lower() in _NILADIC and kind != "IDENTIFIER"):
+            continue
+        if position and tokens[position - 1].token_type.name in {
+            "LIKE",
+            "ILIKE",
+            "RLIKE",
+        }:
+            # The quantifier of LIKE ANY ('a', 'b'), not the aggregate any().
+            continue
+        refusal = find_refusal(name)
+        if _reads_the_clock(tokens, position):
+            refusal = find_refusal("now")
+        if refusal is not None:
+            seen, why, fix = refusal
+            at = token.start + 1
+            yield _forbidden(
+                text,
+                f"calls {name.lower()} at character {at}, which {seen}",
+                why,
+                fix,
+                code="PIPELINE_FUNCTION_REFUSED",
+            )
+        elif kind in {"VAR", "IDENTIFIER"} and not is_known(name):
+            yield _forbidden(
+                text,
+                f"calls {name} at character {token.start + 1}",
+                "Spark has no function of this name.",
+                suggest(name, list_known(), otherwise="Use a function of Spark SQL."),
+                code="PIPELINE_UNKNOWN_FUNCTION",
+            )
+
+
+def _reads_the_clock(tokens: list[Token], position: int) -> bool:
+    """Tell ``unix_timestamp()``, which is now, from ``unix_timestamp(column)``."""
+    return (
+        tokens[position].text.lower() == "unix_timestamp"
+        and position + 2 < len(tokens)
+        and tokens[position + 2].text == ")"
+    )
+
+
+def _find_stars(text: str, tree: Expr) -> Iterator[Problem]:
+    from sqlglot import exp  # noqa: PLC0415
+
+    if tree.find(exp.Star):
+        yield _forbidden(text, "has a star", _ONE_VALUE, "Name the columns.")
+
+
+def _find_special_times(text: str, tree: Expr) -> Iterator[Problem]:
+    from sqlglot import exp  # noqa: PLC0415
+
+    for literal in tree.find_all(exp.Literal):
+        word = literal.name.strip().lower()
+        if word in _SPECIAL_TIMES and isinstance(
+            literal.parent, exp.Cast | exp.TsOrDsToDate | exp.StrToTime
+        ):
+            yield _forbidden(
+                text,
+                f"casts {literal.name!r}, which is the time at which it runs",
+                _REPLAY,
+                "Use a field of the event, or a fixed time.",
+                code="PIPELINE_FUNCTION_REFUSED",
+            )
+
+
+def _find_columns(tree: Expr) -> Iterator[str]:
+    from sqlglot import exp  # noqa: PLC0415
+
+    for column in tree.find_all(exp.Column, bfs=False):
+        yield column.parts[0].name
+
+
+def _symbol(text: str, token: Token) -> str:
+    """Give the token as written: the text of a string token lacks its quotes."""
+    return text[token.start : token.end + 1]
+
+
+def _refuse(*problems: Problem) -> Inspection:
+    return Inspection(problems=problems)
+
+
+def _unparsable(text: str, seen: str) -> Problem:
+    return Problem(
+        code="PIPELINE_EXPRESSION_SYNTAX",
+        saw=f"{text!r} is not a Spark SQL expression: {seen}.",
+        why="Spark could not run it.",
+        fix="Correct the expression.",
+    )
+
+
+def _forbidden(
+    text: str, seen: str, why: str, fix: str, code: str = "PIPELINE_EXPRESSION"
+) -> Problem:
+    return Problem(code=code, saw=f"{text!r} {seen}.", why=why, fix=fix)

@@ -1,0 +1,137 @@
+"""Which names a pipeline may give, and which are ours.
+
+Names become SQL identifiers and parts of file names. They are quoted wherever they
+are used; the patterns keep out what would only confuse people, and Postgres' silent
+cut after 63 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from spark_jobs.pipeline.problems import Path, Problem
+
+RESERVED_COLUMNS = frozenset(
+    {
+        "kafka_topic",
+        "kafka_partition",
+        "kafka_offset",
+        "window_start",
+        "window_end",
+        "pane",
+        "final",
+    }
+)
+RESERVED_PREFIX = "tallyweir_"
+
+_PIPELINE = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_REASON_CODE = re.compile(r"[A-Z][A-Z0-9_]{0,62}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_OWN_SCHEMA = re.compile(r"(tallyweir.*|pg_.*|information_schema)", re.IGNORECASE)
+
+_IDENTIFIER_RULE = (
+    "a letter or underscore, then letters, digits or underscores, at most 63 in all"
+)
+
+
+def check_pipeline_name(name: str, at: Path) -> Iterator[Problem]:
+    """Find what keeps a name from naming a pipeline."""
+    if not _PIPELINE.fullmatch(name):
+        yield _bad_name(
+            f"The pipeline is called {name!r}.",
+            "a small letter, then small letters, digits, _ or -, at most 40 in all",
+            at,
+        )
+
+
+def check_topic(name: str, at: Path) -> Iterator[Problem]:
+    """Find what keeps Kafka from having such a topic."""
+    if not _TOPIC.fullmatch(name) or name in {".", ".."}:
+        yield _bad_name(
+            f"The topic is called {name!r}.",
+            "letters, digits, dots, _ or -, at most 249 in all",
+            at,
+        )
+
+
+def check_reason_code(code: str, at: Path) -> Iterator[Problem]:
+    """Find what keeps a word from being a dead letter's reason code."""
+    if not _REASON_CODE.fullmatch(code):
+        yield _bad_name(
+            f"The reason code is {code!r}.",
+            "UPPER_SNAKE_CASE, such as IMPOSSIBLE_DISTANCE, at most 63 in all",
+            at,
+        )
+
+
+def check_table(name: str, at: Path) -> Iterator[Problem]:
+    """Find what keeps a name from being a table or ``schema.table``."""
+    schema, dot, table = name.rpartition(".")
+    parts = (schema, table) if dot else (table,)
+    if not all(_IDENTIFIER.fullmatch(part) for part in parts):
+        yield _bad_name(
+            f"The table is called {name!r}.",
+            f"table or schema.table, each of them {_IDENTIFIER_RULE}",
+            at,
+        )
+
+
+def check_output_table(name: str, at: Path) -> Iterator[Problem]:
+    """Find what keeps a table from being written by a pipeline."""
+    yield from check_table(name, at)
+    schema, _, _ = name.rpartition(".")
+    if _OWN_SCHEMA.fullmatch(schema):
+        yield Problem(
+            code="PIPELINE_RESERVED_NAME",
+            at=at,
+            saw=f"The table {name!r} is in schema {schema!r}.",
+            why="Tallyweir's or Postgres' own tables are there.",
+            fix="Choose another schema, or none.",
+        )
+
+
+def check_column(name: str, at: Path) -> Iterator[Problem]:
+    """Find what keeps a name from being any table's column."""
+    if not _IDENTIFIER.fullmatch(name):
+        yield _bad_name(f"The column is called {name!r}.", _IDENTIFIER_RULE, at)
+
+
+def check_output_column(name: str, at: Path) -> Iterator[Problem]:
+    """Find what keeps a name from being a column of a results table."""
+    yield from check_column(name, at)
+    folded = name.casefold()
+    if folded in RESERVED_COLUMNS or folded.startswith(RESERVED_PREFIX):
+        yield Problem(
+            code="PIPELINE_RESERVED_NAME",
+            at=at,
+            saw=f"The column is called {name!r}.",
+            why="Tallyweir writes a column of this name beside every result.",
+            fix="Choose another name.",
+        )
+
+
+def check_distinct(names: list[str], what: str, at: Path) -> Iterator[Problem]:
+    """Find names that Spark, which ignores case, cannot tell apart."""
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold() in seen:
+            yield Problem(
+                code="PIPELINE_DUPLICATE_NAME",
+                at=at,
+                saw=f"There are two {what} called {name!r}.",
+                why="They could not be told apart; case does not count.",
+                fix="Rename or remove one.",
+            )
+        seen.add(name.casefold())
+
+
+def _bad_name(saw: str, rule: str, at: Path) -> Problem:
+    return Problem(
+        code="PIPELINE_NAME",
+        at=at,
+        saw=saw,
+        why=f"A name here is {rule}.",
+        fix="Choose a name of that form.",
+    )

@@ -1,0 +1,107 @@
+"""What is wrong with a pipeline: several problems, one error.
+
+A problem knows its path within the pipeline (``("outputs", 1, "by", 0)``), not where
+that was written: the reader of a file turns paths into lines. So the rules are the
+same for pipelines from YAML and from Python.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sinks.protocol.errors import ConfigurationError
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that someone must change.
+
+    Attributes:
+        code: Stable upper-case identifier, such as ``PIPELINE_UNKNOWN_KEY``.
+        at: Where in the pipeline; empty for the whole of the part looked at.
+        saw: What was found there.
+        why: Why it cannot stay.
+        fix: What to write instead, as an instruction.
+    """
+
+    code: str
+    at: Path = ()
+    saw: str
+    why: str
+    fix: str
+
+    def under(self, *prefix: str | int) -> Problem:
+        """Put the same problem into the larger part that holds this one."""
+        return dataclasses.replace(self, at=(*prefix, *self.at))
+
+
+class PipelineError(ConfigurationError):
+    """A pipeline that may not start, with every problem that was found.
+
+    ``code`` is the first problem's; ``problems`` has the others.
+
+    Attributes:
+        problems: At least one, in the order in which they are shown.
+        places: Where each of them is: ``departures.yaml:4`` or ``Source.topic``.
+    """
+
+    def __init__(self, problems: Sequence[Problem], places: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        self.places = tuple(places)
+        first = self.problems[0]
+        located = list(zip(self.places, self.problems, strict=True))
+        if len(located) == 1:
+            saw, why, fix = f"{places[0]}: {first.saw}", first.why, first.fix
+        else:
+            lines = (
+                f"\n  {place}: {one.code}: {one.saw} {one.why} Fix: {one.fix}"
+                for place, one in located
+            )
+            saw = f"{len(located)} problems:{''.join(lines)}\n"
+            why = "A pipeline starts only when all of it is understood."
+            fix = "Correct each line above."
+        super().__init__(first.code, saw=saw, why=why, fix=fix)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle: the parent's way would lose the single problems."""
+        return (PipelineError, (self.problems, self.places))
+
+
+def raise_if_any(subject: str, problems: Iterable[Problem]) -> None:
+    """Refuse a part built in Python.
+
+    Raises:
+        PipelineError: There is a problem; its place is a path such as
+            ``WindowOutput.by[0]``.
+    """
+    found = tuple(problems)
+    if found:
+        raise PipelineError(found, [subject + _format_path(one.at) for one in found])
+
+
+def suggest(wrong: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """Say what was probably meant, as an instruction.
+
+    Args:
+        wrong: What was written.
+        known: What could have been.
+        otherwise: What to say when nothing known is near; else all are listed.
+    """
+    names = list(known)
+    by_folded = {name.casefold(): name for name in names}
+    nearest = difflib.get_close_matches(wrong.casefold(), by_folded, n=1)
+    if nearest:
+        return f"Write {by_folded[nearest[0]]}."
+    return otherwise or (f"Write one of {', '.join(names)}." if names else "Remove it.")
+
+
+def _format_path(path: Path) -> str:
+    return "".join(
+        f"[{step}]" if isinstance(step, int) else f".{step}" for step in path
+    )

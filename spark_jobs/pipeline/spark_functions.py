@@ -1,0 +1,161 @@
+"""The functions of Spark 4.1.1, by what an expression of a pipeline may do with them.
+
+Read from Spark's own function registry. Kept here as data, because a pipeline file
+is checked before Spark starts, and a misspelt function should be seen then.
+"""
+
+from __future__ import annotations
+
+_ONE_EVENT = "An expression here looks at one event and gives one value for it."
+
+_UNREPEATABLE = """
+    aes_encrypt curdate current_catalog current_database current_date current_schema
+    current_time current_timestamp current_timezone current_user
+    input_file_block_length input_file_block_start input_file_name java_method
+    localtimestamp monotonically_increasing_id now rand randn random randstr reflect
+    session_user shuffle spark_partition_id try_reflect uniform user uuid version
+"""
+
+_AGGREGATES = """
+    any any_value approx_count_distinct approx_percentile approx_top_k
+    approx_top_k_accumulate approx_top_k_combine array_agg avg bit_and bit_or
+    bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or
+    collect_list collect_set corr count count_if count_min_sketch covar_pop
+    covar_samp every first first_value grouping grouping_id histogram_numeric
+    hll_sketch_agg hll_union_agg kll_sketch_agg_bigint kll_sketch_agg_double
+    kll_sketch_agg_float kurtosis last last_value listagg max max_by mean median min
+    min_by mode percentile percentile_approx percentile_cont percentile_disc
+    regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx
+    regr_sxy regr_syy skewness some std stddev stddev_pop stddev_samp string_agg sum
+    theta_intersection_agg theta_sketch_agg theta_union_agg try_avg try_sum var_pop
+    var_samp variance
+"""
+
+_OVER_WINDOWS = """
+    cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
+    session_window window window_time
+"""
+
+_GENERATORS = """
+    explode explode_outer inline inline_outer posexplode posexplode_outer stack
+"""
+
+_FAILING = """
+    assert_true raise_error
+"""
+
+_PER_EVENT = """
+    abs acos acosh add_months aes_decrypt aggregate and approx_top_k_estimate array
+    array_append array_compact array_contains array_distinct array_except
+    array_insert array_intersect array_join array_max array_min array_position
+    array_prepend array_remove array_repeat array_size array_sort array_union
+    arrays_overlap arrays_zip ascii asin asinh atan atan2 atanh base64 between
+    bigint bin binary bit_count bit_get bit_length bitmap_bit_position
+    bitmap_bucket_number bitmap_count boolean bround btrim cardinality cast cbrt
+    ceil ceiling char char_length character_length chr coalesce collate collation
+    concat concat_ws contains conv convert_timezone cos cosh cot crc32 csc date
+    date_add date_diff date_format date_from_unix_date date_part date_sub date_trunc
+    dateadd datediff datepart day dayname dayofmonth dayofweek dayofyear decimal
+    decode degrees div double e element_at elt encode endswith equal_null exists exp
+    expm1 extract factorial filter find_in_set flatten float floor forall
+    format_number format_string from_avro from_csv from_json from_protobuf
+    from_unixtime from_utc_timestamp from_xml get get_json_object getbit greatest
+    hash hex hll_sketch_estimate hll_union hour hypot if ifnull ilike in initcap
+    instr int is_valid_utf8 is_variant_null isnan isnotnull isnull json_array_length
+    json_object_keys json_tuple kll_sketch_get_n_bigint kll_sketch_get_n_double
+    kll_sketch_get_n_float kll_sketch_get_quantile_bigint
+    kll_sketch_get_quantile_double kll_sketch_get_quantile_float
+    kll_sketch_get_rank_bigint kll_sketch_get_rank_double kll_sketch_get_rank_float
+    kll_sketch_merge_bigint kll_sketch_merge_double kll_sketch_merge_float
+    kll_sketch_to_string_bigint kll_sketch_to_string_double
+    kll_sketch_to_string_float last_day lcase least left len length levenshtein like
+    ln locate log log10 log1p log2 lower lpad ltrim luhn_check make_date
+    make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz
+    make_timestamp_ntz make_valid_utf8 make_ym_interval map map_concat
+    map_contains_key map_entries map_filter map_from_arrays map_from_entries
+    map_keys map_values map_zip_with mask md5 minute mod month monthname
+    months_between named_struct nanvl negative next_day not nullif nullifzero nvl
+    nvl2 octet_length or overlay parse_json parse_url pi pmod position positive pow
+    power printf quarter quote radians reduce regexp regexp_count regexp_extract
+    regexp_extract_all regexp_instr regexp_like regexp_replace regexp_substr repeat
+    replace reverse right rint rlike round rpad rtrim schema_of_avro schema_of_csv
+    schema_of_json schema_of_variant schema_of_variant_agg schema_of_xml sec second
+    sentences sequence sha sha1 sha2 shiftleft shiftright shiftrightunsigned sign
+    signum sin sinh size slice smallint sort_array soundex space split split_part
+    sqrt st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid startswith
+    str_to_map string struct substr substring substring_index tan tanh
+    theta_difference theta_intersection theta_sketch_estimate theta_union time
+    time_diff time_trunc timestamp timestamp_micros timestamp_millis
+    timestamp_seconds tinyint to_avro to_binary to_char to_csv to_date to_json
+    to_number to_protobuf to_time to_timestamp to_timestamp_ltz to_timestamp_ntz
+    to_unix_timestamp to_utc_timestamp to_varchar to_variant_object to_xml transform
+    transform_keys transform_values translate trim trunc try_add try_aes_decrypt
+    try_divide try_element_at try_make_interval try_make_timestamp
+    try_make_timestamp_ltz try_make_timestamp_ntz try_mod try_multiply
+    try_parse_json try_parse_url try_subtract try_to_binary try_to_date
+    try_to_number try_to_time try_to_timestamp try_url_decode try_validate_utf8
+    try_variant_get typeof ucase unbase64 unhex unix_date unix_micros unix_millis
+    unix_seconds unix_timestamp upper url_decode url_encode validate_utf8
+    variant_get weekday weekofyear when width_bucket xpath xpath_boolean
+    xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short
+    xpath_string xxhash64 year zeroifnull zip_with
+"""
+
+# Written like functions, but part of Spark's grammar and so not in its registry.
+_GRAMMAR = """
+    cast try_cast extract trim overlay position substring struct timestampadd
+    timestampdiff dateadd date_add datediff date_diff
+"""
+
+_REFUSALS: dict[str, tuple[str, str, str]] = {
+    name: (kind, why, fix)
+    for names, kind, why, fix in (
+        (
+            _UNREPEATABLE,
+            "does not give the same answer every time",
+            "After a crash the same events run again and must give the same answer.",
+            "Use a field of the event instead.",
+        ),
+        (
+            _AGGREGATES,
+            "looks at many events",
+            _ONE_EVENT,
+            "Aggregate in a window output; across columns, use greatest or least.",
+        ),
+        (_OVER_WINDOWS, "looks at many events", _ONE_EVENT, "Use a window output."),
+        (
+            _GENERATORS,
+            "makes several rows of one",
+            _ONE_EVENT,
+            "Use a function such as exists, filter or aggregate on the array.",
+        ),
+        (
+            _FAILING,
+            "fails on purpose",
+            "One event would stop the pipeline.",
+            "Write the condition itself: a false one makes a dead letter.",
+        ),
+    )
+    for name in names.split()
+}
+_KNOWN = frozenset(_PER_EVENT.split() + _GRAMMAR.split())
+
+
+def find_refusal(name: str) -> tuple[str, str, str] | None:
+    """Say what a function does that no expression may, why not, and what instead.
+
+    Returns:
+        Three fragments for an error; None for a function that may be used, and for
+        one that Spark does not know.
+    """
+    return _REFUSALS.get(name.lower())
+
+
+def is_known(name: str) -> bool:
+    """Tell whether Spark has a function of this name that an expression may use."""
+    return name.lower() in _KNOWN
+
+
+def list_known() -> list[str]:
+    """List what may be used, for suggestions."""
+    return sorted(_KNOWN)
