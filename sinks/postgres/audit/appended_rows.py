@@ -51,7 +51,7 @@ def check_append_outputs(
             connection,
             _OUTPUTS["output_claims"],
             pipeline=pipeline.name,
-            table=output.table,
+            output_table=output.table,
         )
         if missing:
             if claims:
@@ -71,7 +71,9 @@ def _tally(
     connection: Connection[TupleRow], pipeline: AuditedPipeline, output: AuditedOutput
 ) -> list[DictRow]:
     statement = _OUTPUTS["tallied_rows"].format(table=output.identifier)
-    return fetch(connection, statement, pipeline=pipeline.name)
+    return fetch(
+        connection, statement, pipeline=pipeline.name, output_table=output.table
+    )
 
 
 def _broken_tallies(
@@ -109,12 +111,10 @@ def _broken_claims(
             checksums[row["sequence"]] += int(row["checksum"])
     for claim in claims:
         sequence = claim["sequence"]
-        # A batch that took nothing for the output may have no row for it.
-        events, rows = claim["events"] or 0, claim["rows"] or 0
-        if (events, rows) != (found[sequence], found[sequence]):
+        if not claim["events"] == claim["rows"] == found[sequence]:
             yield (
-                f"{table}: batch {sequence} says {events} events in {rows} rows, "
-                f"the table holds {found[sequence]}"
+                f"{table}: batch {sequence} says {claim['events']} events in "
+                f"{claim['rows']} rows, the table holds {found[sequence]}"
             )
         if int(claim["checksum"]) != checksums[sequence]:
             yield (

@@ -51,7 +51,8 @@ class AuditedPipeline:
     name: str
     number: int
     outputs: tuple[AuditedOutput, ...]
-    event_id: str | None
+    #: The event's field that holds its ID; None when it travels in a header.
+    id_column: str | None
     event_time: str
     #: None when deduplication is off.
     horizon_s: int | None
@@ -66,13 +67,6 @@ class AuditedPipeline:
     @property
     def windows(self) -> tuple[AuditedOutput, ...]:
         return tuple(o for o in self.outputs if o.kind == "window")
-
-    @property
-    def id_column(self) -> str | None:
-        """The column of append outputs that holds the ID; None when it is a header."""
-        if self.event_id is None or self.event_id.startswith("header:"):
-            return None
-        return self.event_id
 
     @property
     def forgotten_before_s(self) -> int | None:
@@ -110,6 +104,7 @@ def fetch(
     statement: sql.SQL | sql.Composed,
     **values: object,
 ) -> list[DictRow]:
+    """Return all rows, by column name."""
     with connection.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(statement, values).fetchall()
 
@@ -119,6 +114,7 @@ def fetch_one(
     statement: sql.SQL | sql.Composed,
     **values: object,
 ) -> DictRow:
+    """Return the row of a statement that gives exactly one."""
     (row,) = fetch(connection, statement, **values)
     return row
 
@@ -146,9 +142,9 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         name=name,
         number=row["pipeline_number"],
         outputs=tuple(_output(entry) for entry in definition["outputs"]),
-        event_id=source.get("event_id"),
+        id_column=source["event_id"].get("field"),
         event_time=source["event_time"],
-        horizon_s=_horizon_s(definition),
+        horizon_s=row["horizon_s"],
         bucket_seconds=row["bucket_seconds"],
         watermark=row["watermark"],
         last_sequence=row["last_sequence"],
@@ -176,3 +172,11 @@ def column_type(
         column=column,
     )
     return rows[0]["type"] if rows else None
+
+
+def _output(definition: Mapping[str, Any]) -> AuditedOutput:
+    return AuditedOutput(
+        table=definition["table"],
+        kind=definition["kind"],
+        drops_late=definition.get("late") == "drop",
+    )

@@ -216,9 +216,7 @@ def _read_partitions(
     )
 
 
-def _read_driver(
-    connection: Connection[TupleRow], row: DictRow
-) -> DriverStatus | None:
+def _read_driver(connection: Connection[TupleRow], row: DictRow) -> DriverStatus | None:
     if row["epoch"] is None:
         return None
     found = fetch_one(

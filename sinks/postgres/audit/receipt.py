@@ -1,4 +1,4 @@
-"""The result of an audit: checks with their verdicts, and what the ledger adds up to."""
+"""The result of an audit: checks with their verdicts, and the ledger's totals."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def judge(
 
 
 def not_applicable(name: str, *, unit: str, why: str) -> Check:
+    """Make a check of something that the pipeline does not have."""
     return Check(
         name=name, verdict=Verdict.NOT_APPLICABLE, checked=0, unit=unit, note=why
     )

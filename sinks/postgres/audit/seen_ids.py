@@ -166,7 +166,10 @@ def _short_buckets(
     remembered: _Remembered,
 ) -> Iterator[str]:
     """Count the events of each bucket that must still exist by an append output."""
-    output, bucket_min = _dated_output(connection, pipeline), pipeline.forgotten_before_s
+    output, bucket_min = (
+        _dated_output(connection, pipeline),
+        pipeline.forgotten_before_s,
+    )
     if output is None or bucket_min is None:
         return
     statement = _CATALOG["bucketed_rows"].format(

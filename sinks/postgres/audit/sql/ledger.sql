@@ -4,6 +4,9 @@
 -- Everything that a check needs to know about the pipeline itself.
 SELECT pipeline_number,
        definition,
+       -- A duration as people write it, or nothing where repeats cannot happen.
+       extract(epoch FROM (definition #>> '{deduplicate,horizon}')::interval)::bigint
+           AS horizon_s,
        bucket_seconds,
        watermark,
        last_sequence

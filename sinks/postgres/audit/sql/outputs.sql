@@ -23,9 +23,17 @@ WHERE attrelid = to_regclass(%(table)s)
 -- width_bucket finds it by binary search, a join on both bounds would compare every
 -- row with every range. Rows of topics that the pipeline never read are another's.
 WITH span AS (
-    SELECT sequence, topic, partition, from_offset, until_offset, committed
-    FROM tallyweir.batch_partition
-    WHERE pipeline = %(pipeline)s
+    SELECT part.sequence, part.topic, part.partition,
+           part.from_offset, part.until_offset,
+           -- A batch from before the output was added owes it nothing.
+           CASE WHEN output.sequence IS NULL THEN 0 ELSE part.committed END
+               AS committed
+    FROM tallyweir.batch_partition AS part
+    LEFT JOIN tallyweir.batch_output AS output
+        ON output.pipeline = part.pipeline
+       AND output.sequence = part.sequence
+       AND output.output_table = %(output_table)s
+    WHERE part.pipeline = %(pipeline)s
 ),
 bounds AS (
     SELECT topic, partition,
@@ -72,17 +80,12 @@ ORDER BY sequence, topic, partition;
 
 -- name: output_claims
 -- What each batch says it appended to the output, and its checksum.
-SELECT batch.sequence,
-       batch.checksum,
-       output.events,
-       output.rows
-FROM tallyweir.batch AS batch
-LEFT JOIN tallyweir.batch_output AS output
-    ON output.pipeline = batch.pipeline
-   AND output.sequence = batch.sequence
-   AND output.output_table = %(table)s
-WHERE batch.pipeline = %(pipeline)s
-ORDER BY batch.sequence;
+SELECT output.sequence, output.events, output.rows, batch.checksum
+FROM tallyweir.batch_output AS output
+JOIN tallyweir.batch AS batch USING (pipeline, sequence)
+WHERE output.pipeline = %(pipeline)s
+  AND output.output_table = %(output_table)s
+ORDER BY output.sequence;
 
 -- name: next_offsets
 SELECT topic, partition, next_offset

@@ -1,0 +1,36 @@
+"""Audits of the home database: what was counted, what became of an event.
+
+And where a pipeline stands. Everything here only reads, each answer from one
+snapshot, except ``accept_gaps``.
+"""
+
+from __future__ import annotations
+
+from sinks.postgres.audit.explanation import Explanation, explain
+from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_gaps
+from sinks.postgres.audit.narration import narrate, narrate_unknown
+from sinks.postgres.audit.progress import PipelineState, Status, read_status
+from sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
+from sinks.postgres.audit.recount import RecountSpan, check_recount, read_recount_spans
+from sinks.postgres.audit.verification import verify
+
+__all__ = [
+    "Check",
+    "Explanation",
+    "PipelineState",
+    "Receipt",
+    "RecountSpan",
+    "RetentionGap",
+    "Status",
+    "Totals",
+    "Verdict",
+    "accept_gaps",
+    "check_recount",
+    "explain",
+    "find_gaps",
+    "narrate",
+    "narrate_unknown",
+    "read_recount_spans",
+    "read_status",
+    "verify",
+]
