@@ -12,7 +12,11 @@ from services.cli.rendering import render_error
 
 # Each module has ``register(app)``. All of them load at every start, so they import
 # what is heavy (psycopg, confluent_kafka) inside the command: ``--help`` stays fast.
-COMMAND_MODULES = ("services.cli.up",)
+COMMAND_MODULES = (
+    "services.cli.up",
+    "services.cli.doctor",
+    "services.cli.suite",
+)
 
 
 def build_app() -> typer.Typer:

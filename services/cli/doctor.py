@@ -1,0 +1,48 @@
+"""``doctor``: is this machine ready, and if not, what to do about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example, say, say_json, use_rich
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(epilog=example("tallyweir doctor", "tallyweir doctor --json"))(doctor)
+
+
+def doctor(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of lines.")
+    ] = False,
+) -> None:
+    """Check Python, Java, jars, disk, Kafka and Postgres; each failure has its fix.
+
+    Changes nothing. Exit code 0 when all is well, else 1.
+    """
+    from services.cli.checks import all_checks
+
+    checks = []
+    for check in all_checks():
+        checks.append(check)
+        if not as_json:
+            say(f"{_mark(ok=check.ok)}  {check.name:<10}  {check.saw}")
+            if check.fix:
+                say(f"{'':6}{'':<10}  fix: {check.fix}")
+    ok = all(check.ok for check in checks)
+    if as_json:
+        say_json({"ok": ok, "checks": [dataclasses.asdict(check) for check in checks]})
+    if not ok:
+        raise typer.Exit(1)
+
+
+def _mark(*, ok: bool) -> str:
+    mark = "ok  " if ok else "FAIL"
+    if not use_rich(sys.stdout):
+        return mark
+    return typer.style(mark, fg="green" if ok else "red", bold=not ok)

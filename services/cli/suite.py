@@ -1,0 +1,180 @@
+"""``test``: linters, types, layers, unit tests, then integration tests on real servers.
+
+The servers run in a temporary state directory, so that neither the user's topics nor
+his tables are touched, and all of them are stopped at the end, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Never
+
+import typer
+
+from services.cli.rendering import example, note, say
+
+_PACKAGES = ("schemas", "sinks", "spark_jobs", "services")
+_INTEGRATION = "integration_tests"
+_FAST = ("-m", "not slow and not spark")
+_PYTEST_FOUND_NOTHING = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One program of the suite.
+
+    Attributes:
+        name: What the summary calls it.
+        command: Its arguments; the first is looked up in the environment.
+        needs_servers: Whether it runs against the embedded Kafka and Postgres.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    needs_servers: bool = False
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        "test",
+        epilog=example(
+            "tallyweir test", "tallyweir test --unit", "tallyweir test -- -k fence -x"
+        ),
+        context_settings={"ignore_unknown_options": True},
+    )(run_tests)
+
+
+def run_tests(
+    pytest_arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PYTEST_ARGUMENTS", show_default=False),
+    ] = None,
+    unit: Annotated[
+        bool, typer.Option("--unit", help="Only what is fast and needs no server.")
+    ] = False,
+) -> None:
+    """Run every check of the project: lint, types, layers, unit, integration.
+
+    With pytest arguments only the tests run, and only those that they choose.
+    """
+    from services.embedded.virtual_environment import DEVELOPMENT_LOCK, install
+
+    install(DEVELOPMENT_LOCK)
+    signal.signal(signal.SIGTERM, _end)
+    started = time.monotonic()
+    steps = choose_steps(tuple(pytest_arguments or ()), unit=unit)
+    failed = []
+    rows = []
+    for step in steps:
+        note(f"\n── {step.name}")
+        before = time.monotonic()
+        code = _run(step, only_chosen=bool(pytest_arguments))
+        if code != 0:
+            failed.append(step.name)
+        verdict = "ok" if code == 0 else f"FAILED ({code})"
+        rows.append(f"{step.name:<14}{verdict:<14}{time.monotonic() - before:6.1f} s")
+    say("\n" + "\n".join(rows))
+    seconds = time.monotonic() - started
+    if failed:
+        say(f"tallyweir test: FAILED: {', '.join(failed)} ({seconds:.0f} s)")
+        raise typer.Exit(1)
+    say(f"tallyweir test: all {len(steps)} steps passed ({seconds:.0f} s)")
+
+
+def choose_steps(pytest_arguments: tuple[str, ...], *, unit: bool) -> list[Step]:
+    """The steps to run, in order; cheap ones first, so that a typo is found early."""
+    there = tuple(p for p in (*_PACKAGES, _INTEGRATION) if (_root() / p).is_dir())
+    if pytest_arguments:
+        names_a_path = any(
+            Path(argument.split("::")[0]).exists() for argument in pytest_arguments
+        )
+        chosen = () if names_a_path else (_PACKAGES if unit else there)
+        command = ("pytest", *chosen, *(_FAST if unit else ()), *pytest_arguments)
+        return [Step(name="tests", command=command, needs_servers=not unit)]
+    steps = [
+        Step(name="ruff check", command=("ruff", "check", ".")),
+        Step(name="ruff format", command=("ruff", "format", "--check", ".")),
+        Step(name="mypy", command=("mypy", *there)),
+        Step(name="lint-imports", command=("lint-imports",)),
+    ]
+    if unit:
+        return [*steps, Step(name="unit", command=("pytest", *_PACKAGES, *_FAST))]
+    steps.append(
+        Step(name="unit", command=("pytest", *_PACKAGES), needs_servers=True),
+    )
+    if _INTEGRATION in there:
+        steps.append(
+            Step(
+                name="integration",
+                command=("pytest", _INTEGRATION),
+                needs_servers=True,
+            )
+        )
+    return steps
+
+
+def _run(step: Step, *, only_chosen: bool) -> int:
+    program = Path(sys.executable).parent / step.command[0]
+    command = [str(program), *step.command[1:]]
+    if not step.needs_servers:
+        return _exit_code(command, os.environ, only_chosen=only_chosen)
+    with _temporary_servers() as environment:
+        return _exit_code(command, environment, only_chosen=only_chosen)
+
+
+def _exit_code(
+    command: list[str], environment: Mapping[str, str], *, only_chosen: bool
+) -> int:
+    # A user's own selection may leave one place without tests; the suite may not.
+    code = subprocess.run(command, cwd=_root(), env=environment, check=False).returncode
+    return 0 if only_chosen and code == _PYTEST_FOUND_NOTHING else code
+
+
+@contextmanager
+def _temporary_servers() -> Iterator[dict[str, str]]:
+    from services.embedded.jars import broker_classpath, spark_jars
+    from services.embedded.kafka import EmbeddedKafka
+    from services.embedded.postgres import EmbeddedPostgres
+    from services.embedded.state_directory import (
+        STATE_DIRECTORY_VARIABLE,
+        state_directory,
+    )
+    from services.endpoints import Endpoints, child_environment
+
+    broker_classpath()
+    spark_jars()
+    with tempfile.TemporaryDirectory(prefix="tallyweir-test-") as temporary:
+        # The jars are verified and never change: share them instead of a download.
+        (Path(temporary) / "jars").symlink_to(state_directory() / "jars")
+        kafka = EmbeddedKafka(Path(temporary) / "kafka")
+        postgres = EmbeddedPostgres(Path(temporary) / "postgres")
+        try:
+            postgres.start()
+            kafka.start()
+            endpoints = Endpoints(
+                kafka_bootstrap=kafka.bootstrap, home_dsn=postgres.dsn
+            )
+            yield child_environment(endpoints) | {STATE_DIRECTORY_VARIABLE: temporary}
+        finally:
+            kafka.stop()
+            postgres.stop()
+
+
+def _root() -> Path:
+    from services.embedded.state_directory import ROOT
+
+    return ROOT
+
+
+def _end(signal_number: int, _frame: object) -> Never:
+    sys.exit(128 + signal_number)
