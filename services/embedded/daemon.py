@@ -22,6 +22,9 @@ from sinks.protocol.errors import RetryableError
 
 _LOG_LINES_SHOWN = 15
 _POLL_INTERVAL_S = 0.05
+# Two shells, so that the server is nobody's child: it leaves no zombie behind in a
+# process that outlives it, and the inner one knows its own number.
+_DETACH = '/bin/sh -c "$0" "$@" &'
 _WRITE_PID_THEN_BECOME = 'echo $$ >"$0" && exec "$@"'
 
 
@@ -55,8 +58,12 @@ class Daemon:
             self.log.replace(self.log.with_suffix(".previous"))
         self._pid_file.unlink(missing_ok=True)
         with self.log.open("wb") as log:
-            subprocess.Popen(
-                ["/bin/sh", "-c", _WRITE_PID_THEN_BECOME, self._pid_file, *command],
+            subprocess.run(
+                [
+                    *("/bin/sh", "-c", _DETACH, _WRITE_PID_THEN_BECOME),
+                    *(str(self._pid_file), *command),
+                ],
+                check=True,
                 cwd=self.directory,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,43 @@
+"""Which steps ``tallyweir test`` runs."""
+
+from __future__ import annotations
+
+from services.cli.suite import choose_steps
+
+
+def test_the_whole_suite_lints_before_it_starts_servers() -> None:
+    """What is cheap comes first, and only tests get servers."""
+    steps = choose_steps((), unit=False)
+
+    assert [step.name for step in steps[:5]] == [
+        "ruff check",
+        "ruff format",
+        "mypy",
+        "lint-imports",
+        "unit",
+    ]
+    assert all(not step.needs_servers for step in steps[:4])
+    assert all(step.needs_servers for step in steps[4:])
+
+
+def test_unit_needs_no_server_and_leaves_out_what_is_slow() -> None:
+    """The run that developers repeat stays under half a minute."""
+    steps = choose_steps((), unit=True)
+
+    assert not any(step.needs_servers for step in steps)
+    assert "not slow and not spark" in steps[-1].command
+
+
+def test_pytest_arguments_choose_the_tests_and_skip_the_linters() -> None:
+    """Who names a test wants that test, now."""
+    (step,) = choose_steps(("-k", "fence"), unit=False)
+
+    assert step.command[-2:] == ("-k", "fence")
+    assert "services" in step.command
+
+
+def test_a_named_path_replaces_the_default_ones() -> None:
+    """Naming one file does not run everything else beside it."""
+    (step,) = choose_steps((f"{__file__}::test_x",), unit=True)
+
+    assert "services" not in step.command

@@ -1,0 +1,111 @@
+"""``verify``: does the database account for every record, once?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg.rows import TupleRow
+
+    from sinks.postgres.audit import Check, Receipt
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir verify departures",
+            "tallyweir verify spark_jobs/pipelines/departures.yaml --recount --json",
+        )
+    )(verify)
+
+
+def verify(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on one line.")
+    ] = False,
+    recount: Annotated[
+        bool,
+        typer.Option(
+            "--recount", help="Also read Kafka again and compare the number of records."
+        ),
+    ] = False,
+) -> None:
+    """Check that every record that was read is accounted for, exactly once.
+
+    Everything comes from one snapshot of the home database; a running pipeline is
+    neither stopped nor disturbed. Exit code 1 when a check fails or when nothing was
+    committed yet.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import audit
+    from sinks.postgres.connection import connect
+
+    endpoints = resolve_endpoints()
+    name = pipeline_name(pipeline)
+    with connect(endpoints.home_dsn, application_name="tallyweir verify") as home:
+        receipt = audit.verify(home, name)
+        if recount:
+            check = _recount(home, endpoints.kafka_bootstrap, name)
+            receipt = receipt.with_check(check)
+    if as_json:
+        say_json(receipt.as_json())
+    else:
+        _say_receipt(receipt)
+    if not receipt.is_verified:
+        raise typer.Exit(1)
+
+
+def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:
+    from services.cli.topic_log import TopicLog
+    from sinks.postgres import audit
+
+    log = TopicLog(bootstrap, audit.read_source(home, name).topic)
+    starts = {
+        place: position.log_start_offset
+        for place, position in log.read_positions().items()
+    }
+    spans = audit.read_recount_spans(home, name, starts)
+    counted = log.count_records([span.offsets for span in spans])
+    return audit.check_recount(spans, counted)
+
+
+def _say_receipt(receipt: Receipt) -> None:
+    say(f"Pipeline {receipt.pipeline}: {receipt.summary}")
+    say_table(
+        ("check", "verdict", "checked", "note"),
+        [
+            (
+                check.name,
+                check.verdict.value,
+                f"{check.checked:,} {check.unit}",
+                check.note,
+            )
+            for check in receipt.checks
+        ],
+    )
+    for check in receipt.failed:
+        for violation in check.violations:
+            say(f"  {check.name}: {violation}")
+        hidden = check.violation_count - len(check.violations)
+        if hidden:
+            say(f"  {check.name}: and {hidden:,} more")
+    totals = receipt.totals
+    say(
+        f"read {totals.read:,} = committed {totals.committed:,} + duplicate "
+        f"{totals.duplicate:,} + dead {totals.dead:,} + late {totals.late:,} + "
+        f"expired {totals.expired:,} + filtered {totals.filtered:,}"
+    )
+    if totals.dead_by_reason:
+        reasons = totals.dead_by_reason.items()
+        say("dead: " + ", ".join(f"{reason} {events:,}" for reason, events in reasons))
+    say(f"{totals.batches:,} batches by {totals.drivers:,} drivers")

@@ -1,0 +1,113 @@
+"""``why``: what became of an event?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say
+
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(epilog=example("tallyweir why departures UA-1545-2013-01-01"))(why)
+
+
+def why(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
+    ],
+    event_id: Annotated[str, typer.Argument(help="The producer's ID of the event.")],
+) -> None:
+    """Tell what became of an event, copy by copy.
+
+    Exit code 1 when nothing is known of the ID; it then says what was searched and
+    what cannot be known.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import audit
+    from sinks.postgres.connection import connect
+
+    endpoints = resolve_endpoints()
+    name = pipeline_name(pipeline)
+    with connect(endpoints.home_dsn, application_name="tallyweir why") as home:
+        explanation = audit.explain(home, name, event_id, fingerprints_of)
+        source = audit.read_source(home, name)
+    if explanation.is_known:
+        for sentence in audit.narrate(
+            explanation, payload_reader(source.schema, pipeline)
+        ):
+            say(sentence)
+        return
+    unread = _read_unread(
+        endpoints.kafka_bootstrap, source.topic, dict(explanation.positions)
+    )
+    for sentence in audit.narrate_unknown(explanation, unread):
+        say(sentence)
+    raise typer.Exit(1)
+
+
+def fingerprints_of(key: bytes, event_id: str) -> tuple[bytes, ...]:
+    """Return what the catalog may file an ID under, as text and as a number."""
+    import pyarrow as pa
+
+    from sinks.seen_ids.fingerprint import fingerprint, to_bytes
+
+    columns = [pa.array([event_id], pa.string())]
+    try:
+        number = int(event_id)
+    except ValueError:
+        pass
+    else:
+        if number in _INT64:
+            columns.append(pa.array([number], pa.int64()))
+    return tuple(to_bytes(fingerprint([column], key)) for column in columns)
+
+
+def payload_reader(schema: str, pipeline: str) -> Callable[[bytes], str | None]:
+    """Return what decodes a payload for people, and gives None where it cannot.
+
+    A contract that is a file beside the pipeline file is found only when the user
+    named that file.
+    """
+    from schemas.codec import decode
+    from schemas.contract import load_contract, versions_of
+    from schemas.errors import SchemaError
+
+    path = Path(pipeline)
+    try:
+        contract = load_contract(schema, path if path.exists() else None)
+        versions = versions_of(contract)
+    except SchemaError:
+        return lambda _payload: None
+
+    def read(payload: bytes) -> str | None:
+        try:
+            return str(decode(payload, versions, contract))
+        except SchemaError:
+            return None
+
+    return read
+
+
+def _read_unread(
+    bootstrap: str, topic: str, positions: dict[TopicPartition, int]
+) -> dict[TopicPartition, int] | None:
+    from services.cli.topic_log import TopicLog
+    from sinks.protocol.errors import TallyweirError
+
+    try:
+        ends = TopicLog(bootstrap, topic).read_positions()
+    except TallyweirError:
+        return None
+    return {
+        place: position.log_end_offset
+        - positions.get(place, position.log_start_offset)
+        for place, position in ends.items()
+    }
