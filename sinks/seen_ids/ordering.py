@@ -1,0 +1,49 @@
+"""The order of fingerprints: by ``hi``, then by ``lo``, then by what the caller adds.
+
+Sorting by ``hi`` alone is several times faster than by all keys, and right for every
+row whose ``hi`` no other row shares. Equal ``hi`` come from equal IDs or, once in a
+great while, from chance; only those rows are sorted again, by every key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+U64Array = npt.NDArray[np.uint64]
+I64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def fingerprint_order(
+    hi: U64Array, lo: U64Array, *tie_breakers: npt.NDArray[Any]
+) -> I64Array:
+    """Return the rows in the order of ``(hi, lo, *tie_breakers)``."""
+    order: I64Array = np.argsort(hi)
+    ordered = hi[order]
+    equal = ordered[1:] == ordered[:-1]
+    if equal.any():
+        tied = np.zeros(len(hi), dtype=np.bool_)
+        tied[1:] |= equal
+        tied[:-1] |= equal
+        # Tied rows of one ``hi`` are neighbours, so sorting all tied rows together
+        # gives each group its own places back.
+        rows = order[tied]
+        keys = (*(key[rows] for key in reversed(tie_breakers)), lo[rows], hi[rows])
+        order[tied] = rows[np.lexsort(keys)]
+    return order
+
+
+def first_of_each(hi: U64Array, lo: U64Array) -> BoolArray:
+    """Mark the first row of each fingerprint in sorted columns."""
+    first = np.ones(len(hi), dtype=np.bool_)
+    first[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
+    return first
+
+
+def is_strictly_sorted(hi: U64Array, lo: U64Array) -> bool:
+    """Tell whether the pairs rise, with no pair twice."""
+    rises = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
+    return bool(rises.all())
