@@ -35,7 +35,7 @@ from spark_jobs.pipeline.problems import Path, Problem, suggest
 from spark_jobs.pipeline.yaml_document import Section, open_document
 
 _HEADER_PREFIX = "header:"
-# Stands in for a name that is missing or wrong, so that the rest can be checked as well.
+# Stands in for a missing or wrong name, so that the rest can be checked as well.
 _NO_NAME = "unnamed"
 
 

@@ -1,0 +1,1 @@
+"""Unit tests of the pipeline model; no Spark."""

@@ -1,0 +1,121 @@
+"""Definitions in the ledger: a way back, and a hash that only meaning changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.pipeline import (
+    AppendOutput,
+    Deduplicate,
+    Enrichment,
+    HeaderId,
+    Late,
+    Pipeline,
+    WindowOutput,
+    definition_hash,
+    from_json,
+    pipeline_definition_json,
+)
+from spark_jobs.pipeline.tests.pipelines import DEPARTURES, SOURCE
+
+WINDOW = DEPARTURES.outputs[1]
+assert isinstance(WINDOW, WindowOutput)
+
+DURATIONS = st.integers(min_value=1, max_value=10**9).map(
+    lambda count: timedelta(milliseconds=count)
+)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+PIPELINES = st.builds(
+    Pipeline,
+    name=st.just("p"),
+    source=st.builds(
+        dataclasses.replace,
+        st.just(SOURCE),
+        event_id=st.sampled_from(["event_id", HeaderId(header="ce_id")]),
+        watermark_delay=DURATIONS,
+        idle_timeout=DURATIONS,
+        future_bound=DURATIONS,
+    ),
+    deduplicate=st.none()
+    | st.builds(Deduplicate, horizon=DURATIONS, conflicts=st.booleans()),
+    validate=st.sampled_from([(), DEPARTURES.validate]),
+    enrich=st.lists(
+        st.builds(
+            Enrichment,
+            table=st.just("airlines"),
+            on=st.just({"carrier": "code"}),
+            select=st.just({"z": "name", "a": "country"}),
+            default=st.dictionaries(st.sampled_from(["z", "a"]), SCALARS),
+            refresh=DURATIONS,
+        ),
+        max_size=1,
+    ).map(tuple),
+    outputs=st.builds(
+        lambda columns, late, lateness: (
+            AppendOutput(table="t", columns=columns),
+            dataclasses.replace(WINDOW, late=late, allowed_lateness=lateness),
+        ),
+        st.sampled_from([None, ("event_id", "carrier")]),
+        st.sampled_from(Late),
+        DURATIONS,
+    ),
+)
+
+
+@given(PIPELINES)
+def test_a_pipeline_comes_back_from_the_ledger(pipeline: Pipeline) -> None:
+    """Also when the database has reordered every object's keys, as jsonb does."""
+    stored = json.dumps(pipeline_definition_json(pipeline), sort_keys=True)
+    back = from_json(json.loads(stored))
+    assert back == pipeline
+    assert definition_hash(back) == definition_hash(pipeline)
+    assert [list(one.select) for one in back.enrich] == [
+        list(one.select) for one in pipeline.enrich
+    ]
+
+
+def test_the_hash_is_the_same_in_every_release() -> None:
+    """Another hash would look like an update of the pipeline that nobody made."""
+    assert definition_hash(DEPARTURES) == (
+        "74b54ed26a81c27748dbc1b62a74c527378b7d28300bf5ad71cd98d83ee95f3e"
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: dataclasses.replace(one, name="other"),
+        lambda one: dataclasses.replace(one, deduplicate=None),
+        lambda one: dataclasses.replace(one, validate=()),
+        lambda one: dataclasses.replace(one, enrich=()),
+        lambda one: dataclasses.replace(one, outputs=one.outputs[::-1]),
+        lambda one: dataclasses.replace(
+            one, source=dataclasses.replace(one.source, watermark_delay=timedelta(1))
+        ),
+    ],
+)
+def test_every_change_of_meaning_changes_the_hash(
+    change: Callable[[Pipeline], Pipeline],
+) -> None:
+    """Two runs with one hash did the same."""
+    assert definition_hash(change(DEPARTURES)) != definition_hash(DEPARTURES)
+
+
+def test_another_format_is_not_guessed_at() -> None:
+    """A later release's definition is not read as if it were ours."""
+    definition = {**pipeline_definition_json(DEPARTURES), "format": 2}
+    with pytest.raises(ValueError, match="format 2, expected 1"):
+        from_json(definition)
