@@ -12,10 +12,7 @@ import psutil
 import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    NewTopic,  # type: ignore[attr-defined] # its stub forgets to export it
-)
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from services.embedded.kafka import EmbeddedKafka
 from services.embedded.postgres import EmbeddedPostgres
