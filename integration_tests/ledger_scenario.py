@@ -34,6 +34,7 @@ def definition(*, late: str = "side_table", deduplicate: bool = True) -> dict[st
         "name": PIPELINE,
         "source": {
             "topic": TOPIC,
+            "schema": "flight_departure.v1",
             "event_id": {"field": "event_id"},
             "event_time": "scheduled_at",
         },
@@ -45,9 +46,9 @@ def definition(*, late: str = "side_table", deduplicate: bool = True) -> dict[st
     }
 
 
-def fake_fingerprint(key: bytes, event_id: str) -> bytes:
+def fake_fingerprint(key: bytes, event_id: str) -> tuple[bytes]:
     """Stand in for the product's fingerprint; any 16 bytes per ID will do here."""
-    return hashlib.blake2b(event_id.encode(), key=key, digest_size=16).digest()
+    return (hashlib.blake2b(event_id.encode(), key=key, digest_size=16).digest(),)
 
 
 @dataclass(kw_only=True)
@@ -227,7 +228,7 @@ class LedgerScenario:
         ).fetchone()
         assert row is not None
         bucket = int(event_time.timestamp()) // BUCKET_SECONDS * BUCKET_SECONDS
-        prints = sorted(fake_fingerprint(row[0], event_id) for event_id in event_ids)
+        prints = sorted(fake_fingerprint(row[0], event_id)[0] for event_id in event_ids)
         for shard in (0, 1):
             run = [fp for fp in prints if fp[0] % 2 == shard]
             if run:

@@ -10,15 +10,30 @@ from psycopg.rows import TupleRow
 
 from integration_tests.ledger_scenario import (
     PIPELINE,
+    TOPIC,
     LedgerScenario,
+    fake_fingerprint,
 )
 from sinks.postgres.audit import (
     Check,
+    PipelineState,
     Receipt,
     Verdict,
+    accept_gaps,
+    check_recount,
+    explain,
+    find_gaps,
+    narrate,
+    narrate_unknown,
+    read_recount_spans,
+    read_status,
     verify,
 )
-from sinks.protocol.errors import ConfigurationError
+from sinks.postgres.audit.audited_pipeline import snapshot
+from sinks.postgres.audit.explanation import Fate
+from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -377,3 +392,357 @@ def test_a_forgery_is_named_by_its_check(
     assert not receipt.is_verified
     violations = _failed(receipt).get(check, ())
     assert any(said in violation for violation in violations), _failed(receipt)
+
+
+def test_the_conservation_view_says_what_the_check_says(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Whoever has psql only sees the same law as verify."""
+    assert scenario.sequence == 3
+    connection.execute(_DROP_CONSERVATION)
+    connection.execute(
+        "UPDATE tallyweir.batch_partition SET read = 3 WHERE sequence = 3 "
+        "AND partition = 0 AND until_offset = 12"
+    )
+    connection.execute(
+        "UPDATE tallyweir.batch_partition SET dead = 0 WHERE sequence = 3"
+    )
+    unaccounted = connection.execute(
+        "SELECT sequence, topic, partition, read, accounted, unaccounted "
+        "FROM tallyweir.conservation WHERE unaccounted <> 0"
+    ).fetchall()
+    connection.commit()
+
+    assert unaccounted == [(3, "orders", 0, 3, 2, 1)]
+    assert _check(verify(connection, PIPELINE), "conservation").violations == (
+        "batch 3 on orders[0]: 3 read, 2 accounted for",
+    )
+
+
+def test_an_accepted_gap_continues_the_ranges(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """What a person gave up with a reason is a gap no more, and reading goes on."""
+    broker = _broker({0: 20, 3: 105})
+
+    (gap,) = accept_gaps(connection, PIPELINE, broker, reason=" disk was full ")
+    scenario.next_offsets[0] = 20
+    scenario.publish({0: "CC"})
+
+    assert (gap.lost.from_offset, gap.lost.until_offset) == (12, 20)
+    assert connection.execute(
+        "SELECT partition, from_offset, until_offset, after_sequence, reason "
+        "FROM tallyweir.accepted_gap"
+    ).fetchall() == [(0, 12, 20, 3, "disk was full")]
+    connection.commit()
+    assert _failed(verify(connection, PIPELINE)) == {}
+
+
+def test_a_gap_of_a_partition_that_is_new_is_accepted_too(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """A partition that was added is read from 0, so its start may be gone as well."""
+    broker = _broker({0: 0, 3: 0, 7: 40})
+
+    accept_gaps(connection, PIPELINE, broker, reason="added late")
+    scenario.next_offsets[7] = 40
+    scenario.publish({7: "C"})
+
+    assert _failed(verify(connection, PIPELINE)) == {}
+
+
+def test_a_gap_that_nobody_accepted_stays_a_gap(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Reading on past lost offsets without a reason is reported."""
+    scenario.next_offsets[0] = 20
+    scenario.publish({0: "CC"})
+
+    assert _check(verify(connection, PIPELINE), "offset_ranges").violations == (
+        "offset gap 12..20 on orders[0] after batch 3",
+    )
+
+
+def test_without_a_gap_nothing_is_accepted(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Offsets that can still be read are never skipped."""
+    assert scenario.sequence == 3
+    with pytest.raises(ConfigurationError, match="NO_GAP"):
+        accept_gaps(connection, PIPELINE, _broker({0: 12, 3: 0}), reason="hurry")
+
+    assert _failed(verify(connection, PIPELINE)) == {}
+
+
+def test_a_gap_needs_a_reason(connection: Connection, scenario: LedgerScenario) -> None:
+    """A blank is no reason, and nothing changes without one."""
+    assert scenario.sequence == 3
+    with pytest.raises(ConfigurationError, match="GAP_REASON_MISSING"):
+        accept_gaps(connection, PIPELINE, _broker({0: 20}), reason=" \t")
+
+    assert _failed(verify(connection, PIPELINE)) == {}
+
+
+def test_looking_for_gaps_changes_nothing(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """A dry run tells the same gaps and leaves the pipeline where it was."""
+    assert scenario.sequence == 3
+    (gap,) = find_gaps(connection, PIPELINE, _broker({0: 20}))
+
+    assert str(gap.lost) == "orders[0] 12..20"
+    assert verify(connection, PIPELINE).is_verified
+
+
+def test_a_recreated_topic_is_no_gap(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """The offsets of another topic of the same name say nothing about the loss."""
+    assert scenario.sequence == 3
+    with pytest.raises(ConfigurationError, match="TOPIC_RECREATED"):
+        accept_gaps(
+            connection, PIPELINE, _broker({0: 20}, topic_id="other"), reason="x"
+        )
+
+
+def test_a_publish_meanwhile_makes_the_gap_wait_and_give_up(
+    connection: Connection, scenario: LedgerScenario, home_dsn: str
+) -> None:
+    """The pipeline's row orders both; a wait without end would block an operator."""
+    assert scenario.sequence == 3
+    with psycopg.connect(home_dsn) as publisher:
+        publisher.execute("SELECT FROM tallyweir.pipeline FOR UPDATE")
+        with pytest.raises(RetryableError, match="lock timeout"):
+            accept_gaps(
+                connection,
+                PIPELINE,
+                _broker({0: 20}),
+                reason="x",
+                lock_timeout_ms=100,
+            )
+
+    assert verify(connection, PIPELINE).is_verified
+
+
+def test_without_deduplication_the_catalog_is_not_applicable(
+    connection: Connection,
+) -> None:
+    """What a pipeline does not have is neither ok nor failed."""
+    scenario = LedgerScenario(connection=connection, deduplicate=False).register()
+    scenario.publish({0: "CC"})
+
+    receipt = verify(connection, PIPELINE)
+
+    assert _check(receipt, "seen_ids").verdict is Verdict.NOT_APPLICABLE
+    assert receipt.is_verified
+
+
+def test_dropped_late_events_owe_no_rows(connection: Connection) -> None:
+    """An output that drops late events only counts them."""
+    scenario = LedgerScenario(connection=connection, late="drop").register()
+    scenario.publish({0: "CLL"})
+
+    assert _failed(verify(connection, PIPELINE)) == {}
+
+
+def test_forgotten_buckets_are_reported_as_not_checkable(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """IDs beyond the horizon are gone on purpose; the receipt says how many batches."""
+    connection.execute(
+        "UPDATE tallyweir.pipeline SET watermark = watermark + interval '7 days'"
+    )
+    connection.execute("DELETE FROM tallyweir.seen_id_run WHERE sequence < 3")
+    connection.commit()
+
+    check = _check(verify(connection, PIPELINE), "seen_ids")
+
+    assert scenario.sequence == 3
+    assert check.verdict is Verdict.OK
+    assert check.note.startswith("2 of 3 batches reach beyond the horizon")
+
+
+def test_an_output_that_was_added_owes_nothing_for_older_batches(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Batches from before an output existed are not held against it."""
+    connection.execute(
+        "UPDATE tallyweir.pipeline SET definition = jsonb_set(definition, "
+        """'{outputs,2}', '{"kind": "append", "table": "copies"}')"""
+    )
+    connection.execute("CREATE TABLE copies (LIKE departures)")
+    connection.commit()
+
+    assert scenario.sequence == 3
+    assert _failed(verify(connection, PIPELINE)) == {}
+
+
+def test_every_copy_of_an_id_is_told_in_order(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """The committed copy comes first, its repeat after it, each with its batch."""
+    assert scenario.sequence == 3
+    explanation = explain(connection, PIPELINE, "0-2", fake_fingerprint)
+
+    assert [(s.fate, s.offset) for s in explanation.sightings] == [
+        (Fate.COMMITTED, 2),
+        (Fate.DUPLICATE, 3),
+    ]
+    assert len(explanation.catalog_hits) == 1
+    told = list(narrate(explanation, lambda _payload: None))
+    assert told[:2] == [
+        (
+            "A copy at orders[0] offset 2 was committed to departures in batch 1, "
+            "published at 2026-03-02 00:00:01 UTC by the driver of epoch 1."
+        ),
+        (
+            "Copy 2 at orders[0] offset 3 was dropped as a duplicate in batch 1, "
+            "published at 2026-03-02 00:00:01 UTC by the driver of epoch 1."
+        ),
+    ]
+    assert "remembered as seen" in told[2]
+
+
+@pytest.mark.parametrize(
+    ("event_id", "fates", "said"),
+    [
+        ("3-101", [Fate.DEAD], "UNDECODABLE, no magic byte"),
+        ("3-103", [Fate.EXPIRED], "beyond the horizon"),
+        ("0-5", [Fate.COMMITTED, Fate.LATE], "too late for departures_by_hour"),
+    ],
+)
+def test_each_fate_is_explained(
+    connection: Connection,
+    scenario: LedgerScenario,
+    event_id: str,
+    fates: list[Fate],
+    said: str,
+) -> None:
+    """Whatever became of an event is found by its ID, and said."""
+    assert scenario.sequence == 3
+    explanation = explain(connection, PIPELINE, event_id, fake_fingerprint)
+
+    assert [sighting.fate for sighting in explanation.sightings] == fates
+    assert said in "\n".join(narrate(explanation, lambda payload: payload.hex()))
+
+
+def test_an_id_that_is_a_number_is_found_by_its_text(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """A person types text, whatever type the column has."""
+    connection.execute(
+        "ALTER TABLE departures ALTER COLUMN event_id TYPE bigint "
+        "USING replace(event_id, '-', '')::bigint"
+    )
+    connection.commit()
+
+    assert scenario.sequence == 3
+    explanation = explain(connection, PIPELINE, "02", fake_fingerprint)
+    assert explanation.sightings == ()
+    explanation = explain(connection, PIPELINE, "3102", fake_fingerprint)
+    assert [s.offset for s in explanation.sightings] == [102]
+
+
+def test_an_unknown_id_says_what_cannot_be_known(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """An empty answer names what was searched, and where the event may still be."""
+    connection.execute("UPDATE tallyweir.dead_letter SET event_id = NULL")
+    connection.commit()
+
+    explanation = explain(connection, PIPELINE, "never", fake_fingerprint)
+    told = "\n".join(narrate_unknown(explanation, {TopicPartition(TOPIC, 0): 8}))
+
+    assert scenario.sequence == 3
+    assert not explanation.is_known
+    assert "the rows of departures" in told
+    assert "the seen-ID catalog" in told
+    assert "2 dead letters have no readable ID" in told
+    assert "before 2026-02-22 03:00:00 UTC may have been forgotten" in told
+    assert "8 on orders[0]" in told
+
+
+def test_status_tells_where_the_pipeline_stands(
+    connection: Connection, scenario: LedgerScenario, home_dsn: str
+) -> None:
+    """A driver counts as alive while it has a session under its epoch's name."""
+    assert scenario.sequence == 3
+    found = read_status(connection, PIPELINE)
+
+    assert {str(p.position): p.stored.next_offset for p in found.partitions} == {
+        "orders[0]": 12,
+        "orders[3]": 110,
+    }
+    assert found.last_batch is not None
+    assert (found.last_batch.sequence, found.last_batch.read) == (3, 3)
+    # Planned and published in the same moments, a second apart: 21 events in 2 s.
+    assert (found.minute_rate, found.batches_rate) == (0.0, 10.5)
+    assert found.catalog_ids == 15
+    assert found.state(5) is PipelineState.STOPPED
+    number = connection.execute(
+        "SELECT pipeline_number FROM tallyweir.pipeline"
+    ).fetchone()
+    connection.commit()
+    assert number is not None
+    with psycopg.connect(home_dsn, application_name=f"tallyweir p{number[0]} e2"):
+        found = read_status(connection, PIPELINE)
+    assert found.state(0) is PipelineState.CAUGHT_UP
+    assert found.state(5) is PipelineState.STALLED
+
+
+def test_a_recount_names_lost_ranges_and_differences(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Only batches that Kafka holds as a whole are counted again."""
+    assert scenario.sequence == 3
+    spans = read_recount_spans(
+        connection, PIPELINE, {TopicPartition(TOPIC, 0): 2, TopicPartition(TOPIC, 3): 0}
+    )
+
+    assert [(str(span.offsets), span.read, str(span.lost)) for span in spans] == [
+        ("orders[0] 4..12", 7, "orders[0] 0..4"),
+        ("orders[3] 100..110", 10, "None"),
+    ]
+    check = check_recount(spans, (7, 9))
+    assert check.violations == (
+        "orders[3] 100..110: Kafka holds 9 records, the ledger says 10 were read",
+    )
+    assert check.note == "not checkable, deleted by retention since: orders[0] 0..4"
+
+
+def test_an_audit_reads_one_snapshot(
+    connection: Connection, scenario: LedgerScenario, home_dsn: str
+) -> None:
+    """A batch that commits in the middle of an audit is seen whole or not at all."""
+    assert scenario.sequence == 3
+    count = "SELECT count(*) FROM departures"
+    with snapshot(connection, doing="testing"):
+        before = connection.execute(count).fetchone()
+        with psycopg.connect(home_dsn) as other:
+            other.execute("DELETE FROM departures")
+        assert connection.execute(count).fetchone() == before == (15,)
+
+
+def test_an_audit_cannot_write(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Whoever looks must not change what he looks at."""
+    assert scenario.sequence == 3
+    with (
+        pytest.raises(TallyweirError, match="read-only"),
+        snapshot(connection, doing="testing"),
+    ):
+        connection.execute("DELETE FROM departures")
+
+    assert verify(connection, PIPELINE).is_verified
+
+
+def _broker(
+    starts: dict[int, int], topic_id: str = "id"
+) -> dict[TopicPartition, BrokerPosition]:
+    return {
+        TopicPartition(TOPIC, partition): BrokerPosition(
+            topic_id=topic_id, log_start_offset=start, log_end_offset=1000
+        )
+        for partition, start in starts.items()
+    }

@@ -17,7 +17,7 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
@@ -52,7 +52,7 @@ class TopicLog:
         """
         admin = AdminClient({"bootstrap.servers": self._bootstrap, **_QUIET})
         try:
-            described: TopicDescription = admin.describe_topics(
+            described = admin.describe_topics(
                 TopicCollection([self._topic]), request_timeout=BROKER_TIMEOUT_S
             )[self._topic].result()
             partitions = [part.id for part in described.partitions]
@@ -95,11 +95,7 @@ class TopicLog:
         try:
             place = wanted.topic_partition
             consumer.assign(
-                [
-                    KafkaTopicPartition(
-                        place.topic, place.partition, wanted.from_offset
-                    )
-                ]
+                [KafkaTopicPartition(place.topic, place.partition, wanted.from_offset)]
             )
             return self._count_until(consumer, wanted.until_offset)
         finally:
@@ -118,10 +114,12 @@ class TopicLog:
                     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                         return counted
                     raise self._translate(error)
-                if message.offset() >= until_offset:
+                offset = message.offset()
+                assert offset is not None, "a record that was read has an offset"
+                if offset >= until_offset:
                     return counted
                 counted += 1
-                if message.offset() == until_offset - 1:
+                if offset == until_offset - 1:
                     return counted
         raise self._unreachable("sent nothing while records were counted")
 
@@ -133,7 +131,9 @@ class TopicLog:
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=BROKER_TIMEOUT_S,
         )
-        return {part.partition: answer.result().offset for part, answer in answers.items()}
+        return {
+            part.partition: answer.result().offset for part, answer in answers.items()
+        }
 
     def _translate(self, cause: KafkaError) -> ConfigurationError | RetryableError:
         if cause.code() in (

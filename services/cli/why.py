@@ -10,6 +10,7 @@ import typer
 
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
+from sinks.protocol.offsets import TopicPartition
 
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -78,19 +79,18 @@ def payload_reader(schema: str, pipeline: str) -> Callable[[bytes], str | None]:
     """
     from schemas.codec import decode
     from schemas.contract import load_contract, versions_of
-    from schemas.errors import SchemaError
+    from schemas.errors import ContractError, DecodeError
 
     path = Path(pipeline)
     try:
-        contract = load_contract(schema, path if path.exists() else None)
-        versions = versions_of(contract)
-    except SchemaError:
+        versions = versions_of(load_contract(schema, path if path.exists() else None))
+    except ContractError:
         return lambda _payload: None
 
     def read(payload: bytes) -> str | None:
         try:
-            return str(decode(payload, versions, contract))
-        except SchemaError:
+            return str(decode(payload, versions))
+        except DecodeError:
             return None
 
     return read
@@ -107,7 +107,6 @@ def _read_unread(
     except TallyweirError:
         return None
     return {
-        place: position.log_end_offset
-        - positions.get(place, position.log_start_offset)
+        place: position.log_end_offset - positions.get(place, position.log_start_offset)
         for place, position in ends.items()
     }

@@ -6,6 +6,7 @@ snapshot, except ``accept_gaps``.
 
 from __future__ import annotations
 
+from sinks.postgres.audit.audited_pipeline import AuditedSource, read_source
 from sinks.postgres.audit.explanation import Explanation, explain
 from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_gaps
 from sinks.postgres.audit.narration import narrate, narrate_unknown
@@ -15,6 +16,7 @@ from sinks.postgres.audit.recount import RecountSpan, check_recount, read_recoun
 from sinks.postgres.audit.verification import verify
 
 __all__ = [
+    "AuditedSource",
     "Check",
     "Explanation",
     "PipelineState",
@@ -31,6 +33,7 @@ __all__ = [
     "narrate",
     "narrate_unknown",
     "read_recount_spans",
+    "read_source",
     "read_status",
     "verify",
 ]

@@ -45,11 +45,21 @@ class AuditedOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedSource:
+    """Where the pipeline's events come from, as it was registered."""
+
+    topic: str
+    #: A contract's name, or the path of its file beside the pipeline file.
+    schema: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedPipeline:
     """The parts of a pipeline's definition that its tables can be held against."""
 
     name: str
     number: int
+    source: AuditedSource
     outputs: tuple[AuditedOutput, ...]
     #: The event's field that holds its ID; None when it travels in a header.
     id_column: str | None
@@ -141,6 +151,7 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
     return AuditedPipeline(
         name=name,
         number=row["pipeline_number"],
+        source=AuditedSource(topic=source["topic"], schema=source["schema"]),
         outputs=tuple(_output(entry) for entry in definition["outputs"]),
         id_column=source["event_id"].get("field"),
         event_time=source["event_time"],
@@ -149,6 +160,17 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         watermark=row["watermark"],
         last_sequence=row["last_sequence"],
     )
+
+
+def read_source(connection: Connection[TupleRow], name: str) -> AuditedSource:
+    """Read where the pipeline's events come from, in a snapshot of its own.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading a pipeline's definition"):
+        return read_pipeline(connection, name).source
 
 
 def read_positions(

@@ -7,7 +7,7 @@ The seen-ID catalog knows IDs without positions, so it is told beside the copies
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -33,8 +33,9 @@ _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
 
 _FINGERPRINT_BYTES = 16
 
-#: From the installation's key and an ID to the ID's 16-byte fingerprint.
-FingerprintProbe = Callable[[bytes, str], bytes]
+#: From the installation's key and an ID to the 16-byte fingerprints that it may be
+#: filed under: the text that a person types may stand for a number.
+FingerprintProbe = Callable[[bytes, str], Sequence[bytes]]
 
 
 class Fate(Enum):
@@ -126,8 +127,7 @@ def explain(
         connection: Not inside of a transaction. Nothing is written.
         pipeline: Its name.
         event_id: As a person writes it; IDs of other types are compared as text.
-        fingerprint_probe: Computes the fingerprint that the catalog files the ID
-            under.
+        fingerprint_probe: Computes what the catalog may file the ID under.
 
     Raises:
         ConfigurationError: No such pipeline, or a table may not be read.
@@ -232,10 +232,9 @@ def _find_in_catalog(
     if pipeline.horizon_s is None:
         return []
     installation = fetch_one(connection, _EXPLANATION["fingerprint_key"])
-    wanted = fingerprint_probe(installation["fingerprint_key"], event_id)
-    assert len(wanted) == _FINGERPRINT_BYTES
     return [
         run
+        for wanted in fingerprint_probe(installation["fingerprint_key"], event_id)
         for run in fetch(
             connection,
             _CATALOG["covering_runs"],

@@ -18,16 +18,12 @@ from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import (
-    BrokerPosition,
-    StoredPosition,
-    check_topic_identity,
-)
+from sinks.protocol.recovery import BrokerPosition, check_topic_identity
 
 _GAPS = load_statements("sinks.postgres.audit", "gap_acceptance.sql")
 
 #: How long a publish at hand is waited for.
-_LOCK_TIMEOUT = "10s"
+LOCK_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +58,7 @@ def accept_gaps(
     broker: Mapping[TopicPartition, BrokerPosition],
     *,
     reason: str,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
 ) -> tuple[RetentionGap, ...]:
     """Write the gaps to the ledger and move the pipeline past them, in one commit.
 
@@ -73,6 +70,7 @@ def accept_gaps(
         pipeline: Its name.
         broker: What the broker holds of the pipeline's topics.
         reason: Why the loss is acceptable; kept for good.
+        lock_timeout_ms: How long a publish at hand is waited for.
 
     Raises:
         ConfigurationError: ``GAP_REASON_MISSING``, ``PIPELINE_UNKNOWN``,
@@ -93,7 +91,7 @@ def accept_gaps(
         )
     with translated("accepting a gap"), connection.transaction():
         read_pipeline(connection, pipeline)
-        fetch(connection, _GAPS["set_lock_timeout"], timeout=_LOCK_TIMEOUT)
+        fetch(connection, _GAPS["set_lock_timeout"], timeout=f"{lock_timeout_ms}ms")
         # The positions are read under the lock: a publish that was at hand has
         # either moved them by now or will fail its compare-and-set.
         locked = fetch_one(connection, _GAPS["lock_pipeline"], pipeline=pipeline)
@@ -113,13 +111,8 @@ def _find_gaps(
         for row in fetch(connection, _GAPS["stored_positions"], pipeline=pipeline)
     }
     check_topic_identity(
-        {
-            place: StoredPosition(
-                topic_id=row["topic_id"], next_offset=row["next_offset"]
-            )
-            for place, row in rows.items()
-        },
-        broker,
+        {place.topic: row["topic_id"] for place, row in rows.items()},
+        {place.topic: position.topic_id for place, position in broker.items()},
     )
     topics = {place.topic for place in rows}
     gaps = tuple(

@@ -1,0 +1,75 @@
+"""``accept-gap``: go on past records that Kafka deleted before they were read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say
+
+if TYPE_CHECKING:
+    from sinks.postgres.audit import RetentionGap
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir accept-gap departures --reason 'outage of 3 May, replayed by B'",
+            "tallyweir accept-gap departures --reason 'what would be lost' --dry-run",
+        )
+    )(accept_gap)
+
+
+def accept_gap(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
+    ],
+    reason: Annotated[
+        str, typer.Option(help="Why the loss is acceptable; the ledger keeps it.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what is lost.")
+    ] = False,
+) -> None:
+    """Write offsets that retention deleted unread to the ledger, and move past them.
+
+    Refused when nothing is lost. The pipeline starts at the log's start afterwards.
+
+    Crash:
+        All gaps are accepted in one commit. A command that died before it changed
+        nothing; one that died after it finds no gap when it is called again.
+    """
+    from services.cli.topic_log import TopicLog
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import audit
+    from sinks.postgres.connection import connect
+
+    endpoints = resolve_endpoints()
+    name = pipeline_name(pipeline)
+    with connect(endpoints.home_dsn, application_name="tallyweir accept-gap") as home:
+        topic = audit.read_source(home, name).topic
+        broker = TopicLog(endpoints.kafka_bootstrap, topic).read_positions()
+        if dry_run:
+            gaps = audit.find_gaps(home, name, broker)
+        else:
+            gaps = audit.accept_gaps(home, name, broker, reason=reason)
+    for gap in gaps:
+        say(_tell(gap))
+    say(
+        "Nothing was changed (--dry-run)."
+        if dry_run
+        else f"Written to the ledger. Pipeline {name} can start."
+    )
+
+
+def _tell(gap: RetentionGap) -> str:
+    before = (
+        ""
+        if gap.event_time_before is None
+        else f"; the newest event before them happened at {gap.event_time_before}"
+    )
+    # Offsets, not records: compaction and transactions leave offsets without one.
+    return f"lost: {gap.lost}, up to {gap.lost.length:,} records{before}"

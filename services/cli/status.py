@@ -1,0 +1,194 @@
+"""``status``: where a pipeline stands, how fast it goes, and whether it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, note, say, say_json, say_table
+from sinks.protocol.errors import TallyweirError
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition
+
+if TYPE_CHECKING:
+    from sinks.postgres.audit import Status
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example("tallyweir status departures", "tallyweir status p.yaml --json")
+    )(status)
+
+
+def status(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on one line.")
+    ] = False,
+) -> None:
+    """Show offsets, lag, watermark, throughput and the last batch of a pipeline.
+
+    RUNNING: it reads on; CAUGHT UP: nothing is left to read; STALLED: there is work
+    and a driver, but no batch for a minute; STOPPED: no driver is connected.
+    docs/status.md has the formula of every number.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import audit
+    from sinks.postgres.connection import connect
+
+    endpoints = resolve_endpoints()
+    name = pipeline_name(pipeline)
+    with connect(endpoints.home_dsn, application_name="tallyweir status") as home:
+        found = audit.read_status(home, name)
+        topic = audit.read_source(home, name).topic
+    lags = lags_of(found, _read_broker(endpoints.kafka_bootstrap, topic))
+    if as_json:
+        say_json(status_json(found, lags))
+    else:
+        _say_status(found, lags)
+
+
+def lags_of(
+    found: Status, broker: Mapping[TopicPartition, BrokerPosition] | None
+) -> dict[TopicPartition, int] | None:
+    """Return the offsets that each partition has yet to read; None when unknown.
+
+    A partition that the pipeline has not met yet is behind by all that it holds.
+    """
+    if broker is None:
+        return None
+    stored = {part.position: part.stored.next_offset for part in found.partitions}
+    return {
+        place: max(
+            0, position.log_end_offset - stored.get(place, position.log_start_offset)
+        )
+        for place, position in sorted(broker.items())
+    }
+
+
+def status_json(
+    found: Status, lags: Mapping[TopicPartition, int] | None
+) -> dict[str, object]:
+    """Return plain values; what is unknown is null."""
+    total = None if lags is None else sum(lags.values())
+    return {
+        "pipeline": found.pipeline,
+        "state": found.state(total).value,
+        "lag": total,
+        "observed_at": found.observed_at.isoformat(),
+        "watermark": found.watermark and found.watermark.isoformat(),
+        "freshness_s": found.freshness_s,
+        "since_commit_s": found.since_commit_s,
+        "events_per_second_minute": found.minute_rate,
+        "events_per_second_batches": found.batches_rate,
+        "partitions": [
+            {
+                "topic": part.position.topic,
+                "partition": part.position.partition,
+                "next_offset": part.stored.next_offset,
+                "lag": None if lags is None else lags.get(part.position),
+                "event_time_max": part.event_time_max and str(part.event_time_max),
+            }
+            for part in found.partitions
+        ],
+        "last_batch": found.last_batch and asdict(found.last_batch),
+        "driver": found.driver and asdict(found.driver),
+        "totals": asdict(found.totals),
+        "windows": [asdict(window) for window in found.windows],
+        "catalog_ids": found.catalog_ids,
+    }
+
+
+def _read_broker(
+    bootstrap: str, topic: str
+) -> dict[TopicPartition, BrokerPosition] | None:
+    from services.cli.topic_log import TopicLog
+
+    try:
+        return TopicLog(bootstrap, topic).read_positions()
+    except TallyweirError as error:
+        # What the home database knows is worth showing just when Kafka is down.
+        note(f"lag unknown: {error.code}: {error.saw}")
+        return None
+
+
+def _say_status(found: Status, lags: Mapping[TopicPartition, int] | None) -> None:
+    total = None if lags is None else sum(lags.values())
+    lag = "unknown" if total is None else f"{total:,} offsets"
+    say(f"Pipeline {found.pipeline}: {found.state(total).value}, lag {lag}")
+    say_table(("what", "value"), _figures(found))
+    places = {part.position for part in found.partitions} | set(lags or {})
+    stored = {part.position: part for part in found.partitions}
+    say_table(
+        ("partition", "next offset", "lag", "newest event"),
+        [
+            (
+                place,
+                stored[place].stored.next_offset if place in stored else "-",
+                "unknown" if lags is None else lags.get(place, "gone"),
+                _shown(stored[place].event_time_max if place in stored else None),
+            )
+            for place in sorted(places)
+        ],
+    )
+
+
+def _figures(found: Status) -> list[tuple[str, str]]:
+    totals, batch, driver = found.totals, found.last_batch, found.driver
+    figures = [
+        ("watermark", _shown(found.watermark)),
+        ("freshness", _seconds(found.freshness_s)),
+        ("last commit", f"{_seconds(found.since_commit_s)} ago" if batch else "never"),
+        (
+            "last batch",
+            f"{batch.sequence}, {batch.read:,} read, {batch.committed:,} committed"
+            if batch
+            else "-",
+        ),
+        ("last minute", f"{found.minute_rate:,.0f} events/s"),
+        (
+            "last 10 batches",
+            "-"
+            if found.batches_rate is None
+            else f"{found.batches_rate:,.0f} events/s",
+        ),
+        (
+            "driver",
+            f"epoch {driver.epoch} on {driver.host}, process {driver.process_id}, "
+            f"{'connected' if driver.is_connected else 'not connected'}; "
+            f"{totals.drivers:,} epochs claimed"
+            if driver
+            else "none yet",
+        ),
+        (
+            "events",
+            (
+                f"{totals.read:,} read: {totals.committed:,} committed, "
+                f"{totals.duplicate:,} duplicate, {totals.dead:,} dead, "
+                f"{totals.late:,} late, {totals.expired:,} expired, "
+                f"{totals.filtered:,} filtered"
+            ),
+        ),
+    ]
+    figures += [
+        (f"open in {window.table}", f"{window.open_groups:,} groups")
+        for window in found.windows
+    ]
+    if found.catalog_ids is not None:
+        figures.append(("IDs remembered", f"{found.catalog_ids:,}"))
+    return figures
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:,.1f} s"
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else str(value)
