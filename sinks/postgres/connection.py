@@ -7,6 +7,9 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+
+_SQL = load_statements("sinks.postgres", "claim.sql")
 
 #: Seconds until an unreachable server is reported.
 CONNECT_TIMEOUT_S = 10
@@ -32,3 +35,12 @@ def connect(dsn: str, *, application_name: str) -> Connection[TupleRow]:
             keepalives_count=3,
             options="-c timezone=UTC -c client_min_messages=warning",
         )
+
+
+def read_fingerprint_key(connection: Connection[TupleRow]) -> bytes:
+    """Return the installation's secret for fingerprints, 16 bytes."""
+    with translated("reading the installation's key"):
+        row = connection.execute(_SQL["fingerprint_key"]).fetchone()
+        connection.rollback()
+    assert row is not None, "a migrated database has exactly one installation"
+    return bytes(row[0])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import TypeVar
 
 import psycopg
@@ -13,6 +14,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.connection import connect
+from sinks.postgres.instants import to_microseconds
 from sinks.postgres.naming import (
     application_name,
     bucket_of_runs,
@@ -39,6 +41,7 @@ from sinks.protocol.errors import (
     RetryableError,
 )
 from sinks.protocol.identity import Epoch
+from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, Progress, RejectedRow, RowsRejectedError
 from sinks.protocol.votes import BatchTally
 
@@ -118,15 +121,41 @@ class PostgresHome:
 
         return self._run("reading the pipeline's progress", read)
 
-    def read_fingerprint_key(self) -> bytes:
-        """Return the installation's secret for fingerprints, 16 bytes."""
+    def register_positions(
+        self, topic_id: str, starts: Mapping[TopicPartition, int]
+    ) -> None:
+        """Note where partitions begin that the pipeline has not read before.
 
-        def read(connection: psycopg.Connection[TupleRow]) -> bytes:
-            row = connection.execute(_CLAIM["fingerprint_key"]).fetchone()
+        Crash:
+            Either all are noted or none; a noted position is only a beginning, so
+            the next start finds what this one would have done.
+        """
+
+        def register(connection: psycopg.Connection[TupleRow]) -> None:
+            for topic_partition, offset in starts.items():
+                connection.execute(
+                    _CLAIM["register_position"],
+                    {
+                        "pipeline": self._layout.pipeline,
+                        "topic": topic_partition.topic,
+                        "partition": topic_partition.partition,
+                        "topic_id": topic_id,
+                        "next_offset": offset,
+                    },
+                )
+
+        self._run("registering positions", register)
+
+    def read_clock_us(self) -> int:
+        """Return the server's time, which all our instants are taken from."""
+
+        def read(connection: psycopg.Connection[TupleRow]) -> datetime:
+            row = connection.execute(_CLAIM["server_clock"]).fetchone()
             assert row is not None
-            return bytes(row[0])
+            instant: datetime = row[0]
+            return instant
 
-        return self._run("reading the installation's key", read)
+        return to_microseconds(self._run("reading the clock", read))
 
     def publish(
         self, plan: BatchPlan, tally: BatchTally, *, restagings: int

@@ -138,7 +138,7 @@ class PublishTransaction:
             self._clocks_after(stored.clocks, now).values(),
             delay_us=self._layout.watermark_delay_us,
             idle_timeout_us=self._layout.idle_timeout_us,
-            now_us=to_microseconds(now) or 0,
+            now_us=to_microseconds(now),
         )
         return {
             "pipeline": self._layout.pipeline,

@@ -43,6 +43,20 @@ class TallyweirError(Exception):
         return (_rebuild, (type(self), self.code, self.saw, self.why, self.fix))
 
 
+def describe_error(error: Exception) -> list[str]:
+    """Write an explained error as the four lines that people get to see.
+
+    Args:
+        error: Any exception with ``code``, ``saw``, ``why`` and ``fix``.
+    """
+    lines = [f"{getattr(error, 'code', type(error).__name__)}"]
+    for field in ("saw", "why", "fix"):
+        # Lines that follow the first are indented under it.
+        text = str(getattr(error, field, "")).strip().replace("\n", "\n       ")
+        lines.append(f"  {field}: {text}")
+    return lines
+
+
 def _rebuild(
     kind: type[TallyweirError], code: str, saw: str, why: str, fix: str
 ) -> TallyweirError:

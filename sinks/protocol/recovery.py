@@ -43,7 +43,7 @@ def decide_start(
             ``RETENTION_GAP`` or ``OFFSET_PAST_END``. Each of them means that events
             were lost outside of the pipeline, and going on would hide it.
     """
-    check_topic_identity(stored, broker)
+    check_topic_identity(topic_ids(stored), topic_ids(broker))
     missing = sorted(set(stored) - set(broker))
     if missing:
         raise ConfigurationError(
@@ -66,30 +66,41 @@ def decide_start(
     return starts
 
 
-def check_topic_identity(
-    stored: Mapping[TopicPartition, StoredPosition],
-    broker: Mapping[TopicPartition, BrokerPosition],
-) -> None:
+def check_topic_identity(stored: Mapping[str, str], broker: Mapping[str, str]) -> None:
     """Refuse a topic that was deleted and made again under its old name.
 
     Offsets say nothing about it: once the new topic has grown past the stored
     offset, reading on would skip everything before, silently.
 
+    Args:
+        stored: Topic to the id that the stored offsets belong to.
+        broker: Topic to the id that it has now.
+
     Raises:
         ConfigurationError: ``TOPIC_RECREATED``.
     """
-    for topic_partition, known in stored.items():
-        position = broker.get(topic_partition)
-        if position is not None and position.topic_id != known.topic_id:
+    for topic, known in stored.items():
+        found = broker.get(topic, known)
+        if found != known:
             raise ConfigurationError(
                 "TOPIC_RECREATED",
-                saw=f"Topic {topic_partition.topic} has id {position.topic_id}; the "
-                f"pipeline's offsets belong to id {known.topic_id}.",
+                saw=f"Topic {topic} has id {found}; the pipeline's offsets belong to "
+                f"id {known}.",
                 why="The topic was deleted and created again, so its offsets mean "
                 "other events now.",
                 fix="Give the pipeline a new name to read the new topic from its "
                 "start, or restore the old topic.",
             )
+
+
+def topic_ids(
+    positions: Mapping[TopicPartition, StoredPosition | BrokerPosition],
+) -> dict[str, str]:
+    """Return the id of each topic among some positions."""
+    return {
+        topic_partition.topic: position.topic_id
+        for topic_partition, position in positions.items()
+    }
 
 
 def _check_reachable(

@@ -29,6 +29,15 @@ SELECT coalesce(max(epoch), 0)
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
 
+-- name: register_position
+INSERT INTO tallyweir.partition_progress (
+    pipeline, topic, partition, topic_id, next_offset
+)
+VALUES (
+    %(pipeline)s, %(topic)s, %(partition)s, %(topic_id)s, %(next_offset)s
+)
+ON CONFLICT DO NOTHING
+
 -- name: create_pipeline_runs
 CREATE TABLE IF NOT EXISTS {runs}
 PARTITION OF tallyweir.seen_id_run FOR VALUES IN ({pipeline})

@@ -1,0 +1,182 @@
+"""From raw Kafka records to the columns that a task needs: everything in the JVM.
+
+A pipeline is a function of one DataFrame, so the same code serves a micro-batch of
+a stream and a range of a topic. Every expression is deterministic: a replay of the
+same offsets gives the same rows, and a task that runs again gets the same ones.
+
+Columns of our own are prefixed ``tallyweir_``, which contracts and pipelines may not
+use. The event's fields keep their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.avro.functions import from_avro
+
+from schemas.contract import Contract
+from schemas.wire_format import frame
+from spark_jobs.pipeline.aggregate import AggregateFunction
+from spark_jobs.pipeline.definition import HeaderId, Pipeline, WindowOutput
+
+PARTITION = "tallyweir_partition"
+OFFSET = "tallyweir_offset"
+TIMESTAMP = "tallyweir_timestamp"
+KEY = "tallyweir_key"
+VALUE = "tallyweir_value"
+SHARD = "tallyweir_shard"
+BROKEN_RULE = "tallyweir_broken_rule"
+EVENT_ID = "tallyweir_event_id"
+ID_SOURCE = "tallyweir_id_source"
+EVENT_TIME = "tallyweir_event_time"
+
+#: Bytes before the Avro body: the magic byte and the schema id.
+FRAME_BYTES = 5
+
+
+def argument_column(output_number: int, aggregate_number: int) -> str:
+    """Name the column that holds an aggregate's argument."""
+    return f"tallyweir_w{output_number}_a{aggregate_number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFrameRecipe:
+    """How one pipeline's raw records become event columns.
+
+    Attributes:
+        pipeline: The pipeline.
+        contract: What its events are read as.
+        writers: Contracts that events may be written by, by schema id.
+        shards: Number of shards of the seen-ID catalog.
+        shard_seed: Keeps strangers from choosing the shard of an ID; no secret.
+    """
+
+    pipeline: Pipeline
+    contract: Contract
+    writers: Mapping[int, Contract]
+    shards: int
+    shard_seed: str
+
+    def build(self, raw: DataFrame, lookups: list[DataFrame]) -> DataFrame:
+        """Return one row per record of ``raw``, undecodable ones included.
+
+        Args:
+            raw: Records as Spark's Kafka source delivers them.
+            lookups: One small table per enrichment of the pipeline, keys unique.
+        """
+        positioned = raw.select(
+            F.col("partition").alias(PARTITION),
+            F.col("offset").alias(OFFSET),
+            F.col("timestamp").alias(TIMESTAMP),
+            F.col("key").alias(KEY),
+            F.col("value").alias(VALUE),
+            *self._header_ids(),
+            self._decoded().alias("tallyweir_event"),
+        )
+        fields = [
+            F.col("tallyweir_event").getField(field.name).alias(field.name)
+            for field in self.contract.fields
+        ]
+        kept = [name for name in positioned.columns if name != "tallyweir_event"]
+        events = positioned.select(*kept, *fields)
+        for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
+            keys = [
+                F.col(event_column) == F.col(f"tallyweir_on_{number}")
+                for number, event_column in enumerate(enrichment.on)
+            ]
+            condition = keys[0]
+            for key in keys[1:]:
+                condition = condition & key
+            events = events.join(F.broadcast(lookup), condition, "left").drop(
+                *(f"tallyweir_on_{number}" for number in range(len(enrichment.on)))
+            )
+            events = self._with_defaults(events, enrichment.default)
+        return self._with_derived(events)
+
+    def _decoded(self) -> Column:
+        """Decode by the writer's schema id; null fields where that fails."""
+        body = F.substring(F.col("value"), FRAME_BYTES + 1, 2**31 - 1)
+        written_by = F.substring(F.col("value"), 1, FRAME_BYTES)
+        decoded: Column | None = None
+        for schema_id, writer in self.writers.items():
+            options = {"mode": "PERMISSIVE"}
+            if schema_id != self.contract.schema_id:
+                options["avroSchema"] = self.contract.text
+            event = from_avro(body, writer.text, options)
+            is_writer = written_by == F.lit(frame(schema_id, b""))
+            decoded = (
+                F.when(is_writer, event)
+                if decoded is None
+                else decoded.when(is_writer, event)
+            )
+        assert decoded is not None, "the contract itself is always among the writers"
+        return decoded
+
+    def _header_ids(self) -> list[Column]:
+        identity = self.pipeline.source.event_id
+        if not isinstance(identity, HeaderId):
+            return []
+        columns = [_header(identity.header).alias(EVENT_ID)]
+        if identity.header == "ce_id":
+            columns.append(_header("ce_source").alias(ID_SOURCE))
+        return columns
+
+    def _with_defaults(
+        self, events: DataFrame, defaults: Mapping[str, object]
+    ) -> DataFrame:
+        return events.withColumns(
+            {
+                column: F.coalesce(F.col(column), F.lit(value))
+                for column, value in defaults.items()
+                if value is not None
+            }
+        )
+
+    def _with_derived(self, events: DataFrame) -> DataFrame:
+        source = self.pipeline.source
+        derived: dict[str, Column] = {
+            EVENT_TIME: F.col(source.event_time).cast("timestamp"),
+            BROKEN_RULE: self._broken_rule(),
+        }
+        if not isinstance(source.event_id, HeaderId):
+            derived[EVENT_ID] = F.col(source.event_id)
+        for number, output in enumerate(self.pipeline.outputs):
+            if not isinstance(output, WindowOutput):
+                continue
+            for position, aggregate in enumerate(output.aggregates):
+                if aggregate.argument is None:
+                    continue
+                argument = F.expr(aggregate.argument)
+                if aggregate.function is AggregateFunction.COUNT_IF:
+                    # Null where it is not true, so that counting values counts.
+                    argument = F.when(argument, F.lit(True))  # noqa: FBT003
+                derived[argument_column(number, position)] = argument
+        events = events.withColumns(derived)
+        identity = F.col(EVENT_ID)
+        # Records without an ID spread over all shards instead of filling one.
+        spread = F.when(identity.isNull(), F.col(OFFSET)).otherwise(
+            F.xxhash64(F.lit(self.shard_seed), identity)
+        )
+        shard = F.pmod(spread, F.lit(self.shards)).cast("int")
+        return events.withColumn(SHARD, shard)
+
+    def _broken_rule(self) -> Column:
+        """Name the first rule that is not true of the event."""
+        broken: Column | None = None
+        for rule in self.pipeline.validate:
+            holds = F.expr(rule.condition).cast("boolean")
+            fails = ~F.coalesce(holds, F.lit(False))  # noqa: FBT003 - a value
+            broken = (
+                F.when(fails, F.lit(rule.reason_code))
+                if broken is None
+                else broken.when(fails, F.lit(rule.reason_code))
+            )
+        return F.lit(None).cast("string") if broken is None else broken
+
+
+def _header(name: str) -> Column:
+    found = F.filter(F.col("headers"), lambda header: header["key"] == F.lit(name))
+    return F.get(found, F.lit(0))["value"].cast("string")

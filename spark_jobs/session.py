@@ -1,0 +1,72 @@
+"""The Spark session of a driver, with the settings that exactly-once depends on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.settings import DriverSettings
+
+#: A length field in a hostile payload may ask for gigabytes. Avro allocates them
+#: before it notices that the payload is too short, and the JVM dies; these bounds
+#: turn that into an error of one record.
+_AVRO_LIMITS = (
+    "-Dorg.apache.avro.limits.bytes.maxLength=16777216 "
+    "-Dorg.apache.avro.limits.string.maxLength=16777216 "
+    "-Dorg.apache.avro.limits.collectionItems.maxLength=1000000"
+)
+
+#: Refused or forced, each for a reason that ``docs/protocol.md`` gives.
+_SAFETY = {
+    # Two copies of one task would both be voted for.
+    "spark.speculation": "false",
+    # Adaptive execution merges shuffle partitions by size, which differs between
+    # runs; tasks must get the same rows at every attempt.
+    "spark.sql.adaptive.enabled": "false",
+    # An expression that fails on one event gives null for that event instead of
+    # failing the batch for ever.
+    "spark.sql.ansi.enabled": "false",
+    # Two fields of a contract may differ by case alone.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+_SPEED = {
+    "spark.ui.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.shuffle.sort.bypassMergeThreshold": "400",
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+}
+
+
+def start_session(settings: DriverSettings, *, name: str) -> SparkSession:
+    """Start Spark in this process.
+
+    Args:
+        settings: The driver's settings.
+        name: The application's name in Spark's pages and logs.
+    """
+    logging = Path(__file__).with_name("log4j2.properties")
+    log_file = settings.state_directory / "logs" / f"{name}.spark.log"
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    java_options = (
+        f"{_AVRO_LIMITS} -Dlog4j2.configurationFile={logging.as_uri()} "
+        f"-Dtallyweir.log={log_file} -XX:+UseParallelGC"
+    )
+    builder = (
+        SparkSession.builder.appName(name)
+        .master(settings.spark_master)
+        .config("spark.driver.memory", settings.driver_memory)
+        .config("spark.driver.extraJavaOptions", java_options)
+        .config("spark.executor.extraJavaOptions", _AVRO_LIMITS)
+        .config("spark.jars", settings.spark_jars)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.warehouse.dir", str(settings.state_directory / "warehouse"))
+    )
+    for key, value in {**_SAFETY, **_SPEED}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

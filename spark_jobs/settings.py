@@ -1,0 +1,89 @@
+"""What a driver process is told by its environment, read once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sinks.protocol.errors import ConfigurationError
+
+HOME_DSN_VARIABLE = "TALLYWEIR_HOME_DSN"
+
+#: Offsets that one batch reads at most, over all partitions.
+BATCH_OFFSETS_MAX = 250_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSettings:
+    """Settings of one driver process.
+
+    Attributes:
+        kafka_bootstrap: ``host:port``, several separated by commas.
+        home_dsn: libpq connection string, empty for libpq's defaults. Hidden in
+            ``repr``, because it may hold a password.
+        spark_master: Such as ``local[4]`` or ``spark://host:7077``.
+        spark_jars: The connector's jars.
+        state_directory: For checkpoints, caches and logs; may be deleted whenever
+            no driver runs.
+        batch_offsets_max: Offsets that one batch reads at most.
+        driver_memory: Heap of the driver's JVM, as in ``2g``.
+    """
+
+    kafka_bootstrap: str
+    home_dsn: str = field(repr=False)
+    spark_master: str
+    spark_jars: str
+    state_directory: Path
+    batch_offsets_max: int
+    driver_memory: str
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> DriverSettings:
+        """Read the settings.
+
+        Raises:
+            ConfigurationError: ``SETTING_MISSING`` or ``SETTING_INVALID``.
+        """
+        bootstrap = environment.get("TALLYWEIR_KAFKA_BOOTSTRAP")
+        if not bootstrap:
+            raise ConfigurationError(
+                "SETTING_MISSING",
+                saw="TALLYWEIR_KAFKA_BOOTSTRAP is not set.",
+                why="The driver does not know where Kafka is.",
+                fix="Set it to host:port, or start the driver with tallyweir run.",
+            )
+        return cls(
+            kafka_bootstrap=bootstrap,
+            home_dsn=environment.get(HOME_DSN_VARIABLE, ""),
+            spark_master=environment.get("TALLYWEIR_SPARK_MASTER", _local_master()),
+            spark_jars=environment.get("TALLYWEIR_SPARK_JARS", ""),
+            state_directory=Path(
+                environment.get("TALLYWEIR_STATE_DIR", ".tallyweir")
+            ).absolute(),
+            batch_offsets_max=_positive(
+                environment, "TALLYWEIR_BATCH_OFFSETS_MAX", BATCH_OFFSETS_MAX
+            ),
+            driver_memory=environment.get("TALLYWEIR_DRIVER_MEMORY", "2g"),
+        )
+
+
+def _local_master() -> str:
+    # A task alternates between JVM, Python and Postgres, so two tasks a core keep
+    # the machine busy.
+    return f"local[{2 * (os.cpu_count() or 1)}]"
+
+
+def _positive(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) == 0:
+        raise ConfigurationError(
+            "SETTING_INVALID",
+            saw=f"{name} is {text!r}.",
+            why="It must be a whole number above zero.",
+            fix=f"Unset it for the default of {default}, or correct it.",
+        )
+    return int(text)
