@@ -1,0 +1,102 @@
+"""Votes as text: how they travel from a task to the driver through Spark.
+
+A task that cannot stage does not vote but states its error, so that the driver sees
+what it is instead of the words of a stack trace.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from sinks.protocol import errors
+from sinks.protocol.identity import Attempt
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
+
+#: Errors that a task may state, by the name of their class.
+_ERRORS = {
+    kind.__name__: kind
+    for kind in (
+        errors.ConfigurationError,
+        errors.RetryableError,
+        errors.FencedError,
+        errors.FatalError,
+    )
+}
+
+
+def format_vote(vote: Vote) -> str:
+    """Write a vote as one line of JSON."""
+    return json.dumps(
+        {
+            "attempt": vote.attempt,
+            "partitions": [
+                [
+                    topic_partition.topic,
+                    topic_partition.partition,
+                    asdict(tally.counts),
+                    tally.offset_min,
+                    tally.offset_max,
+                    tally.event_time_max_us,
+                ]
+                for topic_partition, tally in vote.partitions.items()
+            ],
+            "staged": dict(vote.staged),
+            "outputs": {table: asdict(t) for table, t in vote.outputs.items()},
+            "checksum": vote.checksum,
+            "buckets": sorted(vote.buckets),
+        }
+    )
+
+
+def format_failure(error: errors.TallyweirError) -> str:
+    """Write a task's error as one line of JSON."""
+    return json.dumps(
+        {
+            "error": type(error).__name__,
+            "code": error.code,
+            "saw": error.saw,
+            "why": error.why,
+            "fix": error.fix,
+        }
+    )
+
+
+def parse_vote(text: str) -> Vote:
+    """Read what ``format_vote`` wrote.
+
+    Raises:
+        TallyweirError: The one that the task stated instead of a vote.
+    """
+    value: dict[str, Any] = json.loads(text)
+    if "error" in value:
+        raise _ERRORS[value["error"]](
+            value["code"], saw=value["saw"], why=value["why"], fix=value["fix"]
+        )
+    return Vote(
+        attempt=Attempt(value["attempt"]),
+        partitions={
+            TopicPartition(topic, partition): PartitionTally(
+                counts=EventCounts(**counts),
+                offset_min=offset_min,
+                offset_max=offset_max,
+                event_time_max_us=event_time_max_us,
+            )
+            for (
+                topic,
+                partition,
+                counts,
+                offset_min,
+                offset_max,
+                event_time_max_us,
+            ) in value["partitions"]
+        },
+        staged=value["staged"],
+        outputs={
+            table: OutputTally(**tally) for table, tally in value["outputs"].items()
+        },
+        checksum=value["checksum"],
+        buckets=frozenset(value["buckets"]),
+    )

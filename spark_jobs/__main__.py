@@ -1,0 +1,80 @@
+"""``python -m spark_jobs PIPELINE.yaml``: the driver process of one pipeline."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+from schemas.errors import ContractError
+from sinks.protocol.errors import TallyweirError, describe_error
+from spark_jobs.pipeline import load_pipeline
+from spark_jobs.settings import DriverSettings
+
+_DRAINED = 0
+
+
+def main() -> int:
+    """Run a driver and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m spark_jobs")
+    parser.add_argument("pipeline", type=Path)
+    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--debug", action="store_true")
+    arguments = parser.parse_args()
+    _configure_logging()
+    try:
+        return _run(arguments.pipeline, once=arguments.once)
+    except (TallyweirError, ContractError) as error:
+        if arguments.debug:
+            structlog.get_logger().exception("driver failed")
+        sys.stderr.write("\n".join(describe_error(error)) + "\n")
+        return error.exit_code
+
+
+def _run(pipeline_file: Path, *, once: bool) -> int:
+    pipeline = load_pipeline(pipeline_file)
+    settings = DriverSettings.from_environment(os.environ)
+    # Spark takes seconds to import; mistakes in the pipeline are told before.
+    from spark_jobs.driver import Driver  # noqa: PLC0415
+
+    driver = Driver(settings, pipeline, pipeline_file=pipeline_file, once=once)
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        driver.request_stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    driver.run()
+    return _DRAINED
+
+
+def _configure_logging() -> None:
+    """One line an event on stderr: for people on a terminal, else as JSON."""
+    level = os.environ.get("TALLYWEIR_LOG_LEVEL", "info").upper()
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer()
+        if sys.stderr.isatty()
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

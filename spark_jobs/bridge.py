@@ -1,0 +1,213 @@
+"""The one bridge between Spark's ``foreachBatch`` and the batch protocol."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from sinks.faultpoints import FaultPoint, reach
+from sinks.postgres.home import PostgresHome
+from sinks.postgres.outputs import HomeLayout
+from sinks.protocol.coordinator import BatchResult, Coordinator
+from sinks.protocol.decisions import check_epoch
+from sinks.protocol.errors import FencedError, TallyweirError
+from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
+from sinks.protocol.recovery import check_topic_identity, topic_ids
+from sinks.protocol.vote_text import parse_vote
+from spark_jobs.event_classes import Rules
+from spark_jobs.event_frame import SHARD, EventFrameRecipe
+from spark_jobs.kafka_admin import KafkaAdmin
+from spark_jobs.lookups import Lookups
+from spark_jobs.offset_log import read_planned_ranges
+from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """What happened to a batch, for the log and for who watches the driver."""
+
+    plan: BatchPlan
+    result: BatchResult
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeParts:
+    """What a bridge works with, all of it belonging to one claim of one epoch."""
+
+    home: PostgresHome
+    layout: HomeLayout
+    recipe: EventFrameRecipe
+    lookups: Lookups
+    admin: KafkaAdmin
+    epoch: Epoch
+    checkpoint: Path
+    starts: Mapping[TopicPartition, int]
+    cache_directory: Path
+    cache_key: str
+    #: Spark tasks that stage at a time.
+    tasks: int
+
+
+class Bridge:
+    """Called by Spark once per micro-batch, in a thread of Spark's choice.
+
+    The first error is kept in ``failure`` as what it is; Spark only passes on its
+    words. After ``drain`` no further batch is begun.
+    """
+
+    def __init__(
+        self,
+        parts: BridgeParts,
+        *,
+        on_planned: Callable[[BatchPlan], None],
+        on_published: Callable[[BatchReport], None],
+    ) -> None:
+        self._parts = parts
+        self._on_planned = on_planned
+        self._on_published = on_published
+        self._coordinator = Coordinator(parts.home)
+        self._draining = False
+        self._in_batch = threading.Lock()
+        self.failure: Exception | None = None
+
+    def __call__(self, raw: DataFrame, batch_id: int) -> None:
+        """Run one batch to its end."""
+        with self._in_batch:
+            if self._draining or self.failure is not None:
+                # Spark will think that the batch is done. Nobody reads what Spark
+                # thinks: the next driver starts from the offsets in Postgres.
+                return
+            try:
+                self._run(raw, SparkBatchId(batch_id))
+            except Exception as error:
+                self.failure = self._name_fence(error)
+                raise
+
+    def drain(self, timeout_s: float) -> bool:
+        """Begin no further batch; wait for the one at hand.
+
+        Returns:
+            Whether no batch is running any more.
+        """
+        self._draining = True
+        if not self._in_batch.acquire(timeout=timeout_s):
+            return False
+        self._in_batch.release()
+        return True
+
+    def _run(self, raw: DataFrame, batch_id: SparkBatchId) -> None:
+        began = time.monotonic()
+        plan = self._plan(batch_id)
+        self._on_planned(plan)
+
+        def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
+            return self._stage(raw, plan, rejected)
+
+        result = self._coordinator.run_batch(plan, stage)
+        seconds = time.monotonic() - began
+        self._on_published(BatchReport(plan=plan, result=result, seconds=seconds))
+        self._parts.home.tidy(live_from_us=self._live_from_us(plan))
+        reach(FaultPoint.SEALED)
+
+    def _plan(self, batch_id: SparkBatchId) -> BatchPlan:
+        parts = self._parts
+        progress = parts.home.read_progress()
+        check_epoch(parts.epoch, progress.newest_epoch)
+        planned_at_us = parts.home.read_clock_us()
+        parts.lookups.refresh(planned_at_us)
+        ranges = read_planned_ranges(parts.checkpoint, batch_id, parts.starts)
+        topic_id = parts.admin.read_topic_id()
+        topic = parts.recipe.pipeline.source.topic
+        check_topic_identity(topic_ids(progress.positions), {topic: topic_id})
+        return BatchPlan(
+            key=BatchKey(epoch=parts.epoch, spark_batch_id=batch_id),
+            ranges=ranges,
+            watermark_us=progress.watermark_us,
+            after_sequence=progress.last_sequence,
+            planned_at_us=planned_at_us,
+            topic_ids={topic: topic_id},
+            lookups=parts.lookups.versions,
+        )
+
+    def _stage(
+        self, raw: DataFrame, plan: BatchPlan, rejected: Sequence[RejectedRow]
+    ) -> StagedBatch:
+        parts = self._parts
+        observation = Observation()
+        observed = raw.observe(observation, F.count(F.lit(1)).alias("records"))
+        events = parts.recipe.build(observed, parts.lookups.frames)
+        if parts.layout.horizon_us is not None:
+            # All copies of an ID must meet in one task.
+            task = F.col(SHARD) % F.lit(parts.tasks)
+            events = events.repartitionById(parts.tasks, task)
+        lines = events.mapInArrow(self._task(plan, rejected), VOTE_SCHEMA).collect()
+        votes = [parse_vote(line["vote"]) for line in lines]
+        self._check_topic_is_the_same(plan)
+        return StagedBatch(votes=votes, records_read=observation.get["records"])
+
+    def _task(self, plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StageTask:
+        parts = self._parts
+        pipeline = parts.recipe.pipeline
+        bound_us = pipeline.source.future_bound // timedelta(microseconds=1)
+        deduplicate = pipeline.deduplicate
+        return StageTask(
+            layout=parts.layout,
+            rules=Rules(
+                contract=parts.recipe.contract,
+                writers=parts.recipe.writers,
+                latest_event_time_us=plan.planned_at_us + bound_us,
+                rejected={
+                    (row.topic_partition.partition, row.offset): row.detail
+                    for row in rejected
+                },
+                rule_conditions={
+                    rule.reason_code: rule.condition for rule in pipeline.validate
+                },
+            ),
+            topic=pipeline.source.topic,
+            pipeline_number=parts.home.pipeline_number,
+            epoch=parts.epoch,
+            after_sequence=plan.after_sequence,
+            watermark_us=plan.watermark_us,
+            keeps_payload_hashes=deduplicate is not None and deduplicate.conflicts,
+            cache_directory=str(parts.cache_directory),
+            cache_key=parts.cache_key,
+        )
+
+    def _check_topic_is_the_same(self, plan: BatchPlan) -> None:
+        """Make sure that the rows just read are still the same topic's.
+
+        A topic that is deleted and made again while a batch reads it would otherwise
+        give other events under the planned offsets.
+        """
+        topic = self._parts.recipe.pipeline.source.topic
+        check_topic_identity(plan.topic_ids, {topic: self._parts.admin.read_topic_id()})
+
+    def _live_from_us(self, plan: BatchPlan) -> int | None:
+        horizon_us = self._parts.layout.horizon_us
+        if horizon_us is None or plan.watermark_us is None:
+            return None
+        return plan.watermark_us - horizon_us
+
+    def _name_fence(self, error: Exception) -> Exception:
+        """Tell a driver whose tables a newer one has dropped that it is fenced."""
+        if isinstance(error, FencedError):
+            return error
+        try:
+            progress = self._parts.home.read_progress()
+            check_epoch(self._parts.epoch, progress.newest_epoch)
+        except FencedError as fenced:
+            return fenced
+        except TallyweirError:
+            return error
+        return error

@@ -1,0 +1,239 @@
+"""What becomes of each event of a task: decided here, column by column.
+
+The order of the questions matters, and each event leaves at the first that takes it:
+
+1. dead: it cannot be decoded, has no ID or time, breaks a rule, or holds a value
+   that Postgres cannot store or has refused before;
+2. expired: older than the seen-ID horizon, so a repeat of it could not be noticed;
+3. duplicate, or dead as ``ID_CONFLICT``: its ID was seen before;
+4. late: too late for every output;
+5. committed: at least one output takes it.
+
+So a dead event claims no ID: sent again and repaired, it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.canonical_length import encoded_length
+from schemas.codec import diagnose
+from schemas.contract import Contract
+from spark_jobs import event_frame as frame
+from spark_jobs.postgres_values import find_unstorable
+
+I64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: Longer IDs are a mistake or an attack; the catalog hashes every byte of them.
+EVENT_ID_BYTES_MAX = 256
+
+
+class EventClass(IntEnum):
+    """What became of an event; the ledger's columns of the same names."""
+
+    COMMITTED = 0
+    DEAD = 1
+    EXPIRED = 2
+    DUPLICATE = 3
+    LATE = 4
+
+
+@dataclass(slots=True, kw_only=True)
+class ClassifiedEvents:
+    """A task's events and, so far, what becomes of each.
+
+    Attributes:
+        table: The event frame's columns, one chunk each.
+        classes: ``EventClass`` of each row.
+        reasons: Why a row is dead: reason code and detail, by row.
+        event_time_us: Microseconds since 1970; undefined for rows without a time.
+    """
+
+    table: pa.Table
+    classes: npt.NDArray[np.uint8]
+    event_time_us: I64Array
+    reasons: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+    def is_class(self, kind: EventClass) -> BoolArray:
+        """Tell which rows are of a class."""
+        chosen: BoolArray = self.classes == kind
+        return chosen
+
+    def mark_dead(self, row: int, reason: str, detail: str) -> None:
+        """Make a row a dead letter, unless it is one already."""
+        if row not in self.reasons:
+            self.reasons[row] = (reason, detail)
+            self.classes[row] = EventClass.DEAD
+
+    def array(self, name: str) -> pa.Array:
+        """Return a column as one array."""
+        return self.table.column(name).chunk(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """By what a batch's events are judged; the same for every attempt.
+
+    Attributes:
+        contract: What the events are read as.
+        writers: Contracts by schema id.
+        latest_event_time_us: Later event times are dead letters.
+        rejected: Why Postgres refused the row at (partition, offset).
+        rule_conditions: The condition behind each reason code of the pipeline.
+    """
+
+    contract: Contract
+    writers: Mapping[int, Contract]
+    latest_event_time_us: int
+    rejected: Mapping[tuple[int, int], str]
+    rule_conditions: Mapping[str, str]
+
+
+def find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
+    """Sort out the events that can never become results.
+
+    Args:
+        table: The event frame's columns, one chunk each and at least one row.
+        rules: What to judge them by.
+    """
+    times = table.column(frame.EVENT_TIME).chunk(0)
+    events = ClassifiedEvents(
+        table=table,
+        classes=np.zeros(table.num_rows, dtype=np.uint8),
+        event_time_us=np.asarray(times.cast(pa.int64()).fill_null(0)),
+    )
+    _mark_undecodable(events, rules)
+    _mark_without_identity(events)
+    _mark_without_time(events, rules)
+    _mark_broken_rules(events, rules)
+    for row, detail in find_unstorable(_stored_columns(table)).items():
+        events.mark_dead(row, "UNSTORABLE_VALUE", detail)
+    _mark_rejected(events, rules)
+    return events
+
+
+def _mark_undecodable(events: ClassifiedEvents, rules: Rules) -> None:
+    """Decode again, strictly, the rows whose bytes do not fit their values.
+
+    Spark ignores what follows a record and gives nulls for what it cannot read. A
+    body exactly as long as the canonical encoding of its values was read to its end;
+    each other row is decoded strictly, one by one.
+    """
+    values = events.array(frame.VALUE)
+    fields = events.table.select([field.name for field in rules.contract.fields])
+    expected = encoded_length(rules.contract, fields.to_batches()[0])
+    if expected is None:
+        doubtful = np.ones(len(values), dtype=np.bool_)
+    else:
+        lengths = np.asarray(pc.binary_length(values).fill_null(-1))
+        doubtful = lengths != expected + frame.FRAME_BYTES
+    required = [field.name for field in rules.contract.fields if not field.nullable]
+    for row in np.flatnonzero(doubtful).tolist():
+        error = diagnose(values[row].as_py(), rules.writers)
+        if error is not None:
+            events.mark_dead(row, str(error.reason_code), error.detail)
+            continue
+        empty = [name for name in required if not fields.column(name)[row].is_valid]
+        if empty:
+            events.mark_dead(
+                row, "MALFORMED", f"Spark could not decode field {', '.join(empty)}."
+            )
+
+
+def _mark_without_identity(events: ClassifiedEvents) -> None:
+    identity = events.array(frame.EVENT_ID)
+    if identity.null_count:
+        for row in np.flatnonzero(np.asarray(identity.is_null())).tolist():
+            events.mark_dead(row, "MISSING_ID", "The event has no producer's ID.")
+    if not _is_text_or_bytes(identity.type):
+        return
+    lengths = pc.binary_length(identity)
+    bounds = pc.min_max(lengths).as_py()
+    if bounds["min"] is None:
+        return
+    if bounds["min"] == 0:
+        empty = pc.equal(lengths, 0).fill_null(False)  # noqa: FBT003
+        for row in np.flatnonzero(np.asarray(empty)).tolist():
+            events.mark_dead(row, "MISSING_ID", "The producer's ID is empty.")
+    if bounds["max"] > EVENT_ID_BYTES_MAX:
+        too_long = pc.greater(lengths, EVENT_ID_BYTES_MAX).fill_null(False)  # noqa: FBT003
+        for row in np.flatnonzero(np.asarray(too_long)).tolist():
+            events.mark_dead(
+                row,
+                "ID_TOO_LONG",
+                f"The producer's ID has {lengths[row].as_py()} bytes; "
+                f"{EVENT_ID_BYTES_MAX} are allowed.",
+            )
+
+
+def _mark_without_time(events: ClassifiedEvents, rules: Rules) -> None:
+    times = events.array(frame.EVENT_TIME)
+    if times.null_count:
+        for row in np.flatnonzero(np.asarray(times.is_null())).tolist():
+            events.mark_dead(row, "MISSING_EVENT_TIME", "The event has no time.")
+    ahead = events.event_time_us > rules.latest_event_time_us
+    for row in np.flatnonzero(ahead).tolist():
+        # One such event would close every window and forget every ID.
+        events.mark_dead(
+            row,
+            "TIMESTAMP_IN_FUTURE",
+            "The event time lies further ahead of the clock than the pipeline allows.",
+        )
+
+
+def _mark_broken_rules(events: ClassifiedEvents, rules: Rules) -> None:
+    broken = events.array(frame.BROKEN_RULE)
+    if broken.null_count == len(broken):
+        return
+    for row in np.flatnonzero(np.asarray(broken.is_valid())).tolist():
+        code = broken[row].as_py()
+        condition = rules.rule_conditions[code]
+        events.mark_dead(row, code, f"Not true of the event: {condition}")
+
+
+def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
+    """Take out what Postgres refused when the batch was staged before.
+
+    Copies of a refused event, same ID and same payload, would only be refused one
+    after the other, so they go with it.
+    """
+    if not rules.rejected:
+        return
+    partitions = np.asarray(events.array(frame.PARTITION))
+    offsets = np.asarray(events.array(frame.OFFSET))
+    values = events.array(frame.VALUE)
+    positions = zip(partitions.tolist(), offsets.tolist(), strict=True)
+    refused = {
+        row: rules.rejected[position]
+        for row, position in enumerate(positions)
+        if position in rules.rejected
+    }
+    if not refused:
+        return
+    by_payload = {values[row].as_py(): detail for row, detail in refused.items()}
+    copies = pc.is_in(values, value_set=pa.array(list(by_payload), values.type))
+    for row in np.flatnonzero(np.asarray(copies)).tolist():
+        events.mark_dead(row, "REJECTED_BY_POSTGRES", by_payload[values[row].as_py()])
+
+
+def _stored_columns(table: pa.Table) -> pa.Table:
+    """Choose the columns that can reach a table of the user."""
+    internal = {frame.KEY, frame.VALUE, frame.BROKEN_RULE, frame.TIMESTAMP}
+    return table.select([name for name in table.column_names if name not in internal])
+
+
+def _is_text_or_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )

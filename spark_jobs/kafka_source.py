@@ -1,0 +1,57 @@
+"""Kafka as a Spark source, with the options that exactly-once depends on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sinks.protocol.offsets import TopicPartition
+from spark_jobs.pipeline import HeaderId, Pipeline
+from spark_jobs.settings import DriverSettings
+
+#: The columns of Spark's Kafka source, headers included.
+_RECORD_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, "
+    "timestamp timestamp, timestampType int, "
+    "headers array<struct<key: string, value: binary>>"
+)
+
+
+def read_stream(
+    spark: SparkSession,
+    settings: DriverSettings,
+    pipeline: Pipeline,
+    starts: Mapping[TopicPartition, int],
+) -> DataFrame:
+    """Read a pipeline's topic as a stream.
+
+    Args:
+        spark: The session.
+        settings: Where Kafka is, and how much a batch may read.
+        pipeline: Whose topic.
+        starts: The first offset of every partition, as Postgres holds it.
+    """
+    topic = pipeline.source.topic
+    first = {str(tp.partition): offset for tp, offset in starts.items()}
+    options = {
+        "kafka.bootstrap.servers": settings.kafka_bootstrap,
+        "subscribe": topic,
+        "startingOffsets": json.dumps({topic: first}),
+        "maxOffsetsPerTrigger": str(settings.batch_offsets_max),
+        # Events of producer transactions that were aborted must not count.
+        "kafka.isolation.level": "read_committed",
+        # A range that retention has deleted stops the pipeline.
+        "failOnDataLoss": "true",
+        "includeHeaders": str(isinstance(pipeline.source.event_id, HeaderId)).lower(),
+        "groupIdPrefix": f"tallyweir-{pipeline.name}",
+        "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
+        "kafka.receive.buffer.bytes": str(1024 * 1024),
+    }
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def empty_batch(spark: SparkSession) -> DataFrame:
+    """Return no records, for Spark's analyser to check a pipeline by."""
+    return spark.createDataFrame([], _RECORD_SCHEMA)

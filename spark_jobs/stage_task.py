@@ -1,0 +1,279 @@
+"""Phase one of the batch protocol, as one Spark task runs it on an executor.
+
+A task gets all rows of its shards of the batch, decides what becomes of each, copies
+the rows to staging and yields one line: its vote, or the error that kept it from
+voting. Nothing that it does is visible to anyone before the driver publishes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from sinks.postgres.connection import read_fingerprint_key
+from sinks.postgres.outputs import HomeLayout
+from sinks.postgres.run_source import PostgresRunSource
+from sinks.postgres.staging import StagingConnection, StagingWriter
+from sinks.protocol.errors import TallyweirError
+from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.vote_text import format_failure, format_vote
+from sinks.protocol.votes import EventCounts, PartitionTally, Vote
+from sinks.seen_ids.claim import Candidates, RowClass, claim, new_runs
+from sinks.seen_ids.fingerprint import fingerprint, payload_hashes
+from sinks.seen_ids.run import Run
+from sinks.seen_ids.segment_cache import SegmentCache
+from spark_jobs import event_frame as frame
+from spark_jobs.event_classes import (
+    ClassifiedEvents,
+    EventClass,
+    I64Array,
+    Rules,
+    find_dead,
+)
+from spark_jobs.settings import HOME_DSN_VARIABLE
+from spark_jobs.staged_rows import StagedRows
+
+#: What a task yields: one row with one line of text.
+VOTE_SCHEMA = "vote string"
+
+#: Lower than every bucket: nothing has expired while there is no watermark.
+_BEFORE_ALL_BUCKETS = -(2**62)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTask:
+    """All that a task must know; travels to the executors with each batch.
+
+    Holds no secret: the home database's address comes from the executor's own
+    environment, and the fingerprints' key from that database.
+    """
+
+    layout: HomeLayout
+    rules: Rules
+    topic: str
+    pipeline_number: int
+    epoch: Epoch
+    #: The newest batch whose IDs count as seen.
+    after_sequence: int
+    watermark_us: int | None
+    #: Whether an ID that comes again with another payload is a conflict.
+    keeps_payload_hashes: bool
+    cache_directory: str
+    #: Names the cache of this very claim of the epoch.
+    cache_key: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        """Stage the rows of one task and yield its vote."""
+        try:
+            vote = format_vote(self._stage(batches))
+        except TallyweirError as error:
+            vote = format_failure(error)
+        yield pa.RecordBatch.from_pydict({"vote": [vote]})
+
+    def _stage(self, batches: Iterable[pa.RecordBatch]) -> Vote:
+        context = TaskContext.get()
+        assert context is not None, "a stage task runs inside Spark only"
+        attempt = Attempt(context.taskAttemptId())
+        received = [batch for batch in batches if batch.num_rows]
+        if not received:
+            return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
+        table = pa.Table.from_batches(received).combine_chunks()
+        worker = _worker()
+        connection = worker.connection.get(
+            os.environ.get(HOME_DSN_VARIABLE, ""),
+            pipeline_number=self.pipeline_number,
+            epoch=self.epoch,
+        )
+        events = find_dead(table, self.rules)
+        runs: list[Run] = []
+        if self.layout.horizon_us is not None:
+            self._mark_expired(events)
+            source = PostgresRunSource(connection, self.layout.pipeline)
+            runs = self._mark_repeats(
+                events, worker, source, read_fingerprint_key(connection)
+            )
+        staged = StagedRows(
+            events=events,
+            layout=self.layout,
+            topic=self.topic,
+            watermark_us=self.watermark_us,
+        )
+        with StagingWriter(
+            connection,
+            pipeline_number=self.pipeline_number,
+            epoch=self.epoch,
+            attempt=attempt,
+        ) as writer:
+            outputs = staged.write(writer, runs)
+        return Vote(
+            attempt=attempt,
+            partitions=self._tally_partitions(events, received),
+            staged=writer.rows,
+            outputs=outputs,
+            checksum=_checksum(events),
+            buckets=frozenset(run.bucket for run in runs),
+        )
+
+    def _mark_expired(self, events: ClassifiedEvents) -> None:
+        if self.watermark_us is None:
+            return
+        assert self.layout.horizon_us is not None
+        oldest_us = self.watermark_us - self.layout.horizon_us
+        expired = events.is_class(EventClass.COMMITTED) & (
+            events.event_time_us < oldest_us
+        )
+        events.classes[expired] = EventClass.EXPIRED
+
+    def _mark_repeats(
+        self,
+        events: ClassifiedEvents,
+        worker: _Worker,
+        source: PostgresRunSource,
+        key: bytes,
+    ) -> list[Run]:
+        """Let the first event of each new ID survive; return the IDs of survivors.
+
+        The rows of a shard are checked against the batches committed before this
+        one, so a batch that is staged again finds none of its own IDs.
+        """
+        cache = worker.cache(Path(self.cache_directory), self.cache_key)
+        rows = np.flatnonzero(events.is_class(EventClass.COMMITTED))
+        if not rows.size:
+            return []
+        candidates = self._candidates(events, rows, key)
+        runs: list[Run] = []
+        for shard in np.unique(candidates.shard).tolist():
+            chosen = np.flatnonzero(candidates.shard == shard)
+            of_shard = _take(candidates, chosen)
+            view = cache.view(
+                shard=shard,
+                catalog=source,
+                live_from_bucket=self._live_from_bucket(),
+                through_sequence=self.after_sequence,
+            )
+            claimed = claim(of_shard, view)
+            of_rows = rows[chosen]
+            events.classes[of_rows[claimed.classes == RowClass.DUPLICATE]] = (
+                EventClass.DUPLICATE
+            )
+            for row in of_rows[claimed.classes == RowClass.CONFLICT].tolist():
+                events.mark_dead(
+                    row,
+                    "ID_CONFLICT",
+                    "The producer's ID was seen before with another payload.",
+                )
+            runs += new_runs(claimed, of_shard)
+        return runs
+
+    def _candidates(
+        self, events: ClassifiedEvents, rows: I64Array, key: bytes
+    ) -> Candidates:
+        def column(name: str) -> pa.Array:
+            return events.array(name).take(pa.array(rows))
+
+        parts = [column(frame.EVENT_ID)]
+        if frame.ID_SOURCE in events.table.column_names:
+            parts.insert(0, pc.fill_null(column(frame.ID_SOURCE), ""))
+        width = self.layout.bucket_seconds
+        seconds = np.floor_divide(events.event_time_us[rows], 1_000_000)
+        return Candidates(
+            partition=np.asarray(column(frame.PARTITION)),
+            offset=np.asarray(column(frame.OFFSET)),
+            shard=np.asarray(column(frame.SHARD)),
+            bucket=np.floor_divide(seconds, width) * width,
+            fingerprints=fingerprint(parts, key),
+            payload_hashes=payload_hashes(column(frame.VALUE), key)
+            if self.keeps_payload_hashes
+            else None,
+        )
+
+    def _live_from_bucket(self) -> int:
+        if self.watermark_us is None:
+            return _BEFORE_ALL_BUCKETS
+        assert self.layout.horizon_us is not None
+        oldest_s = (self.watermark_us - self.layout.horizon_us) // 1_000_000
+        return oldest_s // self.layout.bucket_seconds * self.layout.bucket_seconds
+
+    def _tally_partitions(
+        self, events: ClassifiedEvents, received: list[pa.RecordBatch]
+    ) -> Mapping[TopicPartition, PartitionTally]:
+        """Count by partition: what arrived, and what each class took of it.
+
+        What arrived is counted in the batches as Spark handed them over, the classes
+        in the rows as they were decided upon; the conservation law compares the two.
+        """
+        arrived = np.concatenate(
+            [np.asarray(batch.column(frame.PARTITION)) for batch in received]
+        )
+        partitions = np.asarray(events.array(frame.PARTITION))
+        offsets = np.asarray(events.array(frame.OFFSET))
+        valid = ~events.is_class(EventClass.DEAD)
+        tallies: dict[TopicPartition, PartitionTally] = {}
+        for partition in np.unique(arrived).tolist():
+            mine = partitions == partition
+            by_class = np.bincount(events.classes[mine], minlength=len(EventClass))
+            times = events.event_time_us[mine & valid]
+            tallies[TopicPartition(self.topic, partition)] = PartitionTally(
+                counts=EventCounts(
+                    read=int(np.count_nonzero(arrived == partition)),
+                    committed=int(by_class[EventClass.COMMITTED]),
+                    duplicate=int(by_class[EventClass.DUPLICATE]),
+                    dead=int(by_class[EventClass.DEAD]),
+                    late=int(by_class[EventClass.LATE]),
+                    expired=int(by_class[EventClass.EXPIRED]),
+                ),
+                offset_min=int(offsets[mine].min()),
+                offset_max=int(offsets[mine].max()),
+                event_time_max_us=int(times.max()) if times.size else None,
+            )
+        return tallies
+
+
+class _Worker:
+    """What a Python worker keeps between tasks; all of it can be made again."""
+
+    def __init__(self) -> None:
+        self.connection = StagingConnection()
+        self._caches: dict[tuple[Path, str], SegmentCache] = {}
+
+    def cache(self, directory: Path, key: str) -> SegmentCache:
+        """Return the cache of one claim; caches of older claims are let go."""
+        if (directory, key) not in self._caches:
+            self._caches = {(directory, key): SegmentCache(directory, key)}
+        return self._caches[directory, key]
+
+
+_kept_worker: _Worker | None = None
+
+
+def _worker() -> _Worker:
+    global _kept_worker  # noqa: PLW0603 - one per process, which is the point
+    if _kept_worker is None:
+        _kept_worker = _Worker()
+    return _kept_worker
+
+
+def _take(candidates: Candidates, rows: I64Array) -> Candidates:
+    hashes = candidates.payload_hashes
+    return Candidates(
+        partition=candidates.partition[rows],
+        offset=candidates.offset[rows],
+        shard=candidates.shard[rows],
+        bucket=candidates.bucket[rows],
+        fingerprints=candidates.fingerprints[rows],
+        payload_hashes=None if hashes is None else hashes[rows],
+    )
+
+
+def _checksum(events: ClassifiedEvents) -> int:
+    offsets = np.asarray(events.array(frame.OFFSET))
+    # Python's integers do not wrap, whatever the offsets.
+    return int(offsets[events.is_class(EventClass.COMMITTED)].sum(dtype=object) or 0)
