@@ -110,6 +110,14 @@ def test_an_unknown_pipeline_names_the_known_ones(
         verify(connection, "departure")
 
 
+def test_a_database_without_a_ledger_says_so(connection: Connection) -> None:
+    """A wrong DSN is told from a pipeline that never started."""
+    connection.execute("DROP SCHEMA tallyweir CASCADE")
+    connection.commit()
+    with pytest.raises(ConfigurationError, match="LEDGER_MISSING"):
+        verify(connection, PIPELINE)
+
+
 # Each forgery, the check that must name it, and what it must say.
 _FORGERIES = {
     "row removed": (

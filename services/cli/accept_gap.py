@@ -1,4 +1,9 @@
-"""``accept-gap``: go on past records that Kafka deleted before they were read."""
+"""``accept-gap``: go on past records that Kafka deleted before they were read.
+
+Crash:
+    All gaps are accepted in one commit. A command that died before it changed nothing;
+    one that died after it finds no gap when it is called again, and says so.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +42,6 @@ def accept_gap(
     """Write offsets that retention deleted unread to the ledger, and move past them.
 
     Refused when nothing is lost. The pipeline starts at the log's start afterwards.
-
-    Crash:
-        All gaps are accepted in one commit. A command that died before it changed
-        nothing; one that died after it finds no gap when it is called again.
     """
     from services.cli.topic_log import TopicLog
     from services.endpoints import resolve_endpoints

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from psycopg import Connection, IsolationLevel, sql
+from psycopg.errors import UndefinedTable
 from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow, TupleRow, dict_row
 
@@ -133,9 +134,19 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
     """Read the pipeline's row, inside of the caller's snapshot.
 
     Raises:
-        ConfigurationError: ``PIPELINE_UNKNOWN``, naming those that are known.
+        ConfigurationError: ``PIPELINE_UNKNOWN``, naming those that are known, or
+            ``LEDGER_MISSING``.
     """
-    rows = fetch(connection, _LEDGER["pipeline_row"], pipeline=name)
+    try:
+        rows = fetch(connection, _LEDGER["pipeline_row"], pipeline=name)
+    except UndefinedTable as error:
+        raise ConfigurationError(
+            "LEDGER_MISSING",
+            saw="The database has no table tallyweir.pipeline.",
+            why="The first driver that starts creates the ledger; none has here.",
+            fix="Start a pipeline, or correct the database that TALLYWEIR_HOME_DSN "
+            "names.",
+        ) from error
     if not rows:
         known = [r["pipeline"] for r in fetch(connection, _LEDGER["known_pipelines"])]
         raise ConfigurationError(

@@ -1,0 +1,117 @@
+"""What the audit commands do before and after they ask the servers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.status import lags_of, status_json
+from services.cli.why import fingerprints_of, payload_reader
+from sinks.postgres.audit import Status, Totals
+from sinks.postgres.audit.progress import PartitionStatus
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition, StoredPosition
+
+_KEY = bytes(range(16))
+_READ = TopicPartition("orders", 0)
+_NEW = TopicPartition("orders", 1)
+
+
+def _status() -> Status:
+    return Status(
+        pipeline="p",
+        observed_at=datetime(2026, 5, 1, tzinfo=UTC),
+        watermark=None,
+        newest_event_time=None,
+        partitions=(
+            PartitionStatus(
+                position=_READ,
+                stored=StoredPosition(topic_id="id", next_offset=7),
+                event_time_max=None,
+            ),
+        ),
+        last_batch=None,
+        minute_rate=0.0,
+        batches_rate=None,
+        driver=None,
+        totals=Totals(
+            read=0,
+            committed=0,
+            duplicate=0,
+            dead=0,
+            dead_by_reason={},
+            late=0,
+            expired=0,
+            filtered=0,
+            batches=0,
+            drivers=0,
+        ),
+        windows=(),
+        catalog_ids=None,
+    )
+
+
+def _position(start: int, end: int) -> BrokerPosition:
+    return BrokerPosition(topic_id="id", log_start_offset=start, log_end_offset=end)
+
+
+def test_a_name_is_taken_as_it_is() -> None:
+    """A pipeline whose file is not at hand can still be looked at."""
+    assert pipeline_name("departures") == "departures"
+
+
+def test_a_file_gives_its_pipelines_name_whatever_else_is_wrong_in_it(
+    tmp_path: Path,
+) -> None:
+    """Only the one key is read."""
+    file = tmp_path / "any.yaml"
+    file.write_text("pipeline: departures\nsauce: {topic: typo}\n")
+    assert pipeline_name(str(file)) == "departures"
+
+
+@pytest.mark.parametrize("content", ["", "- a list", "pipeline: 7", "a: [", "\x00"])
+def test_a_file_without_a_name_is_a_configuration_error(
+    tmp_path: Path, content: str
+) -> None:
+    """The message names the file."""
+    file = tmp_path / "any.yaml"
+    file.write_text(content)
+    with pytest.raises(ConfigurationError, match=r"any\.yaml"):
+        pipeline_name(str(file))
+
+
+def test_a_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
+    """So is one that is not there at all."""
+    with pytest.raises(ConfigurationError, match="PIPELINE_FILE_UNREADABLE"):
+        pipeline_name(str(tmp_path / "gone.yml"))
+
+
+def test_a_partition_that_was_not_read_yet_lags_by_all_that_it_holds() -> None:
+    """From the log's start, because what was deleted cannot be read any more."""
+    lags = lags_of(_status(), {_READ: _position(0, 9), _NEW: _position(3, 10)})
+    assert lags == {_READ: 2, _NEW: 7}
+
+
+def test_a_lag_that_is_unknown_is_null_and_not_zero() -> None:
+    """A broker that is down must not look like a pipeline that caught up."""
+    shown = status_json(_status(), lags_of(_status(), None))
+    assert shown["lag"] is None
+    assert shown["state"] == "STOPPED"
+
+
+def test_an_id_that_looks_like_a_number_is_probed_as_both() -> None:
+    """The catalog files text and numbers apart."""
+    text, number = fingerprints_of(_KEY, "42")
+    assert text != number
+    assert len(fingerprints_of(_KEY, "UA-42")) == 1
+    assert len(fingerprints_of(_KEY, str(2**63))) == 1
+
+
+def test_a_payload_that_does_not_decode_is_left_to_its_hex() -> None:
+    """Neither a broken payload nor a contract that is not at hand stops why."""
+    assert payload_reader("flight_departure.v1", "p")(b"\xde\xad") is None
+    assert payload_reader("not_there.v1", "p")(b"\x00") is None

@@ -1,0 +1,124 @@
+"""The parts of the audits that need no database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sinks.postgres.audit import PipelineState, RecountSpan, check_recount
+from sinks.postgres.audit.explanation import holds_fingerprint
+from sinks.postgres.audit.progress import (
+    BatchStatus,
+    batches_rate,
+    decide_state,
+    minute_rate,
+)
+from sinks.postgres.audit.receipt import VIOLATIONS_SHOWN, Receipt, Totals, judge
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+
+_NOW = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def _batch(sequence: int, age_s: float, read: int) -> BatchStatus:
+    published = _NOW - timedelta(seconds=age_s)
+    return BatchStatus(
+        sequence=sequence,
+        epoch=1,
+        planned_at=published - timedelta(seconds=1),
+        published_at=published,
+        read=read,
+        committed=read,
+    )
+
+
+def _receipt(batches: int, violations: list[str]) -> Receipt:
+    check = judge("a_rule", checked=batches, unit="batches", violations=violations)
+    totals = Totals(
+        read=0,
+        committed=0,
+        duplicate=0,
+        dead=0,
+        dead_by_reason={},
+        late=0,
+        expired=0,
+        filtered=0,
+        batches=batches,
+        drivers=1,
+    )
+    return Receipt(pipeline="p", checks=(check,), totals=totals)
+
+
+@pytest.mark.parametrize(
+    ("is_connected", "lag", "since_commit_s", "expected"),
+    [
+        (False, 0, 1.0, PipelineState.STOPPED),
+        (False, 5, 1.0, PipelineState.STOPPED),
+        (True, 0, 1.0, PipelineState.CAUGHT_UP),
+        (True, 0, None, PipelineState.CAUGHT_UP),
+        (True, 5, 60.0, PipelineState.RUNNING),
+        (True, 5, 60.1, PipelineState.STALLED),
+        (True, 5, None, PipelineState.STALLED),
+        (True, None, 1.0, PipelineState.RUNNING),
+        (True, None, 61.0, PipelineState.STALLED),
+    ],
+)
+def test_a_pipeline_that_does_not_move_with_work_left_never_runs(
+    *,
+    is_connected: bool,
+    lag: int | None,
+    since_commit_s: float | None,
+    expected: PipelineState,
+) -> None:
+    """The word follows from the driver's session, the lag and the last commit."""
+    state = decide_state(
+        is_connected=is_connected, lag=lag, since_commit_s=since_commit_s
+    )
+    assert state is expected
+
+
+def test_the_minute_rate_leaves_out_what_is_older() -> None:
+    """A minute is a minute, whether or not anything happened in it."""
+    batches = [_batch(1, 61, 6000), _batch(2, 60, 600), _batch(3, 1, 60)]
+    assert minute_rate(batches, _NOW) == 11.0
+
+
+def test_the_batches_rate_is_over_the_last_ten() -> None:
+    """It runs from the first one's plan to the last one's publish."""
+    batches = [_batch(n, 100 - n, 1000 if n <= 2 else 10) for n in range(1, 13)]
+    assert batches_rate(batches) == 10.0
+    assert batches_rate([]) is None
+
+
+def test_a_fingerprint_is_found_wherever_it_lies_in_its_run() -> None:
+    """First, last and between; what is not there is not found."""
+    run = [bytes([n]) * 16 for n in (3, 5, 9)]
+    joined = b"".join(run)
+    assert all(holds_fingerprint(joined, wanted) for wanted in run)
+    assert not any(holds_fingerprint(joined, bytes([n]) * 16) for n in (0, 4, 10))
+    assert not holds_fingerprint(joined, b"\x03" * 8 + b"\x05" * 8)
+
+
+def test_a_receipt_over_nothing_is_not_verified() -> None:
+    """Nothing wrong and nothing there is not the same as right."""
+    assert not _receipt(0, []).is_verified
+    assert _receipt(1, []).is_verified
+    assert not _receipt(1, ["wrong"]).is_verified
+
+
+def test_a_receipt_keeps_the_number_of_violations_it_does_not_spell_out() -> None:
+    """A receipt fits a screen however much is broken."""
+    (check,) = _receipt(1, [f"violation {n}" for n in range(100)]).checks
+    assert (len(check.violations), check.violation_count) == (VIOLATIONS_SHOWN, 100)
+
+
+def test_a_recount_that_finds_more_than_was_read_fails() -> None:
+    """A record that the pipeline skipped is as bad as one that it invented."""
+    span = RecountSpan(
+        offsets=OffsetRange(
+            topic_partition=TopicPartition("orders", 0), from_offset=0, until_offset=9
+        ),
+        read=8,
+    )
+    assert check_recount((span,), (8,)).violation_count == 0
+    assert check_recount((span,), (9,)).violation_count == 1
