@@ -75,9 +75,12 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         _read_enrichment(section) if section is not None else None
         for section in file.sections("enrich")
     ]
-    outputs = _read_outputs(file)
+    sections = file.sections("outputs")
+    outputs = _read_outputs(sections)
     enrichments = tuple(one for one in enrich if one is not None)
-    if source is None or len(enrichments) < len(enrich) or not outputs:
+    if source is None or len(enrichments) < len(enrich) or "outputs" not in file:
+        return None
+    if sections and not outputs:
         return None
     return file.report.attempt(
         (),
@@ -224,15 +227,15 @@ def _read_expressions(section: Section) -> Iterator[tuple[str, str]]:
         yield key, text
 
 
-def _read_outputs(file: Section) -> tuple[Output, ...]:
+def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
     outputs: list[Output] = []
-    for index, section in enumerate(file.sections("outputs")):
+    for index, section in enumerate(sections):
         if section is None:
             continue
         section.allow("append", "window")
         kinds = [key for key in ("append", "window") if key in section]
         if len(kinds) != 1:
-            file.report.add(_not_one_kind(section.at, kinds))
+            section.report.add(_not_one_kind(section.at, kinds))
             continue
         body = section.section(kinds[0])
         if body is None:
@@ -242,7 +245,7 @@ def _read_outputs(file: Section) -> tuple[Output, ...]:
         output = read(body)
         if output is not None:
             # Outputs that are wrong are left out, so the others move up.
-            file.report.alias(("outputs", len(outputs)), at)
+            section.report.alias(("outputs", len(outputs)), at)
             outputs.append(output)
     return tuple(outputs)
 

@@ -236,7 +236,12 @@ class Section:
 
     def sections(self, key: str) -> list[Section | None]:
         """Read a list of mappings, with None in the place of anything else."""
-        return [self._section(node, at) for at, node in self._items(key) or ()]
+        if key not in self:
+            return []
+        nodes = self._items(key)
+        if nodes is None:
+            return [None]
+        return [self._section(node, at) for at, node in nodes]
 
     def scalars(self) -> dict[str, Scalar]:
         """Read all values, of whatever simple type each has."""

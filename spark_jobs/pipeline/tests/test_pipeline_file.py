@@ -272,6 +272,38 @@ def test_a_contract_may_lie_beside_the_pipeline_file(tmp_path: Path) -> None:
     assert pipeline.source.schema == "mine.v1.avsc"
 
 
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [
+        ("outputs: []", "PIPELINE_VALUE"),
+        ("outputs:", "PIPELINE_VALUE"),
+        ("outputs: [{}]", "PIPELINE_VALUE"),
+        ("", "PIPELINE_MISSING_KEY"),
+    ],
+)
+def test_a_pipeline_without_outputs_has_one_problem(
+    tmp_path: Path, written: str, code: str
+) -> None:
+    """However the outputs are left out, that is the only thing said."""
+    text = VALID[: VALID.index("outputs:")] + written
+    assert [problem[1] for problem in _problems(tmp_path, text)] == [code]
+
+
+def test_a_wrong_list_of_lookups_hides_no_column(tmp_path: Path) -> None:
+    """What an enrichment would have added is not called unknown."""
+    text = VALID.replace("[origin]", "[airline]").replace(
+        "  - table: airlines\n    on:", "    table: airlines\n    on:"
+    )
+    assert _problems(tmp_path, text) == [
+        (10, "PIPELINE_VALUE", "Write [a, b], or a line - a for each.")
+    ]
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    """Some editors write one, and nobody sees it."""
+    assert _load(tmp_path, f"\ufeff{VALID}").name == "p"
+
+
 def test_a_comma_that_cuts_an_expression_is_explained(tmp_path: Path) -> None:
     """Between braces, YAML ends a value at a comma, which nobody expects."""
     text = VALID.replace(
