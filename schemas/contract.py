@@ -134,6 +134,20 @@ def versions_of(contract: Contract) -> dict[int, Contract]:
     return readable
 
 
+def list_fields(tree: Record) -> tuple[ContractField, ...]:
+    """List a record's fields as the columns they become."""
+    return tuple(
+        ContractField(
+            name=entry.name,
+            type=describe(
+                entry.node.item if isinstance(entry.node, Nullable) else entry.node
+            ),
+            nullable=isinstance(entry.node, Nullable),
+        )
+        for entry in tree.fields
+    )
+
+
 def _read_contract(path: Path) -> Contract:
     name, version = _split_stem(path)
     schema = _read_json(path)
@@ -145,16 +159,7 @@ def _read_contract(path: Path) -> Contract:
         version=version,
         schema_id=_schema_id(declared_id, text, path),
         text=text,
-        fields=tuple(
-            ContractField(
-                name=entry.name,
-                type=describe(
-                    entry.node.item if isinstance(entry.node, Nullable) else entry.node
-                ),
-                nullable=isinstance(entry.node, Nullable),
-            )
-            for entry in tree.fields
-        ),
+        fields=list_fields(tree),
         path=path,
         tree=tree,
     )

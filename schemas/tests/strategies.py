@@ -9,9 +9,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from schemas.contract import Contract, ContractField
+from schemas.contract import Contract, list_fields
 from schemas.safety import parse_schema
-from schemas.schema_tree import Nullable, describe
 
 Json = dict[str, object]
 
@@ -100,14 +99,7 @@ def contract_of(schema: Json, *, schema_id: int = 7) -> Contract:
         version=1,
         schema_id=schema_id,
         text=json.dumps(schema, sort_keys=True, separators=(",", ":")),
-        fields=tuple(
-            ContractField(
-                name=field.name,
-                type=describe(field.node),
-                nullable=isinstance(field.node, Nullable),
-            )
-            for field in tree.fields
-        ),
+        fields=list_fields(tree),
         path=Path("made_up.v1.avsc"),
         tree=tree,
     )

@@ -1,0 +1,1 @@
+"""Events to try Tallyweir with: real flights, and made-up page views."""

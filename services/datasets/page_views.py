@@ -1,0 +1,103 @@
+"""Made-up page views, many and fast, the same for the same seed."""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections.abc import Iterator
+
+import numpy as np
+
+from schemas.codec import encode_many
+from schemas.contract import load_contract
+
+USERS = 10_000
+PAGES = [f"/shop/articles/{number:02}" for number in range(50)]
+COUNTRIES = [
+    *("AR", "AT", "AU", "BE", "BR", "CA", "CH", "CN", "DE", "DK"),
+    *("ES", "FR", "GB", "IN", "IT", "JP", "MX", "PL", "SE", "US"),
+]
+EVENTS_PER_SECOND = 5_000
+
+# A round instant in the past, so that no view lies in the future of any clock.
+FIRST_VIEW_MICROS = 1_704_067_200_000_000
+_STEP_MICROS = 1_000_000 // EVENTS_PER_SECOND
+_CHUNK = 10_000
+_NEAR_EVENTS = 50
+_FAR_EVENTS = 50_000
+
+
+def read_page_views(
+    events: int, duplicates: float = 0.0, seed: int = 7
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield page views as (key, framed payload); the key is the event ID.
+
+    Event time rises by a second every 5,000 distinct views.
+
+    Args:
+        events: How many messages, repeats included.
+        duplicates: The share of them that repeats an earlier one to the byte: half
+            within 50 views, half up to 50,000 views later. Exactly
+            ``round(events * duplicates)`` are repeats.
+        seed: Another seed, other views.
+    """
+    repeats = round(events * duplicates)
+    distinct = events - repeats
+    if not 0 <= repeats <= distinct:
+        raise ValueError(f"{duplicates} is not a share of 0 to 0.5")
+    source = np.random.default_rng(seed)
+    lags = np.zeros(distinct, dtype=np.int64)
+    repeated = source.choice(distinct, size=repeats, replace=False)
+    near = source.integers(1, _NEAR_EVENTS, size=repeats)
+    far = source.integers(_NEAR_EVENTS, _FAR_EVENTS, size=repeats)
+    lags[repeated] = np.where(source.random(repeats) < 0.5, near, far)  # noqa: PLR2004 (half)
+
+    waiting: list[tuple[int, bytes, bytes]] = []
+    position = 0
+    for start in range(0, distinct, _CHUNK):
+        count = min(_CHUNK, distinct - start)
+        views = _make_views(source, start, count)
+        for view, lag in zip(views, lags[start : start + count].tolist(), strict=True):
+            yield view
+            position += 1
+            if lag:
+                heapq.heappush(waiting, (position + lag, *view))
+            while waiting and waiting[0][0] <= position:
+                yield heapq.heappop(waiting)[1:]
+    while waiting:
+        yield heapq.heappop(waiting)[1:]
+
+
+def _make_views(
+    source: np.random.Generator, start: int, count: int
+) -> Iterator[tuple[bytes, bytes]]:
+    raw = source.bytes(16 * count)
+    event_ids = [
+        str(uuid.UUID(bytes=raw[at : at + 16], version=4))
+        for at in range(0, 16 * count, 16)
+    ]
+    moments = FIRST_VIEW_MICROS + _STEP_MICROS * np.arange(start, start + count)
+    columns = zip(
+        event_ids,
+        source.integers(0, USERS, size=count).tolist(),
+        source.choice(PAGES, size=count).tolist(),
+        source.choice(COUNTRIES, size=count).tolist(),
+        moments.tolist(),
+        source.integers(0, 10_000, size=count).tolist(),
+        strict=True,
+    )
+    payloads = encode_many(
+        load_contract("page_view.v1"),
+        (
+            {
+                "event_id": event_id,
+                "user_id": user_id,
+                "page": page,
+                "country": country,
+                "viewed_at": viewed_at,
+                "value": cents / 100,
+            }
+            for event_id, user_id, page, country, viewed_at, cents in columns
+        ),
+    )
+    return zip((event_id.encode() for event_id in event_ids), payloads, strict=True)

@@ -1,0 +1,337 @@
+"""A repeatable plan of what goes wrong between a producer and a topic.
+
+Producers repeat themselves, sometimes at once and sometimes much later; a repeat can
+land in another partition; bytes break; records lie. ``FaultPlan`` adds all of that
+to a stream of good records, the same way for the same seed, and counts what an
+exactly-once pipeline must make of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from schemas.codec import EventRecord, diagnose, encode
+from schemas.contract import Contract
+from schemas.wire_format import HEADER_BYTES, frame
+from sinks.protocol.errors import ConfigurationError
+
+NEAR_EVENTS = 10
+FAR_EVENTS = 1_000
+DISORDER_EVENTS = 50
+_GARBAGE_BYTES = 16
+
+
+class MessageKind(StrEnum):
+    """What a message is, and so what must become of it."""
+
+    EVENT = "event"
+    REPEAT_NEAR = "repeat_near"
+    REPEAT_FAR = "repeat_far"
+    REPEAT_ELSEWHERE = "repeat_elsewhere"
+    CONFLICT = "conflict"
+    TRUNCATED = "truncated"
+    BAD_MAGIC = "bad_magic"
+    UNKNOWN_SCHEMA = "unknown_schema"
+    TRAILING_BYTES = "trailing_bytes"
+    RANDOM_BYTES = "random_bytes"
+    INVALID = "invalid"
+
+
+REPEATS = (
+    MessageKind.REPEAT_NEAR,
+    MessageKind.REPEAT_FAR,
+    MessageKind.REPEAT_ELSEWHERE,
+)
+UNDECODABLE = (
+    MessageKind.TRUNCATED,
+    MessageKind.BAD_MAGIC,
+    MessageKind.UNKNOWN_SCHEMA,
+    MessageKind.TRAILING_BYTES,
+    MessageKind.RANDOM_BYTES,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What goes to Kafka.
+
+    Attributes:
+        kind: What was done to it.
+        event_id: The producer's ID as text; of a broken payload, of the event it
+            was made from.
+        key: Decides the partition where ``partition`` is None.
+        payload: Framed Avro, or what was made of it.
+        partition: Set only to send a repeat elsewhere.
+    """
+
+    kind: MessageKind
+    event_id: str
+    key: bytes
+    payload: bytes
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultRates:
+    """How much goes wrong, each as a share (0 to 1) of the good records.
+
+    Attributes:
+        duplicates: Records sent once more, to the byte: a third within
+            ``NEAR_EVENTS``, a third ``FAR_EVENTS`` later, a third into another
+            partition.
+        poison: Further messages that must become dead letters: broken bytes of five
+            kinds and, where ``invalid`` is given, records that break a rule.
+        conflicts: Further messages with the ID of an event and another payload.
+        disorder: Records sent up to ``DISORDER_EVENTS`` late.
+        invalid: A field and the value that breaks the pipeline's rule for it.
+    """
+
+    duplicates: float = 0.0
+    poison: float = 0.0
+    conflicts: float = 0.0
+    disorder: float = 0.0
+    invalid: tuple[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no share."""
+        for name in ("duplicates", "poison", "conflicts", "disorder"):
+            share = getattr(self, name)
+            if not 0.0 <= share <= 1.0:
+                raise ConfigurationError(
+                    "SHARE_OUT_OF_RANGE",
+                    saw=f"{name} is {share}.",
+                    why="It is a share of the records.",
+                    fix=f"Give {name} as a number from 0 to 1, such as 0.2.",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What an exactly-once pipeline must make of the messages.
+
+    Holds when the input's own records are valid and have distinct IDs.
+
+    Attributes:
+        sent: All messages.
+        unique_valid: Rows that must result.
+        duplicates: Repeats, by kind.
+        conflicts: Same ID, other payload: dead letters.
+        poison: Broken and invalid messages, by kind: dead letters.
+    """
+
+    sent: int
+    unique_valid: int
+    duplicates: dict[str, int]
+    conflicts: int
+    poison: dict[str, int]
+
+
+class FaultPlan:
+    """Turns good records into messages with faults; one plan per stream.
+
+    Args:
+        contract: Of the records.
+        id_of: The ID of a record, as text.
+        id_field: The field that holds the ID; None when a header carries it.
+        key_of: The key of a record; its ID by default.
+        rates: How much goes wrong.
+        seed: The same seed and records give the same messages.
+        partitions: Of the topic; with one, no repeat can go elsewhere.
+    """
+
+    def __init__(  # noqa: PLR0913 (keyword-only; each is a part of the plan)
+        self,
+        *,
+        contract: Contract,
+        id_of: Callable[[EventRecord], str],
+        id_field: str | None = None,
+        key_of: Callable[[EventRecord], bytes] | None = None,
+        rates: FaultRates | None = None,
+        seed: int = 7,
+        partitions: int = 1,
+    ) -> None:
+        self._contract = contract
+        self._id_of = id_of
+        self._id_field = id_field
+        self._key_of = key_of or (lambda record: id_of(record).encode())
+        self._rates = rates or FaultRates()
+        self._source = random.Random(seed)  # noqa: S311 (repeatable is the point)
+        self._partitions = partitions
+        self._counts: Counter[MessageKind] = Counter()
+        self._waiting: list[tuple[int, int, Message]] = []
+        self._scheduled = 0
+        self._conflict = _conflict_maker(contract, id_field)
+        self._poison_kinds = [*UNDECODABLE]
+        if self._rates.invalid is not None:
+            self._poison_kinds.append(MessageKind.INVALID)
+
+    @property
+    def expectation(self) -> Expectation:
+        """What must come of the messages yielded so far."""
+        counts = self._counts
+        return Expectation(
+            sent=counts.total(),
+            unique_valid=counts[MessageKind.EVENT],
+            duplicates={kind.value: counts[kind] for kind in REPEATS},
+            conflicts=counts[MessageKind.CONFLICT],
+            poison={
+                kind.value: counts[kind] for kind in (*UNDECODABLE, MessageKind.INVALID)
+            },
+        )
+
+    def messages(self, records: Iterable[EventRecord]) -> Iterator[Message]:
+        """Yield the messages of all records, those held back last.
+
+        Raises:
+            EncodeError: A record does not fit the contract.
+        """
+        position = 0
+        for position, record in enumerate(records):
+            yield from self._due(position)
+            self._schedule(position, record)
+        yield from self._due(position + FAR_EVENTS + DISORDER_EVENTS + NEAR_EVENTS)
+
+    def _due(self, position: int) -> Iterator[Message]:
+        while self._waiting and self._waiting[0][0] <= position:
+            message = heapq.heappop(self._waiting)[2]
+            self._counts[message.kind] += 1
+            yield message
+
+    def _schedule(self, position: int, record: EventRecord) -> None:
+        rates, source = self._rates, self._source
+        event = Message(
+            kind=MessageKind.EVENT,
+            event_id=self._id_of(record),
+            key=self._key_of(record),
+            payload=encode(self._contract, record),
+        )
+        if source.random() < rates.disorder:
+            position += source.randint(1, DISORDER_EVENTS)
+        self._hold(position, event)
+        if source.random() < rates.conflicts:
+            # Same key and partition, behind the event: the event is the first.
+            altered = self._conflict(record)
+            self._hold(
+                position, _like(event, MessageKind.CONFLICT, self._encode(altered))
+            )
+        if source.random() < rates.duplicates:
+            self._repeat(position, event)
+        if source.random() < rates.poison:
+            kind = source.choice(self._poison_kinds)
+            self._hold(position, self._poison(kind, event, record))
+
+    def _hold(self, due: int, message: Message) -> None:
+        # The running number keeps messages of one moment in order.
+        self._scheduled += 1
+        heapq.heappush(self._waiting, (due, self._scheduled, message))
+
+    def _encode(self, record: EventRecord) -> bytes:
+        return encode(self._contract, record)
+
+    def _repeat(self, position: int, event: Message) -> None:
+        kind = self._source.choice(REPEATS)
+        if kind is MessageKind.REPEAT_ELSEWHERE and self._partitions == 1:
+            kind = MessageKind.REPEAT_FAR
+        partition = None
+        lag = FAR_EVENTS
+        if kind is MessageKind.REPEAT_NEAR:
+            lag = self._source.randint(0, NEAR_EVENTS)
+        elif kind is MessageKind.REPEAT_ELSEWHERE:
+            lag = self._source.choice((0, NEAR_EVENTS, FAR_EVENTS))
+            step = self._source.randint(1, self._partitions - 1)
+            partition = (default_partition(event.key, self._partitions) + step) % (
+                self._partitions
+            )
+        self._hold(position + lag, _like(event, kind, event.payload, partition))
+
+    def _poison(
+        self, kind: MessageKind, event: Message, record: EventRecord
+    ) -> Message:
+        payload, source = event.payload, self._source
+        match kind:
+            case MessageKind.TRUNCATED:
+                broken = payload[: source.randrange(HEADER_BYTES, len(payload))]
+            case MessageKind.BAD_MAGIC:
+                broken = bytes([source.randint(1, 255)]) + payload[1:]
+            case MessageKind.UNKNOWN_SCHEMA:
+                other = (self._contract.schema_id + source.randint(1, 1 << 20)) % (
+                    1 << 31
+                )
+                broken = frame(other, payload[HEADER_BYTES:])
+            case MessageKind.TRAILING_BYTES:
+                broken = payload + source.randbytes(source.randint(1, _GARBAGE_BYTES))
+            case MessageKind.RANDOM_BYTES:
+                broken = self._random_bytes()
+            case _:
+                return self._invalid(event, record)
+        return _like(event, kind, broken)
+
+    def _random_bytes(self) -> bytes:
+        known = {self._contract.schema_id: self._contract}
+        while True:
+            size = self._source.randint(1, 4 * _GARBAGE_BYTES)
+            body = frame(self._contract.schema_id, self._source.randbytes(size))
+            if diagnose(body, known) is not None:
+                return body
+
+    def _invalid(self, event: Message, record: EventRecord) -> Message:
+        assert self._rates.invalid is not None
+        field, value = self._rates.invalid
+        broken = {**record, field: value}
+        event_id = event.event_id
+        if self._id_field is not None:
+            # An ID of its own: a second record of a known ID would be a repeat.
+            event_id = f"{event_id}-invalid"
+            broken[self._id_field] = event_id
+        return Message(
+            kind=MessageKind.INVALID,
+            event_id=event_id,
+            key=event.key,
+            payload=self._encode(broken),
+        )
+
+
+def default_partition(key: bytes, partitions: int) -> int:
+    """The partition that librdkafka's default partitioner gives a key."""
+    return zlib.crc32(key) % partitions
+
+
+def _like(
+    event: Message, kind: MessageKind, payload: bytes, partition: int | None = None
+) -> Message:
+    return Message(
+        kind=kind,
+        event_id=event.event_id,
+        key=event.key,
+        payload=payload,
+        partition=partition,
+    )
+
+
+def _conflict_maker(
+    contract: Contract, id_field: str | None
+) -> Callable[[EventRecord], EventRecord]:
+    """Find a field whose value can change without making the record invalid."""
+    steps: dict[str, Callable[..., object]] = {
+        "string": lambda text: f"{text} (altered)",
+        "long": lambda number: number - 1 if number > 0 else number + 1,
+        "int": lambda number: number - 1 if number > 1 else number + 1,
+        "double": lambda number: number + 1.0,
+    }
+    for kind, step in steps.items():
+        for field in contract.fields:
+            if field.type == kind and not field.nullable and field.name != id_field:
+                name = field.name
+                return lambda record: {**record, name: step(record[name])}
+    raise ConfigurationError(
+        "CONFLICT_IMPOSSIBLE",
+        saw=f"{contract.reference} has no required text or number beside the ID.",
+        why="A conflict is another payload with the same ID.",
+        fix="Leave conflicts out.",
+    )

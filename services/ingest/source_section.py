@@ -1,0 +1,90 @@
+"""The part of a pipeline file that a producer needs: topic, contract, event ID.
+
+The pipeline as a whole belongs to the jobs that run it; a producer reads these
+three keys, and leaves every judgement on the others to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from sinks.protocol.errors import ConfigurationError
+
+PIPELINE_BYTES_MAX = 1_000_000
+HEADER_PREFIX = "header:"
+
+_KEYS = ("topic", "schema", "event_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSection:
+    """Where a pipeline's events come from.
+
+    Attributes:
+        topic: Kafka topic.
+        schema: Reference of the contract, as ``schemas.contract`` takes it.
+        event_id: A field's name, or ``header:NAME``.
+    """
+
+    topic: str
+    schema: str
+    event_id: str
+
+    @property
+    def id_header(self) -> str | None:
+        """Name of the header that carries the ID; None when a field does."""
+        if not self.event_id.startswith(HEADER_PREFIX):
+            return None
+        return self.event_id.removeprefix(HEADER_PREFIX)
+
+
+def read_source_section(path: Path) -> SourceSection:
+    """Read the source section of a pipeline file.
+
+    Raises:
+        ConfigurationError: No such file, not YAML, or one of the three keys is
+            missing or no text.
+    """
+    pipeline = _read_yaml(path)
+    source = pipeline.get("source") if isinstance(pipeline, dict) else None
+    if not isinstance(source, dict):
+        raise _malformed(path, "has no section called source")
+    values = {key: source.get(key) for key in _KEYS}
+    for key, value in values.items():
+        if not isinstance(value, str) or not value:
+            found = "is missing" if key not in source else f"is {value!r:.60}"
+            raise _malformed(path, f"source.{key} {found}, expected a text")
+    return SourceSection(**{key: str(value) for key, value in values.items()})
+
+
+def _read_yaml(path: Path) -> object:
+    try:
+        with path.open("rb") as file:
+            content = file.read(PIPELINE_BYTES_MAX + 1)
+    except OSError as exc:
+        raise ConfigurationError(
+            "PIPELINE_MISSING",
+            saw=f"{path} cannot be read ({exc.strerror}).",
+            why="It names the topic, the contract and the event ID.",
+            fix="Give the path of a pipeline file.",
+        ) from exc
+    if len(content) > PIPELINE_BYTES_MAX:
+        raise _malformed(path, f"is larger than {PIPELINE_BYTES_MAX:,} bytes")
+    try:
+        return yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+        # PyYAML's messages span lines; the first two say what and where.
+        shown = " ".join(str(exc).split())[:200]
+        raise _malformed(path, f"is not YAML: {shown}") from exc
+
+
+def _malformed(path: Path, saw: str) -> ConfigurationError:
+    return ConfigurationError(
+        "PIPELINE_MALFORMED",
+        saw=f"{path}: {saw}.",
+        why="A producer needs source.topic, source.schema and source.event_id.",
+        fix="Correct the pipeline file.",
+    )

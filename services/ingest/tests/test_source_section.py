@@ -1,0 +1,74 @@
+"""A producer reads three keys of a pipeline file, or says which is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from services.ingest.source_section import (
+    PIPELINE_BYTES_MAX,
+    SourceSection,
+    read_source_section,
+)
+from sinks.protocol.errors import ConfigurationError
+
+PIPELINE = """
+pipeline: departures
+source:
+  topic: flight-departures
+  schema: flight_departure.v1
+  event_id: event_id
+  event_time: scheduled_at
+outputs: [{append: {table: departures}}]
+"""
+
+
+def read(folder: Path, text: str) -> SourceSection:
+    """The section of a text."""
+    path = folder / "pipeline.yaml"
+    path.write_text(text)
+    return read_source_section(path)
+
+
+def test_the_three_keys_are_read_and_the_rest_is_left_alone(tmp_path: Path) -> None:
+    """Other sections are for the job to judge."""
+    assert read(tmp_path, PIPELINE) == SourceSection(
+        topic="flight-departures", schema="flight_departure.v1", event_id="event_id"
+    )
+
+
+def test_an_id_in_a_header_is_told_apart(tmp_path: Path) -> None:
+    """``header:NAME`` names a header, anything else a field."""
+    text = PIPELINE.replace("event_id: event_id", "event_id: header:ce_id")
+    assert read(tmp_path, text).id_header == "ce_id"
+    assert read(tmp_path, PIPELINE).id_header is None
+
+
+@pytest.mark.parametrize(
+    ("text", "clause"),
+    [
+        (PIPELINE.replace("  topic", "  topics"), "source.topic is missing"),
+        (PIPELINE.replace("flight-departures", "12"), "source.topic is 12"),
+        (PIPELINE.replace("flight-departures", ""), "source.topic is None"),
+        ("pipeline: x", "no section called source"),
+        ("", "no section called source"),
+        ("- source", "no section called source"),
+        ("source: [", "is not YAML"),
+        ("source: !!python/object:os.system x", "is not YAML"),
+        ("[" * 50_000, "is not YAML"),
+        ("#" * (PIPELINE_BYTES_MAX + 1), "is larger than"),
+    ],
+)
+def test_each_mistake_is_named(tmp_path: Path, text: str, clause: str) -> None:
+    """One clear error, whatever is in the file."""
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path, text)
+    assert clause in caught.value.saw
+    assert caught.value.exit_code == 78
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """The path in the error is the one that was given."""
+    with pytest.raises(ConfigurationError, match=r"nothing\.yaml"):
+        read_source_section(tmp_path / "nothing.yaml")

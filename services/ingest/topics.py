@@ -1,0 +1,116 @@
+"""Find a topic, or make it; say clearly what is wrong when neither works."""
+
+from __future__ import annotations
+
+import logging
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
+
+ANSWER_TIMEOUT_S = 10.0
+
+# The client would write its own lines about a broker that does not answer.
+SILENT_LOG = logging.getLogger("tallyweir.kafka.silent")
+SILENT_LOG.addHandler(logging.NullHandler())
+SILENT_LOG.propagate = False
+
+
+def ensure_topic(bootstrap: str, name: str, *, partitions: int | None = None) -> int:
+    """Return the number of partitions of a topic that now surely exists.
+
+    Args:
+        bootstrap: ``host:port``, several separated by commas.
+        name: The topic.
+        partitions: How many the topic has or, when it is missing, gets. None: it
+            must exist.
+
+    Raises:
+        RetryableError: No broker answered within ``ANSWER_TIMEOUT_S``.
+        ConfigurationError: The topic is missing and ``partitions`` is None, has
+            another number of them, or may not be made.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=SILENT_LOG)
+    found = _count_partitions(admin, bootstrap, name)
+    if found is None and partitions is not None:
+        _create(admin, bootstrap, name, partitions)
+        return partitions
+    if found is None:
+        raise ConfigurationError(
+            "TOPIC_MISSING",
+            saw=f"Kafka at {bootstrap} has no topic {name!r}.",
+            why="Events need a topic to go to, and it is not made by accident.",
+            fix=f"Correct the name, or say how many partitions {name!r} shall get "
+            "(--partitions 4).",
+        )
+    if partitions not in {None, found}:
+        raise ConfigurationError(
+            "TOPIC_PARTITIONS",
+            saw=f"The topic {name!r} has {found} partitions, not {partitions}.",
+            why="Adding partitions moves keys to other ones.",
+            fix=f"Use {found}, or another topic.",
+        )
+    return found
+
+
+def _count_partitions(admin: AdminClient, bootstrap: str, name: str) -> int | None:
+    # All topics are listed: asking for one by name would make it, where the broker
+    # makes topics on demand.
+    try:
+        metadata = admin.list_topics(timeout=ANSWER_TIMEOUT_S)
+    except KafkaException as exc:
+        raise _explain(exc.args[0], bootstrap, name) from exc
+    topic = metadata.topics.get(name)
+    if topic is None:
+        return None
+    if topic.error is not None:
+        raise _explain(topic.error, bootstrap, name)
+    return len(topic.partitions)
+
+
+def _create(admin: AdminClient, bootstrap: str, name: str, partitions: int) -> None:
+    try:
+        # The broker's own default decides the replication factor.
+        future = admin.create_topics(
+            [NewTopic(name, num_partitions=partitions, replication_factor=-1)],
+            operation_timeout=ANSWER_TIMEOUT_S,
+        )[name]
+        future.result(timeout=ANSWER_TIMEOUT_S)
+    except KafkaException as exc:
+        error = exc.args[0]
+        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise _explain(error, bootstrap, name) from exc
+        # Somebody made it in between: then it must fit like any other.
+        ensure_topic(bootstrap, name, partitions=partitions)
+
+
+def _explain(error: KafkaError, bootstrap: str, name: str) -> TallyweirError:
+    unreachable = {
+        KafkaError._TRANSPORT,  # noqa: SLF001 (the client's public names)
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._RESOLVE,  # noqa: SLF001
+    }
+    if error.code() in unreachable:
+        return RetryableError(
+            "KAFKA_UNREACHABLE",
+            saw=f"No answer from Kafka at {bootstrap} ({error.str()}).",
+            why="Nothing can be sent or found.",
+            fix="Start the broker (tallyweir up), or correct "
+            "TALLYWEIR_KAFKA_BOOTSTRAP.",
+        )
+    if error.retriable():
+        return RetryableError(
+            "KAFKA_BUSY",
+            saw=f"Kafka at {bootstrap} answered {error.name()}: {error.str()}.",
+            why=f"The topic {name!r} cannot be used now.",
+            fix="Try again.",
+        )
+    return ConfigurationError(
+        "TOPIC_REFUSED",
+        saw=f"Kafka at {bootstrap} answered {error.name()}: {error.str()}.",
+        why=f"The topic {name!r} cannot be used.",
+        fix="Correct the topic's name or the user's rights.",
+    )
