@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
+from decimal import Context, Decimal
 
 import pyarrow as pa
 import pytest
@@ -75,7 +75,7 @@ def _spare_byte(node: SchemaNode, value: object) -> int:
     item = node.item if isinstance(node, Nullable) else node
     if not isinstance(item, Primitive) or not isinstance(value, Decimal):
         return 0
-    unscaled = int(value.scaleb(item.scale))
+    unscaled = int(value.scaleb(item.scale, Context(prec=50)))
     # fastavro gives -128 two bytes, Java (and so Spark's producers) one.
     shortest = (unscaled ^ (unscaled >> 200)).bit_length() // 8 + 1
     return (unscaled.bit_length() + 8) // 8 - shortest
