@@ -331,10 +331,16 @@ _FORGERIES = {
         [
             (
                 "UPDATE tallyweir.seen_id_run SET fingerprints = "
-                "substr(fingerprints, 17, 16) || substr(fingerprints, 1, 16) || "
-                "substr(fingerprints, 33) WHERE ids > 1 AND sequence = 2"
+                "substr(fingerprints, 1, 16) || substr(fingerprints, 33, 16) || "
+                "substr(fingerprints, 17, 16) || substr(fingerprints, 49) "
+                "WHERE ids > 3 AND sequence = 2"
             )
         ],
+        "seen_ids",
+        "is not sorted",
+    ),
+    "run's first ID forged": (
+        ["UPDATE tallyweir.seen_id_run SET first = '\\x00' WHERE sequence = 3"],
         "seen_ids",
         "is not sorted",
     ),
@@ -443,7 +449,10 @@ def test_an_accepted_gap_continues_the_ranges(
         "FROM tallyweir.accepted_gap"
     ).fetchall() == [(0, 12, 20, 3, "disk was full")]
     connection.commit()
-    assert _failed(verify(connection, PIPELINE)) == {}
+    receipt = verify(connection, PIPELINE)
+    assert _failed(receipt) == {}
+    note = _check(receipt, "offset_ranges").note
+    assert note == "8 offsets were given up by accept-gap"
 
 
 def test_a_gap_of_a_partition_that_is_new_is_accepted_too(
@@ -519,7 +528,9 @@ def test_a_publish_meanwhile_makes_the_gap_wait_and_give_up(
     """The pipeline's row orders both; a wait without end would block an operator."""
     assert scenario.sequence == 3
     with psycopg.connect(home_dsn) as publisher:
-        publisher.execute("SELECT FROM tallyweir.pipeline FOR UPDATE")
+        # The weakest lock that an update takes: the gap's foreign key alone would not
+        # wait for it.
+        publisher.execute("SELECT FROM tallyweir.pipeline FOR NO KEY UPDATE")
         with pytest.raises(RetryableError, match="lock timeout"):
             accept_gaps(
                 connection,

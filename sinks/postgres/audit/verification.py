@@ -62,7 +62,7 @@ def verify(connection: Connection[TupleRow], pipeline: str) -> Receipt:
         audited = read_pipeline(connection, pipeline)
         size = fetch_one(connection, _LEDGER["ledger_size"], pipeline=pipeline)
         checks = (
-            _check_offset_ranges(connection, pipeline, size["ranges"]),
+            _check_offset_ranges(connection, pipeline, size),
             _check_sequences(connection, pipeline, size["batches"]),
             _check_conservation(connection, pipeline, size["ranges"]),
             _check_side_tables(connection, audited),
@@ -76,7 +76,7 @@ def verify(connection: Connection[TupleRow], pipeline: str) -> Receipt:
 
 
 def _check_offset_ranges(
-    connection: Connection[TupleRow], pipeline: str, ranges: int
+    connection: Connection[TupleRow], pipeline: str, size: DictRow
 ) -> Check:
     violations = [
         _broken_range(row)
@@ -88,7 +88,14 @@ def _check_offset_ranges(
         f"the ledger ends at {row['until_offset']} with batch {row['sequence']}"
         for row in fetch(connection, _LEDGER["broken_ends"], pipeline=pipeline)
     ]
-    return judge("offset_ranges", checked=ranges, unit="ranges", violations=violations)
+    given_up = size["offsets_given_up"]
+    return judge(
+        "offset_ranges",
+        checked=size["ranges"],
+        unit="ranges",
+        violations=violations,
+        note=f"{given_up} offsets were given up by accept-gap" if given_up else "",
+    )
 
 
 def _broken_range(row: DictRow) -> str:

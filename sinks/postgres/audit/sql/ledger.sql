@@ -35,7 +35,10 @@ SELECT (SELECT count(*) FROM tallyweir.batch
        (SELECT count(*) FROM tallyweir.batch_partition
         WHERE pipeline = %(pipeline)s) AS ranges,
        (SELECT count(*) FROM tallyweir.epoch_claim
-        WHERE pipeline = %(pipeline)s) AS drivers;
+        WHERE pipeline = %(pipeline)s) AS drivers,
+       (SELECT coalesce(sum(until_offset - from_offset), 0)::bigint
+        FROM tallyweir.accepted_gap
+        WHERE pipeline = %(pipeline)s) AS offsets_given_up;
 
 -- name: dead_by_reason
 SELECT reason, count(*) AS events
