@@ -10,12 +10,14 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sinks.seen_ids import segment_cache
+from sinks.seen_ids.run import Run
 from sinks.seen_ids.segment import SegmentView
 from sinks.seen_ids.segment_cache import SegmentCache
 from sinks.seen_ids.tests.catalog import FolderCatalog, run_of
@@ -135,14 +137,78 @@ def test_expired_buckets_leave_the_view_at_once_and_the_disk_in_time(
         assert sum(map(len, view.parts)) <= 4 * 10 * 40
 
 
+def test_a_far_bucket_does_not_keep_expired_ids_on_the_disk(
+    directory: Path, catalog: FolderCatalog
+) -> None:
+    """Merging drops what has expired, even beside IDs that live for long."""
+    cache = SegmentCache(directory, "e")
+    for sequence in range(100):
+        near = run_of(_pairs_of(sequence), bucket=sequence)
+        far = run_of([(0, sequence)], bucket=10_000)
+        catalog.append(sequence, [near, far])
+        view = _view(cache, catalog, sequence, max(0, sequence - 9))
+        assert sum(map(len, view.parts)) <= 4 * 10 * 40 + 100
+    assert _sees(view, [(0, sequence) for sequence in range(100)]) == [True] * 100
+
+
+class _Failing(FolderCatalog):
+    """A catalog whose connection breaks after some runs."""
+
+    def __init__(self, folder: Path, runs: int) -> None:
+        super().__init__(folder)
+        self._runs = runs
+
+    def fetch_runs(
+        self,
+        *,
+        shard: int,
+        after_sequence: int,
+        through_sequence: int,
+        live_from_bucket: int,
+    ) -> Iterator[tuple[int, Run]]:
+        for item in super().fetch_runs(
+            shard=shard,
+            after_sequence=after_sequence,
+            through_sequence=through_sequence,
+            live_from_bucket=live_from_bucket,
+        ):
+            if self.fetched > self._runs:
+                raise ConnectionError
+            yield item
+
+
+@pytest.mark.parametrize("runs", range(1, 8))
+def test_a_fetch_that_breaks_off_loses_no_run_of_its_last_batch(
+    directory: Path,
+    catalog: FolderCatalog,
+    tmp_path: Path,
+    runs: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A manifest names a batch only when all runs of the batch are in."""
+    monkeypatch.setattr(segment_cache, "_CHUNK_IDS", 1)
+    for sequence in range(3):
+        pairs = _pairs_of(sequence)
+        parts = (pairs[:10], pairs[10:30], pairs[30:])
+        catalog.append(
+            sequence, [run_of(part, bucket=at) for at, part in enumerate(parts)]
+        )
+    cache = SegmentCache(directory, "e")
+    with pytest.raises(ConnectionError):
+        _view(cache, _Failing(tmp_path / "catalog", runs), 2)
+    assert _sees_exactly(_view(cache, catalog, 2), 2, of=3)
+
+
 def test_a_view_with_an_older_horizon_still_shows_the_older_buckets(
     directory: Path, catalog: FolderCatalog
 ) -> None:
     """A batch run again sees the horizon that it saw the first time."""
-    _fill(catalog, 8)
+    _fill(catalog, 9)
     cache = SegmentCache(directory, "e")
     _view(cache, catalog, 7, live_from=6)
-    assert _sees_exactly(_view(cache, catalog, 6, live_from=0), 6, of=8)
+    for through in (8, 7, 6):
+        view = _view(cache, catalog, through, live_from=0)
+        assert _sees_exactly(view, through, of=9)
 
 
 def test_a_view_outlives_its_files(directory: Path, catalog: FolderCatalog) -> None:
@@ -176,7 +242,7 @@ def test_damage_is_made_anew(
         _view(SegmentCache(directory, "e"), catalog, through)
     for path in directory.rglob(victim):
         stored = bytearray(path.read_bytes())
-        stored[len(stored) // 2] ^= 0x10
+        stored[len(stored) // 8] ^= 0x10
         path.unlink()
         contents = {
             "flip": bytes(stored),
