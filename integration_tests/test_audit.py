@@ -440,6 +440,7 @@ def test_an_accepted_gap_continues_the_ranges(
     broker = _broker({0: 20, 3: 105})
 
     (gap,) = accept_gaps(connection, PIPELINE, broker, reason=" disk was full ")
+    assert _failed(verify(connection, PIPELINE)) == {}
     scenario.next_offsets[0] = 20
     scenario.publish({0: "CC"})
 
