@@ -108,6 +108,8 @@ class Bridge:
     def _run(self, raw: DataFrame, batch_id: SparkBatchId) -> None:
         began = time.monotonic()
         plan = self._plan(batch_id)
+        if not any(planned.length for planned in plan.ranges):
+            return
         self._on_planned(plan)
 
         def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -27,13 +30,12 @@ _SAFETY = {
     # An expression that fails on one event gives null for that event instead of
     # failing the batch for ever.
     "spark.sql.ansi.enabled": "false",
-    # Two fields of a contract may differ by case alone.
-    "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
 }
 
 _SPEED = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.python.worker.reuse": "true",
     "spark.sql.streaming.metricsEnabled": "false",
@@ -69,4 +71,23 @@ def start_session(settings: DriverSettings, *, name: str) -> SparkSession:
     )
     for key, value in {**_SAFETY, **_SPEED}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _errors_to(log_file):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _errors_to(log_file: Path) -> Iterator[None]:
+    """Give the JVM that starts in here the log file as its standard error.
+
+    The JVM and Spark's launcher print warnings there before any logging begins, in
+    the middle of what a person reads.
+    """
+    kept = os.dup(2)
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(log)

@@ -14,6 +14,12 @@ from services.cli.rendering import render_error
 # what is heavy (psycopg, confluent_kafka) inside the command: ``--help`` stays fast.
 COMMAND_MODULES = (
     "services.cli.up",
+    "services.cli.run",
+    "services.cli.emit",
+    "services.cli.verify",
+    "services.cli.why",
+    "services.cli.status",
+    "services.cli.accept_gap",
     "services.cli.doctor",
     "services.cli.suite",
 )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import psycopg
 from psycopg import Connection
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
+
+_OPTIONS = "-c timezone=UTC -c client_min_messages=warning -c search_path=public"
 
 _SQL = load_statements("sinks.postgres", "claim.sql")
 
@@ -18,7 +21,9 @@ CONNECT_TIMEOUT_S = 10
 def connect(dsn: str, *, application_name: str) -> Connection[TupleRow]:
     """Open a connection whose transactions are begun and ended explicitly.
 
-    An empty ``dsn`` means libpq's defaults, that is, the PG* variables.
+    An empty ``dsn`` means libpq's defaults, that is, the PG* variables. A table
+    without a schema is in ``public``, whatever the role's search path says: a role
+    named like a schema of ours would otherwise get its tables there.
 
     Raises:
         ConfigurationError: The login was refused or the database does not exist.
@@ -33,7 +38,7 @@ def connect(dsn: str, *, application_name: str) -> Connection[TupleRow]:
             keepalives_idle=15,
             keepalives_interval=5,
             keepalives_count=3,
-            options="-c timezone=UTC -c client_min_messages=warning",
+            options=f"{conninfo_to_dict(dsn).get('options') or ''} {_OPTIONS}".strip(),
         )
 
 

@@ -94,11 +94,11 @@ def create_staging(
     epoch: Epoch,
 ) -> None:
     """Create the staging tables of an epoch; the caller commits."""
-    connection.execute(
-        sql.SQL("CREATE SCHEMA {}").format(
-            sql.Identifier(staging_schema(pipeline_number, epoch))
-        )
-    )
+    schema = sql.Identifier(staging_schema(pipeline_number, epoch))
+    # Whatever has this name is left from a ledger that is no longer there: a claim
+    # is nobody else's.
+    connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
+    connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
     for table, columns in staging_tables(layout).items():
         definitions = sql.SQL(", ").join(
             column.staging_definition for column in (ATTEMPT, *columns)

@@ -1,0 +1,77 @@
+"""Real servers for the tests: a broker for all, a fresh database for each."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from services.embedded.kafka import EmbeddedKafka
+from services.embedded.postgres import EmbeddedPostgres
+from sinks.postgres.migrations import migrate
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a broker is: the one that the environment names, else an own one."""
+    given = os.environ.get("TALLYWEIR_KAFKA_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    broker = EmbeddedKafka(tmp_path_factory.mktemp("kafka"))
+    broker.start()
+    yield broker.bootstrap
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a Postgres server is on which databases may be made."""
+    given = os.environ.get("TALLYWEIR_HOME_DSN")
+    if given:
+        yield given
+        return
+    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"))
+    server.start()
+    yield server.dsn
+    server.stop()
+
+
+@pytest.fixture
+def empty_dsn(server_dsn: str) -> Iterator[str]:
+    """A fresh database without any of our tables."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    yield make_conninfo(server_dsn, dbname=name)
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
+        )
+
+
+@pytest.fixture
+def home_dsn(empty_dsn: str) -> str:
+    """A fresh database with our migrations applied."""
+    migrate(empty_dsn)
+    return empty_dsn
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name that no other test uses."""
+    return f"events-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def state_directory(tmp_path: Path) -> Path:
+    """A state directory of the test's own, for drivers that it starts."""
+    directory = tmp_path / "state"
+    directory.mkdir()
+    return directory

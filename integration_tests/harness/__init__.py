@@ -1,0 +1,1 @@
+"""What the integration tests are made with: drivers as processes, producers."""

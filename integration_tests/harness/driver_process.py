@@ -1,0 +1,127 @@
+"""A driver as users run it: a process of its own, with its lines and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+_ROOT = Path(__file__).parents[2]
+
+#: A driver needs about ten seconds to its first batch; CI machines are slower.
+START_TIMEOUT_S = 180.0
+
+
+class DriverProcess:
+    """One ``python -m spark_jobs`` process; killed at the end if it still runs."""
+
+    def __init__(  # noqa: PLR0913 - each names a part of the driver's world
+        self,
+        pipeline_file: Path,
+        *,
+        kafka_bootstrap: str,
+        home_dsn: str,
+        state_directory: Path,
+        once: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.lines: list[str] = []
+        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
+        arguments = [sys.executable, "-m", "spark_jobs", str(pipeline_file)]
+        self._process = subprocess.Popen(
+            [*arguments, *(["--once"] if once else [])],
+            cwd=_ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A group of its own, so that killing it takes its JVM along.
+            start_new_session=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(_ROOT),
+                "PYSPARK_PYTHON": sys.executable,
+                "TALLYWEIR_KAFKA_BOOTSTRAP": kafka_bootstrap,
+                "TALLYWEIR_HOME_DSN": home_dsn,
+                "TALLYWEIR_STATE_DIR": str(state_directory),
+                "TALLYWEIR_SPARK_JARS": _spark_jars(),
+                "TALLYWEIR_SPARK_MASTER": "local[2]",
+                "TALLYWEIR_LOG_LEVEL": "debug",
+                **(environment or {}),
+            },
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self.send(signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+
+    def wait_for(
+        self, event: str, *, timeout_s: float = START_TIMEOUT_S
+    ) -> dict[str, Any]:
+        """Return the next log line of that event; fail when the driver ends first."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                found = self._events.get(
+                    timeout=max(0.01, min(0.5, deadline - time.monotonic()))
+                )
+            except queue.Empty:
+                assert time.monotonic() < deadline, self._report(f"no {event!r}")
+                ended = self._process.poll() is not None and self._events.empty()
+                assert not ended, self._report(f"ended before {event!r}")
+                continue
+            if found.get("event") == event:
+                return found
+
+    def wait(self, *, timeout_s: float = START_TIMEOUT_S) -> int:
+        """Return the exit code once the driver has ended."""
+        try:
+            code = self._process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self._report("did not end")) from None
+        self._reader.join()
+        return code
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal: SIGKILL, SIGSTOP and SIGCONT to its JVM as well."""
+        if number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT):
+            os.killpg(self._process.pid, number)
+        else:
+            self._process.send_signal(number)
+
+    @property
+    def text(self) -> str:
+        """Everything that the driver has written to stderr."""
+        return "\n".join(self.lines)
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if line.startswith("{"):
+                self._events.put(json.loads(line))
+
+    def _report(self, what: str) -> str:
+        return f"driver {what}; exit code {self._process.poll()}:\n{self.text}"
+
+
+def _spark_jars() -> str:
+    given = os.environ.get("TALLYWEIR_SPARK_JARS")
+    if given:
+        return given
+    from services.embedded.jars import spark_jars  # noqa: PLC0415 - fetches if missing
+
+    return ",".join(map(str, spark_jars()))

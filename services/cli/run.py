@@ -1,0 +1,46 @@
+"""``run``: a pipeline's driver, in the foreground."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir run departures.yaml",
+            "tallyweir run departures.yaml --once",
+        )
+    )(run)
+
+
+def run(
+    pipeline: Annotated[Path, typer.Argument(help="Pipeline file.")],
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when the topic is read to its end.")
+    ] = False,
+) -> None:
+    """Run a pipeline until it is stopped; each event counts once in effect.
+
+    SIGTERM and Ctrl-C drain: the batch at hand is published or dropped whole, and the
+    next start goes on behind it. Starting a pipeline that runs already takes it over.
+    """
+    from services.endpoints import child_environment, resolve_endpoints
+
+    environment = child_environment(resolve_endpoints())
+    arguments = [sys.executable, "-m", "spark_jobs", str(pipeline)]
+    if once:
+        arguments.append("--once")
+    if "--debug" in sys.argv:
+        arguments.append("--debug")
+    # The driver takes the place of this process, so that signals and the exit code
+    # need nobody in between.
+    os.execve(sys.executable, arguments, environment)  # noqa: S606 - no shell
