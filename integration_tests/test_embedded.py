@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from services.embedded.kafka import EmbeddedKafka
 from services.embedded.postgres import EmbeddedPostgres
+from sinks.protocol.errors import RetryableError
 
 TOPIC = "kept"
 
@@ -154,6 +155,23 @@ def test_postgres_starts_although_its_old_number_is_somebody_elses(
     lock.write_text("\n".join([str(os.getpid()), *lines[1:]]) + "\n")
 
     assert postgres.start()
+
+
+def test_postgres_never_starts_beside_a_server_that_is_still_there(
+    postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers on one data directory would destroy it, pid file or not."""
+    postgres.start()
+    pid_file = postgres.directory / "pid"
+    number = pid_file.read_text()
+    monkeypatch.setattr("services.embedded.postgres._LEFTOVER_DEADLINE_S", 0.2)
+    pid_file.unlink()
+
+    with pytest.raises(RetryableError, match="POSTGRES_LEFTOVERS"):
+        postgres.start()
+
+    pid_file.write_text(number)
+    assert row_count(postgres) >= 0
 
 
 def test_a_start_that_finds_the_server_running_changes_nothing(

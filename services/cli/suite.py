@@ -88,7 +88,7 @@ def run_tests(
     if failed:
         say(f"tallyweir test: FAILED: {', '.join(failed)} ({seconds:.0f} s)")
         raise typer.Exit(1)
-    say(f"tallyweir test: all {len(steps)} steps passed ({seconds:.0f} s)")
+    say(f"tallyweir test: passed, {len(steps)} of {len(steps)} steps ({seconds:.0f} s)")
 
 
 def choose_steps(pytest_arguments: tuple[str, ...], *, unit: bool) -> list[Step]:
