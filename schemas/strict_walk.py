@@ -268,8 +268,6 @@ def _walk_blocks(walk_item: Walker, at: str) -> Walker:
                 position, claimed_end = _read_size(payload, position, at)
             if count == 0:
                 return position
-            if position + count > len(payload):
-                raise _ended(payload, at, position + count)
             for _ in range(count):
                 position = walk_item(payload, position)
             if claimed_end is not None and position != claimed_end:

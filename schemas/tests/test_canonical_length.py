@@ -82,7 +82,7 @@ def _spare_byte(node: SchemaNode, value: object) -> int:
 
 
 @given(made=flat_contracts())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_length_of_every_flat_row_is_the_encoders(
     made: tuple[Contract, list[dict[str, object]]],
 ) -> None:
@@ -94,7 +94,7 @@ def test_the_length_of_every_flat_row_is_the_encoders(
 
 
 @given(made=flat_contracts())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_slice_of_a_batch_has_the_lengths_of_its_rows(
     made: tuple[Contract, list[dict[str, object]]],
 ) -> None:

@@ -181,6 +181,7 @@ LONG_MAX = b"\xfe" + b"\xff" * 8 + b"\x01"
         (DATE, b"\xfe\xff\xff\xff\x0f", "is not within"),
         (DECIMAL, b"\x00", "the decimal has no bytes"),
         (DECIMAL, b"\x06\x7f\xff\xff", "more than 5 digits"),
+        (DECIMAL, b"\x06\x01\x86\xa0", "more than 5 digits"),
         (DECIMAL, b"\x80\xf1\x04" + b"\x7f" * 40_000, "more than 5 digits"),
         ({"type": "string", "logicalType": "uuid"}, b"\x02x", "badly formed"),
     ],

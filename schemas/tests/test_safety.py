@@ -96,7 +96,7 @@ DECIMAL = {"type": "bytes", "logicalType": "decimal"}
         (record({"name": "fé", "type": "int"}), "CONTRACT_FIELD_NAME"),
         (record({"name": "f\n", "type": "int"}), "CONTRACT_FIELD_NAME"),
         (
-            record({"name": "fA", "type": "int"}, {"name": "fa", "type": "int"}),
+            record({"name": "fa", "type": "int"}, {"name": "fA", "type": "int"}),
             "CONTRACT_MALFORMED",
         ),
         (record({"name": "f", "type": "int", "default": "x"}), "CONTRACT_MALFORMED"),

@@ -166,7 +166,9 @@ class FaultPlan:
         self._counts: Counter[MessageKind] = Counter()
         self._waiting: list[tuple[int, int, Message]] = []
         self._scheduled = 0
-        self._conflict = _conflict_maker(contract, id_field)
+        self._conflict = (
+            _conflict_maker(contract, id_field) if self._rates.conflicts else None
+        )
         self._poison_kinds = [*UNDECODABLE]
         if self._rates.invalid is not None:
             self._poison_kinds.append(MessageKind.INVALID)
@@ -214,7 +216,7 @@ class FaultPlan:
         if source.random() < rates.disorder:
             position += source.randint(1, DISORDER_EVENTS)
         self._hold(position, event)
-        if source.random() < rates.conflicts:
+        if self._conflict is not None and source.random() < rates.conflicts:
             # Same key and partition, behind the event: the event is the first.
             altered = self._conflict(record)
             self._hold(

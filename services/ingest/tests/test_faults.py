@@ -9,10 +9,10 @@ import pytest
 from schemas.codec import decode, diagnose
 from schemas.contract import load_contract, versions_of
 from schemas.errors import ReasonCode
+from schemas.tests.strategies import contract_of
 from services.ingest.emit import plan_faults
 from services.ingest.faults import (
     FAR_EVENTS,
-    REPEATS,
     UNDECODABLE,
     FaultPlan,
     FaultRates,
@@ -218,10 +218,35 @@ def test_a_field_that_the_contract_lacks_is_an_error() -> None:
         plan_faults(contract=CONTRACT, event_id="id", partitions=1)
 
 
-def test_conflicts_sent_into_another_partition_do_not_exist() -> None:
-    """Across partitions it would be open which of the two is the first."""
-    messages = plan(FaultRates(conflicts=1.0, duplicates=1.0)).messages(flights(500))
-    assert {m.kind for m in messages if m.partition is not None} <= {
-        MessageKind.REPEAT_ELSEWHERE
-    }
-    assert MessageKind.REPEAT_ELSEWHERE in REPEATS
+def test_every_fault_that_was_drawn_is_sent_by_the_end() -> None:
+    """The longest held-back message is the repeat of a late event."""
+    rates = FaultRates(duplicates=1.0, conflicts=1.0, poison=1.0, disorder=1.0)
+    complete = plan(rates)
+    list(complete.messages(flights(500)))
+    expected = complete.expectation
+    assert expected.unique_valid == expected.conflicts == 500
+    assert sum(expected.duplicates.values()) == sum(expected.poison.values()) == 500
+
+
+def test_an_invalid_record_has_an_id_of_its_own() -> None:
+    """With the ID of an event it would be a repeat, not a dead letter."""
+    rates = FaultRates(poison=1.0, invalid=("distance_miles", -1))
+    messages = list(plan(rates).messages(flights(500)))
+    events = positions(messages, MessageKind.EVENT)
+    for message in messages:
+        if message.kind is MessageKind.INVALID:
+            assert decode(message.payload, KNOWN)["event_id"] == message.event_id
+            assert message.event_id not in events
+
+
+def test_random_bytes_are_never_an_event_by_chance() -> None:
+    """Where one byte is a whole event, chance would often make one."""
+    tiny = contract_of(
+        {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
+    )
+    faults = plan_faults(
+        contract=tiny, event_id="n", partitions=1, rates=FaultRates(poison=1.0)
+    )
+    for message in faults.messages({"n": number} for number in range(5_000)):
+        if message.kind is MessageKind.RANDOM_BYTES:
+            assert diagnose(message.payload, {tiny.schema_id: tiny}) is not None
