@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
@@ -75,7 +80,11 @@ class KafkaAdmin:
             KafkaTopicPartition(self._topic, partition): spec
             for partition in partitions
         }
-        futures = self._client.list_offsets(asked, request_timeout=BROKER_TIMEOUT_S)
+        futures = self._client.list_offsets(
+            asked,
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=BROKER_TIMEOUT_S,
+        )
         try:
             return {
                 answered.partition: future.result().offset

@@ -20,6 +20,7 @@ COMMAND_MODULES = (
     "services.cli.why",
     "services.cli.status",
     "services.cli.accept_gap",
+    "services.cli.bench",
     "services.cli.doctor",
     "services.cli.suite",
 )

@@ -1,0 +1,1 @@
+"""Measurements: throughput beside a peer, and latency of small batches."""

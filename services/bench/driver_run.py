@@ -1,0 +1,103 @@
+"""A driver under measurement, and what the ledger says of its batches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+
+from services.bench.bench_world import PIPELINE, PIPELINE_FILE
+from services.endpoints import Endpoints, child_environment
+from sinks.protocol.errors import FatalError
+
+_POLL_S = 0.5
+_END_TIMEOUT_S = 60.0
+
+_BATCHES = """
+SELECT planned_at, published_at, read
+FROM tallyweir.batch
+JOIN (
+    SELECT pipeline, sequence, sum(read) AS read
+    FROM tallyweir.batch_partition
+    GROUP BY pipeline, sequence
+) AS counted USING (pipeline, sequence)
+WHERE pipeline = %s
+ORDER BY sequence
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredBatch:
+    """When a batch was planned and published, by the database's clock."""
+
+    planned_at: float
+    published_at: float
+    read: int
+
+
+@contextmanager
+def running_driver(endpoints: Endpoints) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the benchmark's pipeline; drain it at the end."""
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "spark_jobs", str(PIPELINE_FILE)],
+        env=child_environment(endpoints),
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield driver
+        driver.send_signal(signal.SIGTERM)
+        driver.wait(timeout=_END_TIMEOUT_S)
+    finally:
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+
+
+def await_events(
+    driver: subprocess.Popen[bytes], dsn: str, *, events: int, timeout_s: float
+) -> list[MeasuredBatch]:
+    """Wait until so many events are in the ledger; return all batches so far.
+
+    Raises:
+        FatalError: The driver ended, or did not get there in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        batches = read_batches(dsn)
+        seen = sum(batch.read for batch in batches)
+        if seen >= events:
+            return batches
+        if driver.poll() is not None or time.monotonic() > deadline:
+            raise FatalError(
+                "BENCH_INCOMPLETE",
+                saw=f"The ledger holds {seen} of {events} events; the driver "
+                f"{'ended' if driver.poll() is not None else 'still runs'}.",
+                why="A part of a run is no measurement.",
+                fix="Run the pipeline by hand to see its messages.",
+            )
+        time.sleep(_POLL_S)
+
+
+def read_batches(dsn: str) -> list[MeasuredBatch]:
+    """Read the ledger of the benchmark's pipeline; empty before it exists."""
+    with psycopg.connect(dsn) as connection:
+        try:
+            rows = connection.execute(_BATCHES, (PIPELINE,)).fetchall()
+        except psycopg.errors.UndefinedTable:
+            return []
+    return [
+        MeasuredBatch(
+            planned_at=planned_at.timestamp(),
+            published_at=published_at.timestamp(),
+            read=int(read),
+        )
+        for planned_at, published_at, read in rows
+    ]

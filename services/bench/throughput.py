@@ -1,0 +1,166 @@
+"""Events per second, deduplicated into Postgres, beside a peer in the same run.
+
+Both read the same topic on the same servers with the same cores, one after the
+other. The topic holds two rounds of events: the first is read by a cold JVM, the
+second by a warm one, and the rates are given apart. A rate is wall time, from the end
+of one batch to the end of the last one of the round, so that whatever Spark does
+between batches counts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from services.bench.bench_world import (
+    TABLE,
+    TOPIC,
+    bench_servers,
+    produce_page_views,
+)
+from services.bench.driver_run import MeasuredBatch, await_events, running_driver
+from services.embedded.jars import bench_jars
+from services.endpoints import Endpoints, child_environment
+from sinks.protocol.errors import FatalError
+
+#: The share of messages that repeat an earlier one.
+DUPLICATES = 0.02
+PEER = "Spark dropDuplicatesWithinWatermark (RocksDB) + JDBC append, at-least-once"
+_PEER_TABLE = "bench_peer_page_views"
+_EVENTS_PER_SECOND_MIN = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Events per second of the two rounds."""
+
+    cold: float
+    warm: float
+
+
+def measure_throughput(
+    *, events: int, seed: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure the product and its peer over two rounds of ``events`` each.
+
+    Raises:
+        FatalError: A run did not end, or its table does not hold each event once.
+    """
+    rounds = 2
+    with bench_servers() as endpoints:
+        say(f"producing {rounds} rounds of {events:,} page views")
+        distinct = 0
+        for number in range(rounds):
+            distinct += produce_page_views(
+                endpoints.kafka_bootstrap,
+                events=events,
+                duplicates=DUPLICATES,
+                seed=seed + number,
+            )
+        say("running tallyweir")
+        ours = _measure_driver(endpoints, events, rounds, distinct)
+        say(f"tallyweir: cold {ours.cold:,.0f}, warm {ours.warm:,.0f} events/s")
+        say("running the peer")
+        peer = _measure_peer(endpoints, events, rounds, distinct)
+        say(f"peer: cold {peer.cold:,.0f}, warm {peer.warm:,.0f} events/s")
+    return {
+        "events_per_second": round(ours.warm),
+        "cold_events_per_second": round(ours.cold),
+        "peer": PEER,
+        "peer_events_per_second": round(peer.warm),
+        "peer_cold_events_per_second": round(peer.cold),
+        "ratio": round(ours.warm / peer.warm, 2),
+        "cold_ratio": round(ours.cold / peer.cold, 2),
+        "events": events,
+        "duplicates": DUPLICATES,
+        "seed": seed,
+    }
+
+
+def rates_of(batches: Sequence[MeasuredBatch], events: int) -> Rates:
+    """Compute the rates of the first and of the second round.
+
+    The cold rate counts from the planning of the first batch. The warm rate counts
+    the batches that lie wholly in the second round, from the end of the batch before.
+    """
+    done = 0
+    first_warm = len(batches)
+    for number, batch in enumerate(batches):
+        if done >= events:
+            first_warm = number
+            break
+        done += batch.read
+    cold = batches[:first_warm]
+    warm = batches[first_warm:]
+    assert cold, "the first round was measured"
+    assert warm, "the second round was measured"
+    cold_seconds = cold[-1].published_at - cold[0].planned_at
+    warm_seconds = warm[-1].published_at - cold[-1].published_at
+    return Rates(
+        cold=sum(batch.read for batch in cold) / cold_seconds,
+        warm=sum(batch.read for batch in warm) / warm_seconds,
+    )
+
+
+def _measure_driver(
+    endpoints: Endpoints, events: int, rounds: int, distinct: int
+) -> Rates:
+    timeout_s = 120 + rounds * events / _EVENTS_PER_SECOND_MIN
+    with running_driver(endpoints) as driver:
+        batches = await_events(
+            driver, endpoints.home_dsn, events=rounds * events, timeout_s=timeout_s
+        )
+    _check_distinct(endpoints.home_dsn, TABLE, distinct)
+    return rates_of(batches, events)
+
+
+def _measure_peer(
+    endpoints: Endpoints, events: int, rounds: int, distinct: int
+) -> Rates:
+    environment = child_environment(endpoints)
+    jars = ",".join(map(str, bench_jars()))
+    environment["TALLYWEIR_SPARK_JARS"] += f",{jars}"
+    url, user, password = _jdbc(endpoints.home_dsn)
+    environment |= {"PEER_JDBC_URL": url, "PGUSER": user, "PGPASSWORD": password}
+    peer = subprocess.run(
+        [sys.executable, "-m", "spark_jobs.jdbc_peer", TOPIC, _PEER_TABLE],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=120 + rounds * events / _EVENTS_PER_SECOND_MIN,
+        check=True,
+    )
+    batches = [
+        MeasuredBatch(**line)
+        for line in map(json.loads, peer.stdout.decode().splitlines())
+    ]
+    _check_distinct(endpoints.home_dsn, _PEER_TABLE, distinct)
+    return rates_of(batches, events)
+
+
+def _jdbc(dsn: str) -> tuple[str, str, str]:
+    fields = conninfo_to_dict(dsn)
+    url = f"jdbc:postgresql://{fields['host']}:{fields['port']}/{fields['dbname']}"
+    return url, str(fields["user"]), str(fields["password"])
+
+
+def _check_distinct(dsn: str, table: str, distinct: int) -> None:
+    """A fast wrong answer is no answer."""
+    with psycopg.connect(dsn) as connection:
+        statement = psycopg.sql.SQL(
+            "SELECT count(*), count(DISTINCT event_id) FROM {}"
+        ).format(psycopg.sql.Identifier(table))
+        found = connection.execute(statement).fetchone()
+    if found != (distinct, distinct):
+        raise FatalError(
+            "BENCH_WRONG",
+            saw=f"{table} holds {found} rows and distinct IDs for {distinct} events.",
+            why="The rate of a wrong result means nothing.",
+            fix="Report this with the seed.",
+        )

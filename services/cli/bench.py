@@ -1,0 +1,56 @@
+"""``bench``: measurements with servers of their own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example, note, say, say_json
+
+_Json = Annotated[bool, typer.Option("--json", help="End with one line of JSON.")]
+_Seed = Annotated[int, typer.Option(help="Same seed, same events.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    bench = typer.Typer(
+        name="bench",
+        help="Measure, with a broker and a database of its own; leaves nothing.",
+        no_args_is_help=True,
+    )
+    bench.command(epilog=example("tallyweir bench throughput --json"))(throughput)
+    bench.command(epilog=example("tallyweir bench latency --json"))(latency)
+    app.add_typer(bench)
+
+
+def throughput(
+    events: Annotated[
+        int, typer.Option(min=100_000, help="Events of each of the two rounds.")
+    ] = 2_000_000,
+    seed: _Seed = 7,
+    as_json: _Json = False,
+) -> None:
+    """Events per second with deduplication, beside Spark's own way in the same run."""
+    from services.bench.throughput import measure_throughput
+
+    _show(measure_throughput(events=events, seed=seed, say=note), as_json=as_json)
+
+
+def latency(
+    batches: Annotated[int, typer.Option(min=1, help="Batches to measure.")] = 40,
+    seed: _Seed = 7,
+    as_json: _Json = False,
+) -> None:
+    """Milliseconds from sending five events to seeing them in Postgres."""
+    from services.bench.latency import measure_latency
+
+    _show(measure_latency(batches=batches, seed=seed, say=note), as_json=as_json)
+
+
+def _show(figures: dict[str, object], *, as_json: bool) -> None:
+    if as_json:
+        say_json(figures)
+        return
+    for name, figure in figures.items():
+        say(f"{name}: {figure}")
