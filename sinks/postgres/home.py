@@ -27,6 +27,7 @@ from sinks.postgres.outputs import AppendTable, HomeLayout
 from sinks.postgres.publish import (
     PublishTransaction,
     RowRefusedError,
+    StagedPublication,
     read_stored_progress,
 )
 from sinks.postgres.rejections import RejectionSearch
@@ -173,10 +174,8 @@ class PostgresHome:
         transaction = PublishTransaction(
             connection,
             self._layout,
+            StagedPublication(plan=plan, tally=tally, restagings=restagings),
             pipeline_number=self._pipeline_number,
-            plan=plan,
-            tally=tally,
-            restagings=restagings,
         )
         try:
             outcome = transaction.run()

@@ -63,6 +63,16 @@ def read_stored_progress(connection: _Connection, pipeline: str) -> Progress:
     return _read_stored(connection, pipeline, "read_watermark").progress
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPublication:
+    """A batch as it stands after phase one: planned, staged and voted for."""
+
+    plan: BatchPlan
+    tally: BatchTally
+    #: How often it was staged again without rows that a table refused.
+    restagings: int
+
+
 class PublishTransaction:
     """One attempt to publish one batch on an open connection.
 
@@ -73,18 +83,16 @@ class PublishTransaction:
         self,
         connection: _Connection,
         layout: HomeLayout,
+        batch: StagedPublication,
         *,
         pipeline_number: int,
-        plan: BatchPlan,
-        tally: BatchTally,
-        restagings: int,
     ) -> None:
         self._connection = connection
         self._layout = layout
         self._pipeline_number = pipeline_number
-        self._plan = plan
-        self._tally = tally
-        self._restagings = restagings
+        self._plan = batch.plan
+        self._tally = batch.tally
+        self._restagings = batch.restagings
 
     def run(self) -> PublishOutcome:
         """Do everything but the COMMIT.
