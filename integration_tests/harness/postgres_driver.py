@@ -1,0 +1,212 @@
+"""A driver on a real home database, without Spark and Kafka: plan, stage, publish."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from sinks.postgres.columns import Column
+from sinks.postgres.connection import connect
+from sinks.postgres.home import PostgresHome
+from sinks.postgres.outputs import AppendTable, HomeLayout, Output
+from sinks.postgres.staging import StagingWriter, staging_tables
+from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.identity import Attempt
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import BatchPlan
+from sinks.protocol.votes import (
+    BatchTally,
+    EventCounts,
+    OutputTally,
+    PartitionTally,
+    Vote,
+    tally_votes,
+)
+from sinks.testing.planned_batches import plan_batch
+
+PIPELINE = "numbers"
+TP = TopicPartition("numbers", 0)
+SECOND_US = 1_000_000
+
+Row = tuple[Any, ...]
+
+
+def layout_of(
+    *outputs: Output,
+    watermark_delay_us: int = 0,
+    idle_timeout_us: int = 3600 * SECOND_US,
+) -> HomeLayout:
+    """Describe a pipeline with these outputs; everything else is plain."""
+    return HomeLayout(
+        pipeline=PIPELINE,
+        definition=json.dumps({"outputs": [output.table for output in outputs]}),
+        definition_hash="hash",
+        outputs=outputs,
+        shards=2,
+        bucket_seconds=3600,
+        watermark_delay_us=watermark_delay_us,
+        idle_timeout_us=idle_timeout_us,
+        horizon_us=None,
+    )
+
+
+def append_table(table: str, **columns: str) -> AppendTable:
+    """Describe an append output; columns by name with their Postgres types."""
+    return AppendTable(
+        table=table,
+        staging_table="output_0",
+        event_columns=tuple(
+            Column(name=name, postgres_type=kind) for name, kind in columns.items()
+        ),
+    )
+
+
+def arrow_rows(columns: Sequence[Column], rows: Sequence[Row]) -> pa.Table:
+    """Build the Arrow table that a task would stage."""
+    types = {
+        "bigint": pa.int64(),
+        "integer": pa.int32(),
+        "smallint": pa.int16(),
+        "boolean": pa.bool_(),
+        "text": pa.string(),
+        "jsonb": pa.string(),
+        "bytea": pa.binary(),
+        "double precision": pa.float64(),
+        "numeric": pa.decimal128(38, 6),
+        "timestamp with time zone": pa.timestamp("us", "UTC"),
+    }
+    return pa.table(
+        [
+            pa.array([row[i] for row in rows], type=types[column.postgres_type])
+            for i, column in enumerate(columns)
+        ],
+        names=[column.name for column in columns],
+    )
+
+
+@dataclass(kw_only=True)
+class PostgresDriver:
+    """Claims an epoch when made; then publishes batches as it is told."""
+
+    dsn: str
+    layout: HomeLayout
+    #: Where the home connects, when a proxy stands before the server.
+    home_dsn: str | None = None
+    home: PostgresHome = field(init=False)
+    epoch: Any = field(init=False)
+    batches: int = 0
+    attempts: int = 0
+
+    def __post_init__(self) -> None:
+        self.home = PostgresHome(self.home_dsn or self.dsn, self.layout)
+        self.epoch = self.home.claim_epoch()
+
+    def plan(self, length: int) -> BatchPlan:
+        """Plan the next batch of the one partition."""
+        self.batches += 1
+        return plan_batch(
+            self.home.read_progress(),
+            {TP: length},
+            epoch=self.epoch,
+            spark_batch_id=self.batches,
+        )
+
+    def stage_rows(self, table: str, rows: Sequence[Row], *, attempt: int) -> None:
+        """Copy rows into a staging table as one attempt, without a vote."""
+        columns = staging_tables(self.layout)[table]
+        with (
+            connect(self.dsn, application_name="test task") as connection,
+            StagingWriter(
+                connection,
+                pipeline_number=self.home.pipeline_number,
+                epoch=self.epoch,
+                attempt=Attempt(attempt),
+            ) as writer,
+        ):
+            writer.copy(table, columns, arrow_rows(columns, rows))
+
+    def stage(
+        self,
+        plan: BatchPlan,
+        staged: Mapping[str, Sequence[Row]],
+        *,
+        event_time_max_us: int | None = None,
+        revised: int = 0,
+        buckets: frozenset[int] = frozenset(),
+    ) -> BatchTally:
+        """Stage rows by table as one attempt, and vote for the whole plan."""
+        self.attempts += 1
+        for table, rows in staged.items():
+            self.stage_rows(table, rows, attempt=self.attempts)
+        (covered,) = plan.ranges
+        outputs = {
+            output.table: OutputTally(
+                events=covered.length,
+                rows=len(staged.get(output.staging_table, ())),
+                revised=revised,
+            )
+            for output in self.layout.outputs
+        }
+        counts = EventCounts(read=covered.length, committed=covered.length)
+        seen = PartitionTally(
+            counts=counts,
+            offset_min=covered.from_offset,
+            offset_max=covered.until_offset - 1,
+            event_time_max_us=event_time_max_us,
+        )
+        vote = Vote(
+            attempt=Attempt(self.attempts),
+            partitions={TP: seen} if covered.length else {},
+            staged={table: len(rows) for table, rows in staged.items()},
+            outputs=outputs,
+            checksum=sum(range(covered.from_offset, covered.until_offset)),
+            buckets=buckets,
+        )
+        return tally_votes([vote], plan.ranges, records_read=covered.length)
+
+    def publish(self, plan: BatchPlan, tally: BatchTally) -> PublishOutcome:
+        """Publish a staged batch."""
+        return self.home.publish(plan, tally, restagings=0)
+
+    def positioned(self, plan: BatchPlan, values: Sequence[Row]) -> list[Row]:
+        """Give each row the next position of the plan."""
+        (covered,) = plan.ranges
+        return [
+            (*row, TP.topic, TP.partition, covered.from_offset + i)
+            for i, row in enumerate(values)
+        ]
+
+    def append(self, values: Sequence[Row]) -> PublishOutcome:
+        """Publish one batch of rows to the one append output."""
+        plan = self.plan(len(values))
+        tally = self.stage(plan, {"output_0": self.positioned(plan, values)})
+        return self.publish(plan, tally)
+
+
+def query(dsn: str, statement: str, *values: object) -> list[Row]:
+    """Read what a reader of the database sees."""
+    with connect(dsn, application_name="test reader") as connection:
+        return connection.execute(statement.encode(), values or None).fetchall()
+
+
+def execute(dsn: str, *statements: str) -> None:
+    """Change the database as its owner may."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def count(dsn: str, table: sql.Identifier) -> int:
+    """Count the rows of any table."""
+    with connect(dsn, application_name="test reader") as connection:
+        row = connection.execute(
+            sql.SQL("SELECT count(*) FROM {}").format(table)
+        ).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,144 @@
+"""The Postgres adapter keeps every promise of the ``Home`` port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+from psycopg import sql
+
+from integration_tests.harness.commit_proxy import (
+    CommitFault,
+    CommitProxy,
+    commit_proxy,
+)
+from integration_tests.harness.postgres_driver import (
+    arrow_rows,
+    execute,
+    layout_of,
+    query,
+)
+from sinks.postgres.connection import connect
+from sinks.postgres.home import PostgresHome
+from sinks.postgres.naming import staging_table
+from sinks.postgres.outputs import AppendTable
+from sinks.postgres.staging import StagingWriter
+from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.offsets import TopicPartition
+from sinks.testing.conformance import (
+    CASES,
+    IDLE_TIMEOUT_US,
+    WATERMARK_DELAY_US,
+    HomeHarness,
+    LedgerLine,
+)
+from sinks.testing.planned_batches import RESULTS, Position
+
+_OUTPUT = AppendTable(table=RESULTS, staging_table=RESULTS, event_columns=())
+_LAYOUT = layout_of(
+    _OUTPUT, watermark_delay_us=WATERMARK_DELAY_US, idle_timeout_us=IDLE_TIMEOUT_US
+)
+
+
+class _PostgresHarness:
+    """Binds the suite to ``PostgresHome``; drivers connect through the proxy."""
+
+    def __init__(self, dsn: str, proxy: CommitProxy) -> None:
+        self._dsn = dsn
+        self._proxy = proxy
+        self._homes: list[PostgresHome] = []
+
+    def new_driver(self) -> PostgresHome:
+        home = PostgresHome(self._proxy.dsn, _LAYOUT)
+        self._homes.append(home)
+        return home
+
+    def close(self) -> None:
+        for home in self._homes:
+            home.close()
+
+    def stage(self, epoch: Epoch, attempt: Attempt, rows: Iterable[Position]) -> None:
+        staged = [(tp.topic, tp.partition, offset) for tp, offset in rows]
+        with (
+            connect(self._dsn, application_name="test task") as connection,
+            StagingWriter(
+                connection,
+                pipeline_number=self._pipeline_number(),
+                epoch=epoch,
+                attempt=attempt,
+            ) as writer,
+        ):
+            writer.copy(RESULTS, _OUTPUT.columns, arrow_rows(_OUTPUT.columns, staged))
+
+    def published(self) -> list[Position]:
+        rows = query(
+            self._dsn,
+            "SELECT kafka_topic, kafka_partition, kafka_offset FROM results "
+            "ORDER BY 1, 2, 3",
+        )
+        return [(TopicPartition(topic, number), o) for topic, number, o in rows]
+
+    def ledger(self) -> list[LedgerLine]:
+        rows = query(
+            self._dsn,
+            "SELECT sequence, epoch, sum(committed), checksum FROM tallyweir.batch "
+            "JOIN tallyweir.batch_partition USING (pipeline, sequence) "
+            "GROUP BY pipeline, sequence ORDER BY sequence",
+        )
+        return [
+            LedgerLine(
+                sequence=sequence,
+                epoch=epoch,
+                committed=int(committed),
+                checksum=int(checksum),
+            )
+            for sequence, epoch, committed, checksum in rows
+        ]
+
+    def refuse(self, rows: Iterable[Position]) -> None:
+        for topic_partition, offset in rows:
+            execute(
+                self._dsn,
+                "ALTER TABLE results ADD CHECK (kafka_partition <> "
+                f"{topic_partition.partition} OR kafka_offset <> {offset})",
+            )
+
+    def crash_server(self) -> None:
+        ((epoch,),) = query(self._dsn, "SELECT max(epoch) FROM tallyweir.epoch_claim")
+        staging = staging_table(self._pipeline_number(), epoch, RESULTS)
+        with connect(self._dsn, application_name="test crash") as connection:
+            connection.execute(sql.SQL("TRUNCATE {}").format(staging))
+
+    def make_idle(self, topic_partition: TopicPartition) -> None:
+        execute(
+            self._dsn,
+            "UPDATE tallyweir.partition_progress SET active_at = active_at - "
+            f"interval '{IDLE_TIMEOUT_US // 1_000_000 + 1} seconds' "
+            f"WHERE partition = {topic_partition.partition}",
+        )
+
+    def lose_next_answer(self, *, committed: bool) -> None:
+        self._proxy.arm(CommitFault.CUT_AFTER_COMMIT if committed else CommitFault.DROP)
+
+    def _pipeline_number(self) -> int:
+        ((number,),) = query(
+            self._dsn, "SELECT pipeline_number FROM tallyweir.pipeline"
+        )
+        return int(number)
+
+
+@pytest.fixture
+def postgres_harness(home_dsn: str) -> Iterator[_PostgresHarness]:
+    """A pipeline on a fresh database whose drivers connect through a proxy."""
+    with commit_proxy(home_dsn) as proxy:
+        harness = _PostgresHarness(home_dsn, proxy)
+        yield harness
+        harness.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_postgres_home_conforms(
+    case: Callable[[HomeHarness], None], postgres_harness: _PostgresHarness
+) -> None:
+    """Each case of the suite holds on a real server."""
+    case(postgres_harness)

@@ -1,0 +1,104 @@
+"""Plans and votes as a driver and its tasks would make them, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sinks.protocol.identity import Attempt, BatchKey, Epoch, SparkBatchId
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+from sinks.protocol.ports import BatchPlan, Progress
+from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
+
+#: The append table that every home under test publishes to, and its staging table.
+RESULTS = "results"
+
+#: Kafka's id of every topic in these tests.
+TOPIC_ID = "id-of-the-topic"
+
+#: Where a record stands in Kafka.
+Position = tuple[TopicPartition, int]
+
+#: The event at offset n happened n seconds after this.
+EVENT_TIME_START_US = 1_700_000_000_000_000
+
+
+def event_time_us(offset: int) -> int:
+    """Return when the event at an offset happened."""
+    return EVENT_TIME_START_US + offset * 1_000_000
+
+
+def positions_of(ranges: Iterable[OffsetRange]) -> list[Position]:
+    """List every offset of some ranges, as if each held a record."""
+    return [
+        (r.topic_partition, offset)
+        for r in ranges
+        for offset in range(r.from_offset, r.until_offset)
+    ]
+
+
+def plan_batch(
+    progress: Progress,
+    lengths: Mapping[TopicPartition, int],
+    *,
+    epoch: Epoch,
+    spark_batch_id: int = 0,
+) -> BatchPlan:
+    """Plan a batch that starts where ``progress`` stands.
+
+    Args:
+        progress: Where the pipeline stands.
+        lengths: How many offsets the batch covers of each partition.
+        epoch: Whose batch it is.
+        spark_batch_id: Spark's number for it.
+    """
+    starts = {
+        topic_partition: position.next_offset
+        for topic_partition, position in progress.positions.items()
+    }
+    return BatchPlan(
+        key=BatchKey(epoch=epoch, spark_batch_id=SparkBatchId(spark_batch_id)),
+        ranges=tuple(
+            OffsetRange(
+                topic_partition=topic_partition,
+                from_offset=starts.get(topic_partition, 0),
+                until_offset=starts.get(topic_partition, 0) + length,
+            )
+            for topic_partition, length in lengths.items()
+        ),
+        watermark_us=progress.watermark_us,
+        after_sequence=progress.last_sequence,
+        planned_at_us=EVENT_TIME_START_US,
+        topic_ids={topic_partition.topic: TOPIC_ID for topic_partition in lengths},
+    )
+
+
+def vote_on(
+    attempt: int, staged: Iterable[Position], *, dead: Iterable[Position] = ()
+) -> Vote:
+    """Vote for some staged rows of ``RESULTS`` and some dead letters.
+
+    Dead letters are only counted here, not staged.
+    """
+    staged = list(staged)
+    partitions: dict[TopicPartition, PartitionTally] = {}
+    for counts, positions in (
+        (EventCounts(read=1, committed=1), staged),
+        (EventCounts(read=1, dead=1), list(dead)),
+    ):
+        for topic_partition, offset in positions:
+            seen = PartitionTally(
+                counts=counts,
+                offset_min=offset,
+                offset_max=offset,
+                event_time_max_us=event_time_us(offset) if counts.committed else None,
+            )
+            former = partitions.get(topic_partition)
+            partitions[topic_partition] = seen if former is None else former + seen
+    rows = len(staged)
+    return Vote(
+        attempt=Attempt(attempt),
+        partitions=partitions,
+        staged={RESULTS: rows},
+        outputs={RESULTS: OutputTally(events=rows, rows=rows)},
+        checksum=sum(offset for _, offset in staged),
+    )

@@ -1,0 +1,74 @@
+"""The fake home keeps every promise of the ``Home`` port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+
+from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.offsets import TopicPartition
+from sinks.testing.conformance import (
+    CASES,
+    IDLE_TIMEOUT_US,
+    WATERMARK_DELAY_US,
+    HomeHarness,
+    LedgerLine,
+)
+from sinks.testing.memory_home import LostAnswer, MemoryDatabase, MemoryHome
+from sinks.testing.planned_batches import RESULTS, Position
+
+
+class _MemoryHarness:
+    """Binds the suite to ``MemoryHome``."""
+
+    def __init__(self) -> None:
+        self._database = MemoryDatabase(
+            watermark_delay_us=WATERMARK_DELAY_US, idle_timeout_us=IDLE_TIMEOUT_US
+        )
+
+    def new_driver(self) -> MemoryHome:
+        return self._database.new_driver()
+
+    def stage(self, epoch: Epoch, attempt: Attempt, rows: Iterable[Position]) -> None:
+        self._database.stage(epoch, attempt, rows)
+
+    def published(self) -> list[Position]:
+        return sorted(self._database.state.tables.get(RESULTS, ()))
+
+    def ledger(self) -> list[LedgerLine]:
+        return [
+            LedgerLine(
+                sequence=entry.sequence,
+                epoch=entry.key.epoch,
+                committed=entry.counts.committed,
+                checksum=entry.checksum,
+            )
+            for entry in self._database.state.ledger
+        ]
+
+    def refuse(self, rows: Iterable[Position]) -> None:
+        self._database.refused.update(rows)
+
+    def crash_server(self) -> None:
+        self._database.crash()
+
+    def make_idle(self, topic_partition: TopicPartition) -> None:
+        clocks = dict(self._database.state.clocks)
+        idle_since_us = self._database.now_us - IDLE_TIMEOUT_US - 1
+        clocks[topic_partition] = replace(
+            clocks[topic_partition], active_at_us=idle_since_us
+        )
+        self._database.state = replace(self._database.state, clocks=clocks)
+
+    def lose_next_answer(self, *, committed: bool) -> None:
+        self._database.answers_to_lose.append(
+            LostAnswer.COMMITTED if committed else LostAnswer.ROLLED_BACK
+        )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_memory_home_conforms(case: Callable[[HomeHarness], None]) -> None:
+    """Each case of the suite holds on the fake."""
+    case(_MemoryHarness())
