@@ -13,6 +13,7 @@ from services.cli.rendering import render_error
 # Each module has ``register(app)``. All of them load at every start, so they import
 # what is heavy (psycopg, confluent_kafka) inside the command: ``--help`` stays fast.
 COMMAND_MODULES = (
+    "services.cli.demo",
     "services.cli.up",
     "services.cli.run",
     "services.cli.emit",

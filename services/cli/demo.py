@@ -1,0 +1,177 @@
+"""``demo``: real flights under hostile conditions, and the receipt."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Never, Self
+
+import typer
+
+from services.cli.rendering import example, note, say, say_json, use_rich
+from services.cli.verify import _say_receipt
+from sinks.protocol.errors import FatalError
+
+if TYPE_CHECKING:
+    from services.demo.drill import DrillReport
+    from services.demo.live_screen import LiveScreen
+    from services.demo.progress import Progress
+    from services.demo.scenario import Scenario
+    from services.demo.world import DemoWorld
+    from sinks.postgres.audit import Receipt
+
+_FLIGHTS_TOTAL = 336_776
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir demo",
+            "tallyweir demo --events 20000 --keep",
+            "tallyweir demo --events 20000 --seed 7 --json",
+        )
+    )(demo)
+
+
+def demo(
+    events: Annotated[
+        int,
+        typer.Option(min=1, max=_FLIGHTS_TOTAL, help="Send the first so many flights."),
+    ] = _FLIGHTS_TOTAL,
+    seed: Annotated[
+        int, typer.Option(help="Same seed, same faults and same counts.")
+    ] = 7,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the servers running, to look around.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="End with one line of JSON.")
+    ] = False,
+) -> None:
+    """Send real flights, break things on the way, and count what arrived.
+
+    A fifth of the flights is sent twice and a hundredth is broken; the Spark driver
+    is killed twice in mid-batch and loses its checkpoint once. Kafka and Postgres are
+    the demo's own, unless TALLYWEIR_KAFKA_BOOTSTRAP or TALLYWEIR_HOME_DSN names one.
+    Exit code 0 only when every event is accounted for, once.
+    """
+    from services.demo.drill import Drill
+    from services.demo.independent_checks import verify_results
+    from services.demo.scenario import write_scenario
+    from services.demo.world import demo_world
+
+    started = time.monotonic()
+    _end_once_on_signals()
+    scenario = write_scenario(events, seed)
+    screen = _screen(scenario)
+    screen.tell(f"{events:,} flights, seed {seed}; starting the servers")
+    with demo_world(keep=keep) as world:
+        with screen:
+            screen.tell(f"Kafka at {world.endpoints.kafka_bootstrap}: {world.topic}")
+            report = Drill(world, scenario, screen).run()
+            screen.tell("verifying, and counting the tables independently")
+            receipt = verify_results(world, report)
+        _say_receipt(receipt)
+        _say_where(world, keep=keep)
+        if as_json:
+            seconds = time.monotonic() - started
+            say_json(_as_json(world, receipt, report, seconds))
+        if not receipt.is_verified:
+            raise _not_verified(world, receipt)
+
+
+class _PlainScreen:
+    """A demo whose lines go to a file or a pipe."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def tell(self, text: str) -> None:
+        note(text)
+
+    def show(self, progress: Progress) -> None:
+        """The lines say it, batch by batch."""
+
+
+def _screen(scenario: Scenario) -> _PlainScreen | LiveScreen:
+    if not use_rich(sys.stderr):
+        return _PlainScreen()
+    from services.demo.live_screen import LiveScreen
+
+    return LiveScreen(scenario.messages)
+
+
+def _say_where(world: DemoWorld, *, keep: bool) -> None:
+    from services.demo.ledger import TABLES, Ledger
+    from services.demo.world import PIPELINE
+    from services.embedded.postgres import server_binary
+    from services.endpoints import launcher
+
+    psql = "psql" if shutil.which("psql") else str(server_binary("psql"))
+    look = shlex.join(filter(None, [psql, world.shown_dsn]))
+    say(f"Tables: {', '.join(TABLES)} in the database at {world.shown_dsn}")
+    say(f"  look in:  {look}")
+    if not world.has_own_servers:
+        return
+    if not keep:
+        say("  The demo's servers stop now and their data is deleted; with --keep")
+        say("  they stay, and the line above works.")
+        return
+    command = f"TALLYWEIR_STATE_DIR={shlex.quote(str(world.directory))} {launcher()}"
+    repeated = Ledger(world.home, PIPELINE).read_repeated_id()
+    say(f"  ask:      {command} why {PIPELINE} {repeated}")
+    say(f"  stop:     {command} down --delete-data")
+
+
+def _as_json(
+    world: DemoWorld, receipt: Receipt, report: DrillReport, seconds: float
+) -> dict[str, object]:
+    totals = receipt.totals
+    return {
+        "sent": report.expectation.sent,
+        "unique": report.expectation.unique_valid,
+        "committed": totals.committed,
+        "duplicate": totals.duplicate,
+        "dead": totals.dead,
+        "late": totals.late,
+        "expired": totals.expired,
+        "driver_kills": report.kills,
+        "checkpoint_deletions": report.checkpoint_deletions,
+        "verified": receipt.is_verified,
+        "dsn": world.shown_dsn,
+        "bootstrap": world.endpoints.kafka_bootstrap,
+        "seconds": round(seconds, 1),
+    }
+
+
+def _not_verified(world: DemoWorld, receipt: Receipt) -> FatalError:
+    return FatalError(
+        "DEMO_NOT_VERIFIED",
+        saw=f"{receipt.summary}.",
+        why="The tables do not account for every event, once.",
+        fix=f"Report it with the lines above; all files are left in {world.directory}.",
+    )
+
+
+def _end_once_on_signals() -> None:
+    """Turn the first signal that ends a program into an exit that cleans up.
+
+    Further ones are ignored: a second Ctrl-C must not leave servers behind.
+    """
+    fatal = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def end(number: int, _frame: object) -> Never:
+        for further in fatal:
+            signal.signal(further, signal.SIG_IGN)
+        note("interrupted: stopping the driver and the servers")
+        sys.exit(128 + number)
+
+    for number in fatal:
+        signal.signal(number, end)

@@ -1,0 +1,208 @@
+"""The course of a demo: send, kill in mid-batch, restart, read to the end, drain."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from services.cli.topic_log import TopicLog
+from services.demo.driver_process import SILENCE_MAX_S, DriverProcess
+from services.demo.expected_results import ExpectedResults
+from services.demo.flight_stream import FlightStream
+from services.demo.ledger import Ledger
+from services.demo.progress import Progress, Watcher
+from services.demo.scenario import Kill, Scenario
+from services.demo.world import PIPELINE, DemoWorld
+from services.ingest.faults import Expectation
+
+#: When to kill in a batch before any batch has shown how long they take.
+_FIRST_BATCH_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillReport:
+    """What was done to the pipeline, and what must come of it.
+
+    Attributes:
+        expectation: Counts of the messages, by what was done to them.
+        expected: The results, counted from the flights.
+        kills: Drivers that died in mid-batch: the batch was not published.
+        kills_wanted: As many as the scenario asked for.
+        checkpoint_deletions: Restarts without the former checkpoint.
+    """
+
+    expectation: Expectation
+    expected: ExpectedResults
+    kills: int
+    kills_wanted: int
+    checkpoint_deletions: int
+
+
+class Drill:
+    """One run of a scenario.
+
+    Args:
+        world: Fresh.
+        scenario: What goes wrong when.
+        watcher: Who is told.
+    """
+
+    def __init__(self, world: DemoWorld, scenario: Scenario, watcher: Watcher) -> None:
+        self._world = world
+        self._scenario = scenario
+        self._watcher = watcher
+        self._ledger = Ledger(world.home, PIPELINE)
+        self._topic_log = TopicLog(world.endpoints.kafka_bootstrap, world.topic)
+        self._stream = FlightStream(
+            world.endpoints.kafka_bootstrap,
+            world.pipeline_file,
+            scenario,
+            lambda sent: self._advance(sent=sent),
+        )
+        self._progress = Progress()
+        self._checkpoint_deletions = 0
+        self._shortest_batch_s: float | None = None
+
+    def run(self) -> DrillReport:
+        """Run the scenario; return when the last driver has drained.
+
+        Raises:
+            FatalError: A driver ended by itself, was silent too long, or did not
+                drain with exit code 0.
+            RetryableError: A server went away.
+        """
+        for part, kill in zip(self._scenario.parts, self._scenario.kills, strict=True):
+            self._send_and_kill(part, kill)
+        with self._driver() as driver:
+            self._send(None)
+            while not self._has_read_all():
+                self._await(driver, "batch published")
+            driver.drain()
+        self._watcher.tell("driver drained after SIGTERM, exit code 0")
+        return DrillReport(
+            expectation=self._stream.expectation,
+            expected=self._stream.expected,
+            kills=self._progress.kills,
+            kills_wanted=len(self._scenario.kills),
+            checkpoint_deletions=self._checkpoint_deletions,
+        )
+
+    def _send_and_kill(self, part: int, kill: Kill) -> None:
+        """Send a part and kill drivers until one has died in mid-batch.
+
+        A batch can turn out to be published at the very moment of the kill. Then
+        there is another driver to kill, as long as there is something to read.
+        """
+        is_sent = False
+        is_mid_batch = False
+        while not is_mid_batch:
+            with self._driver() as driver:
+                if not is_sent:
+                    self._send(part)
+                    is_sent = True
+                sequence = self._await_moment(driver, kill)
+                if sequence is None:
+                    return
+                driver.kill()
+            is_mid_batch = self._ledger.read_last_sequence() < sequence
+            if is_mid_batch:
+                self._advance(kills=self._progress.kills + 1)
+            self._watcher.tell(
+                f"driver killed (SIGKILL) in batch {sequence}, "
+                + ("before" if is_mid_batch else "just after")
+                + " it was published"
+            )
+        if kill.loses_checkpoint:
+            shutil.rmtree(self._world.checkpoints)
+            self._checkpoint_deletions += 1
+            self._watcher.tell(f"deleted the checkpoint {self._world.checkpoints}")
+
+    def _await_moment(self, driver: DriverProcess, kill: Kill) -> int | None:
+        """Return, in the middle of a batch, its number.
+
+        None when the driver was too quick and there is nothing left to send.
+        """
+        last = self._ledger.read_last_sequence()
+        until = last + kill.batches_before
+        while True:
+            if self._has_read_all() and self._send(self._scenario.parts[-1]) == 0:
+                return None
+            self._await(driver, "batch planned")
+            if last >= until:
+                pause_s = kill.moment * (self._shortest_batch_s or _FIRST_BATCH_S)
+                if self._listen(driver, "batch published", pause_s) is None:
+                    return last + 1
+            else:
+                self._await(driver, "batch published")
+            last = self._progress.batch
+
+    @contextmanager
+    def _driver(self) -> Iterator[DriverProcess]:
+        environment = self._world.driver_environment() | {
+            "TALLYWEIR_BATCH_OFFSETS_MAX": str(self._scenario.batch_offsets_max)
+        }
+        with DriverProcess(self._world.pipeline_file, environment) as driver:
+            yield driver
+
+    def _send(self, count: int | None) -> int:
+        sent = self._stream.send(count)
+        self._watcher.tell(f"{sent:,} messages sent, {self._progress.sent:,} in all")
+        return sent
+
+    def _has_read_all(self) -> bool:
+        ends = {
+            place: position.log_end_offset
+            for place, position in self._topic_log.read_positions().items()
+        }
+        return self._ledger.read_positions() == ends
+
+    def _await(self, driver: DriverProcess, name: str) -> None:
+        if self._listen(driver, name, SILENCE_MAX_S) is None:
+            raise driver.failure(f"reported no {name!r} for {SILENCE_MAX_S:.0f} s")
+
+    def _listen(
+        self, driver: DriverProcess, name: str, timeout_s: float
+    ) -> dict[str, Any] | None:
+        """Take the driver's events in until one of that name, or until the time."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            event = driver.next_event(deadline - time.monotonic())
+            if event is not None:
+                self._take_in(event)
+            if event is None or event["event"] == name:
+                return event
+
+    def _take_in(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "driver started":
+                self._watcher.tell(f"driver started, epoch {event['epoch']}")
+            case "batch published":
+                self._take_in_batch(event)
+            case "starting over":
+                self._watcher.tell(f"driver starts over: {event['saw']}")
+
+    def _take_in_batch(self, batch: dict[str, Any]) -> None:
+        self._shortest_batch_s = min(
+            batch["seconds"], self._shortest_batch_s or batch["seconds"]
+        )
+        former = self._progress
+        self._advance(
+            read=former.read + batch["read"],
+            committed=former.committed + batch["committed"],
+            duplicates=former.duplicates + batch["duplicate"],
+            dead=former.dead + batch["dead"],
+            batch=batch["sequence"],
+        )
+        self._watcher.tell(
+            f"batch {batch['sequence']} published: {batch['read']:,} read, "
+            f"{batch['committed']:,} committed, {batch['duplicate']:,} duplicates, "
+            f"{batch['dead']:,} dead, {batch['seconds']:.1f} s"
+        )
+
+    def _advance(self, **counts: int) -> None:
+        self._progress = replace(self._progress, **counts)
+        self._watcher.show(self._progress)

@@ -1,0 +1,167 @@
+"""The Spark driver as a child process: its log lines as events, and its end.
+
+It runs in a session of its own, so that one signal reaches its JVM as well and a
+Ctrl-C at the terminal does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from services.embedded.state_directory import ROOT
+from sinks.protocol.errors import FatalError
+
+#: A driver needs about ten seconds to its first batch; a busy machine more.
+SILENCE_MAX_S = 180.0
+_DRAIN_TIMEOUT_S = 150.0
+_LEAVE_TIMEOUT_S = 5.0
+_LINES_KEPT = 40
+_TICK_S = 0.25
+
+
+class DriverProcess:
+    """One ``python -m spark_jobs PIPELINE.yaml``; nothing of it survives the block.
+
+    Args:
+        pipeline_file: What to run.
+        environment: The driver's whole environment.
+    """
+
+    def __init__(self, pipeline_file: Path, environment: Mapping[str, str]) -> None:
+        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "spark_jobs", str(pipeline_file)],
+            cwd=ROOT,
+            env={**environment, "TALLYWEIR_LOG_LEVEL": "debug"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self.kill()
+        end_session(self._process.pid)
+        self._reader.join()
+
+    def next_event(self, timeout_s: float) -> dict[str, Any] | None:
+        """Return the driver's next log line, or None when none came in time.
+
+        Raises:
+            FatalError: The driver has ended, and every line of it was returned.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            has_ended = not self._reader.is_alive()
+            left_s = max(0.0, deadline - time.monotonic())
+            try:
+                return self._events.get(timeout=min(_TICK_S, left_s))
+            except queue.Empty:
+                if has_ended:
+                    raise self.failure("ended by itself") from None
+                if left_s == 0.0:
+                    return None
+
+    def kill(self) -> None:
+        """Kill the driver and its JVM with SIGKILL; return once they are gone."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def drain(self) -> None:
+        """Ask the driver to stop after the batch at hand; return once it has.
+
+        Raises:
+            FatalError: It did not end, or not well.
+        """
+        self._process.terminate()
+        try:
+            code = self._process.wait(timeout=_DRAIN_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise self.failure("did not stop after SIGTERM") from None
+        if code != 0:
+            raise self.failure("did not drain well")
+
+    def failure(self, what: str) -> FatalError:
+        """Describe what is wrong with the driver, with the last lines it wrote."""
+        code = self._process.poll()
+        state = "still running" if code is None else f"exit code {code}"
+        return FatalError(
+            "DEMO_DRIVER_FAILED",
+            saw="\n".join(
+                [f"The driver {what} ({state}). Its last lines:", *self._lines]
+            ),
+            why="The demo needs a driver that does its work.",
+            fix="Remove the cause that the lines name, and start the demo again.",
+        )
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr:
+            for line in self._process.stderr:
+                self._lines.append(line.rstrip("\n"))
+                if (event := _parse(line)) is not None:
+                    self._events.put(event)
+
+
+def stop_leftovers(pipeline_file: Path) -> None:
+    """End the drivers of a pipeline file that a killed demo has left running."""
+    for process in psutil.process_iter():
+        try:
+            if str(pipeline_file) in process.cmdline():
+                end_session(os.getsid(process.pid))
+        except (OSError, psutil.Error):
+            # It has ended meanwhile, or it is somebody else's.
+            continue
+
+
+def end_session(session: int) -> None:
+    """Return once no process of a session is left; kill those that do not leave.
+
+    A dead driver's Python workers notice it by themselves, a moment later.
+    """
+    members = _members(session)
+    _, staying = psutil.wait_procs(members, timeout=_LEAVE_TIMEOUT_S)
+    for process in staying:
+        process.kill()
+    psutil.wait_procs(staying, timeout=_LEAVE_TIMEOUT_S)
+
+
+def _members(session: int) -> list[psutil.Process]:
+    members = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == session:
+                members.append(process)
+        except OSError:
+            continue
+    return members
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None
