@@ -1,0 +1,57 @@
+"""The fence, and the decision under the pipeline's lock."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinks.protocol.decisions import PublishDecision, check_epoch, decide_publish
+from sinks.protocol.errors import FatalError, FencedError, TallyweirError
+from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+
+_P0 = TopicPartition("events", 0)
+
+
+def _decide(*, newest: int, stored: int, first: int = 5) -> PublishDecision:
+    return decide_publish(
+        key=BatchKey(epoch=Epoch(3), spark_batch_id=SparkBatchId(0)),
+        newest_epoch=Epoch(newest),
+        stored={_P0: stored},
+        ranges=[OffsetRange(topic_partition=_P0, from_offset=first, until_offset=9)],
+    )
+
+
+def test_the_newest_driver_publishes_the_next_batch() -> None:
+    """Own epoch and matching offsets."""
+    assert PublishDecision.PUBLISH is _decide(newest=3, stored=5)
+
+
+def test_the_newest_driver_learns_of_its_replay() -> None:
+    """Own epoch and offsets that are past."""
+    assert PublishDecision.ALREADY_COMMITTED is _decide(newest=3, stored=9)
+
+
+@pytest.mark.parametrize("stored", [5, 9, 7])
+@pytest.mark.parametrize(
+    ("newest", "kind", "code"),
+    [(4, FencedError, "FENCED"), (2, FatalError, "CLAIM_LOST")],
+)
+def test_the_fence_comes_before_the_offsets(
+    newest: int, kind: type[TallyweirError], code: str, stored: int
+) -> None:
+    """Whatever the offsets say, only the newest claim may go on."""
+    with pytest.raises(kind) as raised:
+        _decide(newest=newest, stored=stored)
+    assert (kind, code) == (type(raised.value), raised.value.code)
+
+
+def test_offsets_that_fit_nowhere_are_fatal() -> None:
+    """The own epoch does not excuse a gap."""
+    with pytest.raises(FatalError) as raised:
+        _decide(newest=3, stored=7)
+    assert "OFFSETS_DISAGREE" == raised.value.code
+
+
+def test_an_epoch_holds_against_itself() -> None:
+    """Equal epochs are no reason to stop."""
+    check_epoch(Epoch(3), Epoch(3))
