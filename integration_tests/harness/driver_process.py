@@ -32,10 +32,11 @@ class DriverProcess:
         state_directory: Path,
         once: bool = False,
         environment: Mapping[str, str] | None = None,
+        module: str = "spark_jobs",
     ) -> None:
         self.lines: list[str] = []
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
-        arguments = [sys.executable, "-m", "spark_jobs", str(pipeline_file)]
+        arguments = [sys.executable, "-m", module, str(pipeline_file)]
         self._process = subprocess.Popen(
             [*arguments, *(["--once"] if once else [])],
             cwd=_ROOT,
@@ -67,6 +68,8 @@ class DriverProcess:
             self.send(signal.SIGKILL)
         self._process.wait()
         self._reader.join()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
 
     def wait_for(
         self, event: str, *, timeout_s: float = START_TIMEOUT_S
@@ -111,7 +114,8 @@ class DriverProcess:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self.lines.append(line.rstrip("\n"))
-            if line.startswith("{"):
+            # The last line of a driver that was killed may be half a line.
+            if line.startswith("{") and line.endswith("}\n"):
                 self._events.put(json.loads(line))
 
     def _report(self, what: str) -> str:

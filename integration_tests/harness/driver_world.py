@@ -1,0 +1,231 @@
+"""One pipeline with its topic, its database and its drivers, and checks of them all."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from integration_tests.harness.driver_process import START_TIMEOUT_S, DriverProcess
+from integration_tests.harness.faulty_driver import FAULT_VARIABLE
+from integration_tests.harness.readings import Sent, sent, write_contract
+from integration_tests.harness.topic_log import TopicLog
+from sinks.postgres.audit import verify
+
+_POLL_S = 0.05
+_FAULTY_DRIVER = "integration_tests.harness.faulty_driver"
+
+#: A pipeline file whose pieces tests replace.
+PIPELINE = """
+    pipeline: readings
+    source:
+      topic: {topic}
+      schema: reading.v1.avsc
+      event_id: event_id
+      event_time: at
+      watermark_delay: 1 hour
+    outputs:
+      - append: {{table: readings}}
+"""
+
+
+class DriverWorld:
+    """What a test of the driver works in.
+
+    Args:
+        directory: Of the test's own; holds the pipeline file and all state.
+        kafka_bootstrap: Where the broker is.
+        home_dsn: A fresh database.
+        partitions: Of the topic.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        kafka_bootstrap: str,
+        home_dsn: str,
+        *,
+        partitions: int = 2,
+    ) -> None:
+        self.directory = directory
+        self.home_dsn = home_dsn
+        self.state = directory / "driver-state"
+        self.topic = TopicLog(kafka_bootstrap, f"readings-{uuid.uuid4().hex[:12]}")
+        self.topic.create(partitions)
+        self.contract = write_contract(directory / "reading.v1.avsc")
+        self.pipeline_file = directory / "readings.yaml"
+        self.write_pipeline(PIPELINE)
+
+    def write_pipeline(self, text: str) -> None:
+        """Write the pipeline file; ``{topic}`` stands for the topic's name."""
+        self.pipeline_file.write_text(
+            textwrap.dedent(text).format(topic=self.topic.name)
+        )
+
+    def driver(
+        self,
+        *,
+        once: bool = False,
+        batch: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        state: Path | None = None,
+        fault: str | None = None,
+    ) -> DriverProcess:
+        """Start a driver.
+
+        Args:
+            once: Whether it stops at the end of the topic.
+            batch: Offsets that one of its batches reads at most.
+            environment: Further settings.
+            state: Its state directory, when not the world's.
+            fault: What goes wrong in it; see ``faulty_driver``.
+        """
+        settings = dict(environment or {})
+        if batch is not None:
+            settings["TALLYWEIR_BATCH_OFFSETS_MAX"] = str(batch)
+        if fault is not None:
+            settings[FAULT_VARIABLE] = fault
+        return DriverProcess(
+            self.pipeline_file,
+            kafka_bootstrap=self.topic.bootstrap,
+            home_dsn=self.home_dsn,
+            state_directory=state or self.state,
+            once=once,
+            environment=settings,
+            module="spark_jobs" if fault is None else _FAULTY_DRIVER,
+        )
+
+    def run_to_the_end(
+        self,
+        *,
+        batch: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> DriverProcess:
+        """Run a driver until it has read the topic; it must end well."""
+        with self.driver(once=True, batch=batch, environment=environment) as driver:
+            assert driver.wait() == 0, driver.text
+        return driver
+
+    def fetch(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Read from the home database."""
+        with psycopg.connect(self.home_dsn) as connection:
+            return connection.execute(query.encode(), parameters or None).fetchall()
+
+    def value(self, query: str, *parameters: object) -> Any:  # noqa: ANN401
+        """Read the one value that the query gives."""
+        ((value,),) = self.fetch(query, *parameters)
+        return value
+
+    def execute(self, *statements: str) -> None:
+        """Change the home database."""
+        with psycopg.connect(self.home_dsn) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def fates(self) -> dict[tuple[int, int], str]:
+        """Tell what became of each record, by position, from the tables alone.
+
+        ``committed`` rows are looked for in the table ``readings``.
+        """
+        queries = (
+            "SELECT kafka_partition, kafka_offset, 'committed' FROM public.readings",
+            "SELECT kafka_partition, kafka_offset, reason FROM tallyweir.dead_letter",
+            (
+                "SELECT kafka_partition, kafka_offset, 'duplicate' "
+                "FROM tallyweir.duplicate_event"
+            ),
+            (
+                "SELECT kafka_partition, kafka_offset, 'expired' "
+                "FROM tallyweir.expired_event"
+            ),
+        )
+        rows = [row for query in queries for row in self.fetch(query)]
+        positions = Counter((partition, offset) for partition, offset, _ in rows)
+        twice = [position for position, count in positions.items() if count > 1]
+        assert not twice, f"two fates at {twice}"
+        return {(partition, offset): fate for partition, offset, fate in rows}
+
+    def assert_fates(self, records: Mapping[tuple[int, int], Sent]) -> None:
+        """Assert that every record, and no other, met its fate; and the ledger."""
+        expected = {position: record.fate for position, record in records.items()}
+        found = self.fates()
+        wrong = {
+            position: (expected.get(position), found.get(position))
+            for position in sorted({*expected, *found})
+            if expected.get(position) != found.get(position)
+        }
+        assert not wrong, f"(expected, found) by position: {wrong}"
+        self.assert_conserved(records)
+        self.assert_verified()
+
+    def assert_conserved(self, records: Mapping[tuple[int, int], Sent]) -> None:
+        """Assert that the ledger counts each partition's records by their fates."""
+        columns = ("committed", "duplicate", "late", "expired")
+        expected: dict[int, Counter[str]] = {}
+        for (partition, _), record in records.items():
+            counts = expected.setdefault(partition, Counter())
+            counts["read"] += 1
+            counts[record.fate if record.fate in columns else "dead"] += 1
+        found = {
+            row[0]: Counter(dict(zip(("read", "dead", *columns), row[1:], strict=True)))
+            for row in self.fetch(
+                "SELECT partition, sum(read), sum(dead), sum(committed), "
+                "sum(duplicate), sum(late), sum(expired) "
+                "FROM tallyweir.batch_partition GROUP BY partition HAVING sum(read) > 0"
+            )
+        }
+        # Counters compare equal where one lacks what the other has none of.
+        assert expected == found
+
+    def assert_verified(self, pipeline: str = "readings") -> None:
+        """Assert that the product's own audit finds nothing."""
+        with psycopg.connect(self.home_dsn) as connection:
+            receipt = verify(connection, pipeline)
+        assert not receipt.failed, receipt.failed
+
+    def await_value(
+        self,
+        query: str,
+        is_reached: Callable[[Any], bool],
+        *,
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> Any:  # noqa: ANN401
+        """Poll the database until a value is reached; fail with the last one."""
+        deadline = time.monotonic() + timeout_s
+        with psycopg.connect(self.home_dsn, autocommit=True) as connection:
+            while True:
+                row = connection.execute(query.encode()).fetchone()
+                value = None if row is None else row[0]
+                if is_reached(value):
+                    return value
+                assert time.monotonic() < deadline, f"{query}: still {value!r}"
+                time.sleep(_POLL_S)
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """Return the ledger's batches in order."""
+        with psycopg.connect(self.home_dsn, row_factory=dict_row) as connection:
+            return connection.execute(
+                "SELECT * FROM tallyweir.batch ORDER BY pipeline, sequence"
+            ).fetchall()
+
+
+def numbered(
+    world: DriverWorld, first: int, count: int, *, partitions: Sequence[int] = (0, 1)
+) -> list[Sent]:
+    """Make good readings with IDs of their own, spread over partitions."""
+    return [
+        sent(
+            world.contract,
+            event_id=f"n{number}",
+            amount=number % 100,
+            partition=partitions[number % len(partitions)],
+        )
+        for number in range(first, first + count)
+    ]

@@ -1,0 +1,116 @@
+"""Late events through a real driver: revised, put aside or counted."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.readings import NOON, Sent, sent
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+_PIPELINE = """
+    pipeline: readings
+    source:
+      topic: {topic}
+      schema: reading.v1.avsc
+      event_id: event_id
+      event_time: at
+      watermark_delay: 1 hour
+    outputs:
+      - window:
+          table: revised
+          fixed: 1 hour
+          by: [sensor]
+          aggregate: {{readings: count(*), total: sum(amount)}}
+          allowed_lateness: 90 minutes
+          late: revise
+      - window:
+          table: put_aside
+          fixed: 1 hour
+          by: [sensor]
+          aggregate: {{readings: count(*), total: sum(amount)}}
+          late: side_table
+      - window:
+          table: dropped
+          fixed: 1 hour
+          by: [sensor]
+          aggregate: {{readings: count(*), total: sum(amount)}}
+          late: drop
+"""
+
+
+def _at(world: DriverWorld, event_id: str, hours: float, **more: object) -> Sent:
+    at = NOON + dt.timedelta(hours=hours)
+    return sent(world.contract, event_id=event_id, at=at, **more)  # type: ignore[arg-type]
+
+
+def test_late_events_are_revised_put_aside_or_counted(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """An output takes a late event within its lateness, or does as it says."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world.write_pipeline(_PIPELINE)
+    # Three batches of four. The watermark is 14:10 after the first of them.
+    world.topic.send(
+        [
+            *[_at(world, f"a{n}", 0.5, amount=10) for n in range(2)],
+            _at(world, "a2", 1.5, amount=10),
+            _at(world, "a3", 3 + 1 / 6, amount=10),
+            # 13:00 to 14:00 has passed, and may be revised until 15:30.
+            _at(world, "b0", 1.75, amount=7),
+            # 12:00 to 13:00 may be revised until 14:30; the watermark is 14:10.
+            _at(world, "b1", 0.75, amount=7),
+            # 10:00 to 11:00 is too late for every output.
+            _at(world, "b2", -1.5, amount=7),
+            _at(world, "b3", 3.25, amount=10),
+            *[_at(world, f"c{n}", 3.5, amount=1) for n in range(4)],
+        ]
+    )
+    world.run_to_the_end(batch=4)
+
+    world.assert_verified()
+    counts = world.fetch(
+        "SELECT sequence, read, committed, late FROM tallyweir.batch_partition "
+        "ORDER BY sequence"
+    )
+    assert [(1, 4, 4, 0), (2, 4, 3, 1), (3, 4, 4, 0)] == counts
+    untouched = [(12, 2, 20), (13, 1, 10), (15, 6, 24)]
+    assert untouched == _windows(world, "put_aside") == _windows(world, "dropped")
+    assert [(12, 3, 27), (13, 2, 17), (15, 6, 24)] == _windows(world, "revised")
+    former = world.fetch(
+        "SELECT extract(hour FROM window_start)::int, readings, total, pane, "
+        "revised_in_sequence FROM revised_revisions ORDER BY 1"
+    )
+    assert [(12, 2, 20, "on_time", 2), (13, 1, 10, "on_time", 2)] == former
+    aside = world.fetch(
+        "SELECT output_table, event_id FROM tallyweir.late_event ORDER BY 1, 2"
+    )
+    assert [
+        ("put_aside", "b0"),
+        ("put_aside", "b1"),
+        ("put_aside", "b2"),
+        ("revised", "b2"),
+    ] == aside
+    outputs = world.fetch(
+        "SELECT output_table, events, late, revised FROM tallyweir.batch_output "
+        "WHERE sequence = 2 ORDER BY 1"
+    )
+    assert [("dropped", 1, 3, 0), ("put_aside", 1, 3, 0), ("revised", 3, 1, 2)] == (
+        outputs
+    )
+    panes = world.fetch(
+        "SELECT extract(hour FROM window_start)::int, pane, final FROM revised "
+        "ORDER BY 1"
+    )
+    assert [(12, "late", True), (13, "late", False), (15, "early", False)] == panes
+
+
+def _windows(world: DriverWorld, table: str) -> list[tuple[object, ...]]:
+    return world.fetch(
+        "SELECT extract(hour FROM window_start)::int, readings, total::int "
+        f"FROM {table} ORDER BY 1"
+    )
