@@ -177,6 +177,7 @@ class Bridge:
                 },
             ),
             topic=pipeline.source.topic,
+            aliases=parts.recipe.aliases,
             pipeline_number=parts.home.pipeline_number,
             epoch=parts.epoch,
             after_sequence=plan.after_sequence,

@@ -190,6 +190,8 @@ def _mark_without_time(events: ClassifiedEvents, rules: Rules) -> None:
 
 
 def _mark_broken_rules(events: ClassifiedEvents, rules: Rules) -> None:
+    if frame.BROKEN_RULE not in events.table.column_names:
+        return
     broken = events.array(frame.BROKEN_RULE)
     if broken.null_count == len(broken):
         return
@@ -226,7 +228,13 @@ def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
 
 def _stored_columns(table: pa.Table) -> pa.Table:
     """Choose the columns that can reach a table of the user."""
-    internal = {frame.KEY, frame.VALUE, frame.BROKEN_RULE, frame.TIMESTAMP}
+    internal = {
+        frame.KEY,
+        frame.VALUE,
+        frame.BROKEN_RULE,
+        frame.TIMESTAMP,
+        frame.EVENT_TIME,
+    }
     return table.select([name for name in table.column_names if name not in internal])
 
 

@@ -38,6 +38,10 @@ _SPEED = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "spark_jobs.python_daemon",
+    # Shuffled rows stay on the machine or its network for a moment; packing them
+    # costs more than moving them.
+    "spark.shuffle.compress": "false",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.shuffle.sort.bypassMergeThreshold": "400",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",

@@ -59,6 +59,8 @@ class StageTask:
     layout: HomeLayout
     rules: Rules
     topic: str
+    #: Further names of columns: ours, to the event's fields that they stand for.
+    aliases: Mapping[str, str]
     pipeline_number: int
     epoch: Epoch
     #: The newest batch whose IDs count as seen.
@@ -86,6 +88,8 @@ class StageTask:
         if not received:
             return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
         table = pa.Table.from_batches(received).combine_chunks()
+        for alias, field in self.aliases.items():
+            table = table.append_column(alias, table.column(field))
         worker = _worker()
         connection = worker.connection.get(
             os.environ.get(HOME_DSN_VARIABLE, ""),
