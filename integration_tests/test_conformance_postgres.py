@@ -117,6 +117,13 @@ class _PostgresHarness:
             f"WHERE partition = {topic_partition.partition}",
         )
 
+    def undo_newest_claim(self) -> None:
+        execute(
+            self._dsn,
+            "DELETE FROM tallyweir.epoch_claim WHERE epoch = "
+            "(SELECT max(epoch) FROM tallyweir.epoch_claim)",
+        )
+
     def lose_next_answer(self, *, committed: bool) -> None:
         self._proxy.arm(CommitFault.CUT_AFTER_COMMIT if committed else CommitFault.DROP)
 

@@ -69,6 +69,7 @@ class PostgresHome:
         self._layout = layout
         self._connection: psycopg.Connection[TupleRow] | None = None
         self._epoch = Epoch(0)
+        self._claimed_at: datetime | None = None
         self._pipeline_number = 0
         self._buckets: set[int] = set()
         self._staged_rows = 0
@@ -176,6 +177,7 @@ class PostgresHome:
             self._layout,
             StagedPublication(plan=plan, tally=tally, restagings=restagings),
             pipeline_number=self._pipeline_number,
+            claimed_at=self._claimed_at,
         )
         try:
             outcome = transaction.run()
@@ -260,7 +262,8 @@ class PostgresHome:
             row = connection.execute(_CLAIM["claim_epoch"], values).fetchone()
             connection.commit()
             if row is not None:
-                return Epoch(row[0])
+                epoch, self._claimed_at = row
+                return Epoch(epoch)
             # Another driver took that very number; it is now visible to us.
 
     def _known_buckets(self, connection: psycopg.Connection[TupleRow]) -> set[int]:

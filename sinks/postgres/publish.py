@@ -55,6 +55,8 @@ class _Stored:
     """What the database holds of the pipeline, read under its lock."""
 
     progress: Progress
+    #: When the newest epoch was claimed; None when none is.
+    claimed_at: datetime | None
     clocks: Mapping[TopicPartition, PartitionClock]
 
 
@@ -86,10 +88,12 @@ class PublishTransaction:
         batch: StagedPublication,
         *,
         pipeline_number: int,
+        claimed_at: datetime | None,
     ) -> None:
         self._connection = connection
         self._layout = layout
         self._pipeline_number = pipeline_number
+        self._claimed_at = claimed_at
         self._plan = batch.plan
         self._tally = batch.tally
         self._restagings = batch.restagings
@@ -108,6 +112,7 @@ class PublishTransaction:
         decision = decide_publish(
             key=self._plan.key,
             newest_epoch=stored.progress.newest_epoch,
+            claim_kept=stored.claimed_at == self._claimed_at,
             stored={
                 topic_partition: position.next_offset
                 for topic_partition, position in stored.progress.positions.items()
@@ -395,7 +400,7 @@ def _read_stored(connection: _Connection, pipeline: str, first: str) -> _Stored:
     # A statement of its own, after the lock is held: READ COMMITTED gives it a
     # snapshot that has every claim made before.
     newest = connection.execute(_CLAIM_SQL["newest_epoch"], values).fetchone()
-    assert newest is not None
+    epoch, claimed_at = newest or (0, None)
     positions: dict[TopicPartition, StoredPosition] = {}
     clocks: dict[TopicPartition, PartitionClock] = {}
     for line in connection.execute(_SQL["read_positions"], values):
@@ -412,6 +417,6 @@ def _read_stored(connection: _Connection, pipeline: str, first: str) -> _Stored:
         positions=positions,
         watermark_us=to_microseconds(watermark),
         last_sequence=SequenceNumber(last_sequence),
-        newest_epoch=Epoch(newest[0]),
+        newest_epoch=Epoch(epoch),
     )
-    return _Stored(progress=progress, clocks=clocks)
+    return _Stored(progress=progress, claimed_at=claimed_at, clocks=clocks)

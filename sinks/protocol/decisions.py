@@ -46,11 +46,8 @@ def check_epoch(own: Epoch, newest: Epoch) -> None:
             "one is meant to run.",
         )
     if newest < own:
-        raise FatalError(
-            "CLAIM_LOST",
-            saw=f"The newest claim is epoch {newest}, this driver's was {own}.",
-            why="The home database went back in time, by a restore or a failover.",
-            fix="Start the driver again: it resumes from what the database holds.",
+        raise _claim_lost(
+            f"The newest claim is epoch {newest}, this driver's was {own}."
         )
 
 
@@ -58,6 +55,7 @@ def decide_publish(
     *,
     key: BatchKey,
     newest_epoch: Epoch,
+    claim_kept: bool,
     stored: Mapping[TopicPartition, int],
     ranges: Sequence[OffsetRange],
 ) -> PublishDecision:
@@ -69,16 +67,30 @@ def decide_publish(
     Args:
         key: Whose batch it is.
         newest_epoch: The newest claim, read after the pipeline's row was locked.
+        claim_kept: Whether the database still holds the very claim that this driver
+            made. After a restore another driver may have claimed the same epoch.
         stored: The offsets in Postgres, read under the same lock.
         ranges: What the batch covers.
 
     Raises:
         FencedError: A newer driver works.
-        FatalError: The offsets fit neither as the next batch nor as a replay.
+        FatalError: The claim is gone, or the offsets fit neither as the next batch
+            nor as a replay.
     """
     check_epoch(key.epoch, newest_epoch)
+    if not claim_kept:
+        raise _claim_lost(f"Epoch {key.epoch} is now claimed by another driver.")
     match compare_offsets(stored, ranges):
         case OffsetsVerdict.NEXT:
             return PublishDecision.PUBLISH
         case OffsetsVerdict.ALREADY_COMMITTED:
             return PublishDecision.ALREADY_COMMITTED
+
+
+def _claim_lost(saw: str) -> FatalError:
+    return FatalError(
+        "CLAIM_LOST",
+        saw=saw,
+        why="The home database went back in time, by a restore or a failover.",
+        fix="Start the driver again: it resumes from what the database holds.",
+    )

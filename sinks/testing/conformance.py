@@ -91,6 +91,10 @@ class HomeHarness(Protocol):
         """Pretend that a partition's last event came before the idle timeout."""
         ...
 
+    def undo_newest_claim(self) -> None:
+        """Take the newest claim back, as restoring a backup does."""
+        ...
+
     def lose_next_answer(self, *, committed: bool) -> None:
         """Lose the answer to the next COMMIT of a driver, after or before it acts."""
         ...
@@ -259,6 +263,37 @@ def a_superseded_driver_is_fenced_even_from_a_replay(harness: HomeHarness) -> No
     _Driver(harness)
 
     assert FencedError is type(_refused(harness, old, plan, tally))
+
+
+def a_driver_whose_claim_was_restored_away_stops(harness: HomeHarness) -> None:
+    """Without its claim a driver cannot publish, although nobody else works."""
+    driver = _Driver(harness)
+    plan = driver.plan({P0: 2})
+    tally = driver.stage(plan)
+    harness.undo_newest_claim()
+
+    error = _refused(harness, driver, plan, tally)
+
+    assert (FatalError, "CLAIM_LOST") == (type(error), error.code)
+
+
+def an_epoch_claimed_again_after_a_restore_is_the_new_drivers(
+    harness: HomeHarness,
+) -> None:
+    """The old driver must not publish what the new one staged under its numbers."""
+    old = _Driver(harness)
+    plan = old.plan({P0: 2, P1: 1})
+    tally = old.stage(plan)
+    harness.undo_newest_claim()
+    new = _Driver(harness)
+    assert old.epoch == new.epoch
+    new_plan = new.plan({P0: 3})
+    new_tally = new.stage(new_plan)
+
+    error = _refused(harness, old, plan, tally)
+
+    assert (FatalError, "CLAIM_LOST") == (type(error), error.code)
+    assert PublishOutcome.COMMITTED is new.publish(new_plan, new_tally)
 
 
 def a_replay_of_a_committed_batch_changes_nothing(harness: HomeHarness) -> None:
@@ -460,6 +495,8 @@ CASES: tuple[Callable[[HomeHarness], None], ...] = (
     rows_staged_by_an_older_epoch_stay_invisible,
     a_superseded_driver_is_fenced,
     a_superseded_driver_is_fenced_even_from_a_replay,
+    a_driver_whose_claim_was_restored_away_stops,
+    an_epoch_claimed_again_after_a_restore_is_the_new_drivers,
     a_replay_of_a_committed_batch_changes_nothing,
     a_gap_is_refused,
     an_overlap_is_refused,

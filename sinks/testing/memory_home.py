@@ -191,6 +191,7 @@ class MemoryHome:
         decision = decide_publish(
             key=plan.key,
             newest_epoch=before.newest_epoch,
+            claim_kept=before.claims.get(plan.key.epoch) == self._driver,
             stored={
                 topic_partition: position.next_offset
                 for topic_partition, position in before.positions.items()

@@ -62,6 +62,11 @@ class _MemoryHarness:
         )
         self._database.state = replace(self._database.state, clocks=clocks)
 
+    def undo_newest_claim(self) -> None:
+        claims = dict(self._database.state.claims)
+        del claims[self._database.state.newest_epoch]
+        self._database.state = replace(self._database.state, claims=claims)
+
     def lose_next_answer(self, *, committed: bool) -> None:
         self._database.answers_to_lose.append(
             LostAnswer.COMMITTED if committed else LostAnswer.ROLLED_BACK

@@ -22,12 +22,14 @@ SELECT %(pipeline)s, coalesce(max(epoch), 0) + 1, %(host)s, %(process_id)s
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
 ON CONFLICT DO NOTHING
-RETURNING epoch
+RETURNING epoch, claimed_at
 
 -- name: newest_epoch
-SELECT coalesce(max(epoch), 0)
+SELECT epoch, claimed_at
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
+ORDER BY epoch DESC
+LIMIT 1
 
 -- name: register_position
 INSERT INTO tallyweir.partition_progress (

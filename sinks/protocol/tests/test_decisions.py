@@ -12,12 +12,13 @@ from sinks.protocol.offsets import OffsetRange, TopicPartition
 _P0 = TopicPartition("events", 0)
 
 
-def _decide(*, newest: int, stored: int, first: int = 5) -> PublishDecision:
+def _decide(*, newest: int, stored: int, kept: bool = True) -> PublishDecision:
     return decide_publish(
         key=BatchKey(epoch=Epoch(3), spark_batch_id=SparkBatchId(0)),
         newest_epoch=Epoch(newest),
+        claim_kept=kept,
         stored={_P0: stored},
-        ranges=[OffsetRange(topic_partition=_P0, from_offset=first, until_offset=9)],
+        ranges=[OffsetRange(topic_partition=_P0, from_offset=5, until_offset=9)],
     )
 
 
@@ -43,6 +44,14 @@ def test_the_fence_comes_before_the_offsets(
     with pytest.raises(kind) as raised:
         _decide(newest=newest, stored=stored)
     assert (kind, code) == (type(raised.value), raised.value.code)
+
+
+@pytest.mark.parametrize("stored", [5, 9, 7])
+def test_an_epoch_that_another_driver_claimed_again_is_lost(stored: int) -> None:
+    """After a restore the number alone does not make the claim one's own."""
+    with pytest.raises(FatalError) as raised:
+        _decide(newest=3, stored=stored, kept=False)
+    assert "CLAIM_LOST" == raised.value.code
 
 
 def test_offsets_that_fit_nowhere_are_fatal() -> None:
