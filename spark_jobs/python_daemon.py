@@ -30,7 +30,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     vars(daemon)["gc"] = SimpleNamespace(collect=_leave_garbage)
-    daemon.manager()  # type: ignore[no-untyped-call] - PySpark's own, untyped
+    daemon.manager()  # type: ignore[no-untyped-call]
 
 
 def _leave_garbage() -> None:
