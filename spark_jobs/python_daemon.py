@@ -11,18 +11,17 @@ garbage to Python's own thresholds.
 from __future__ import annotations
 
 import gc
+import importlib
 import sys
 from types import SimpleNamespace
 
 from pyspark import daemon
 
-# Loaded for what their import leaves in memory, which every worker then shares.
-import spark_jobs.stage_task
-
 
 def main() -> None:
     """Serve Spark's requests for workers until Spark goes away."""
-    assert spark_jobs.stage_task, "loaded before the first fork"
+    # Everything that a task needs; every worker then shares it.
+    importlib.import_module("spark_jobs.stage_task")
     # PySpark itself is installed as a package; its zip copies only cost time.
     sys.path[:] = [path for path in sys.path if not path.endswith((".zip", ".jar"))]
     sys.path_importer_cache.clear()
