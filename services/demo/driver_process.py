@@ -6,6 +6,7 @@ Ctrl-C at the terminal does not.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -137,24 +138,37 @@ def stop_leftovers(pipeline_file: Path) -> None:
 
 
 def end_session(session: int) -> None:
-    """Return once no process of a session is left; kill those that do not leave.
+    """Return once no process of a session runs; kill those that do not leave.
 
     A dead driver's Python workers notice it by themselves, a moment later.
     """
-    members = _members(session)
-    _, staying = psutil.wait_procs(members, timeout=_LEAVE_TIMEOUT_S)
-    for process in staying:
-        process.kill()
-    psutil.wait_procs(staying, timeout=_LEAVE_TIMEOUT_S)
+    if _has_left(session):
+        return
+    for process in _members(session):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    _has_left(session)
+
+
+def _has_left(session: int) -> bool:
+    deadline = time.monotonic() + _LEAVE_TIMEOUT_S
+    while members := _members(session):
+        if time.monotonic() > deadline:
+            return False
+        psutil.wait_procs(members, timeout=_TICK_S)
+    return True
 
 
 def _members(session: int) -> list[psutil.Process]:
     members = []
     for process in psutil.process_iter():
         try:
-            if os.getsid(process.pid) == session:
+            in_session = os.getsid(process.pid) == session
+            # An orphan that has ended stays a zombie until init takes note.
+            if in_session and process.status() != psutil.STATUS_ZOMBIE:
                 members.append(process)
-        except OSError:
+        except (OSError, psutil.Error):
+            # It has ended meanwhile.
             continue
     return members
 
