@@ -1,0 +1,100 @@
+"""The repository keeps its own rules, which no other tool checks.
+
+Each check can be shown to fail: on a small tree that breaks every rule once, each of
+them must find its violation.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from services.tests.tidy_checks import (
+    CHECKS,
+    FUNCTION_LINES_MAX,
+    LONG_FUNCTIONS,
+    LONG_MODULES,
+    MODULE_LINES_MAX,
+    SLEEPERS,
+    dead_letter_reasons,
+    error_codes,
+    markdown_files,
+    name_of,
+    parse,
+    python_files,
+    sleeps,
+    sql_files,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_NAMES = [check.__name__ for check in CHECKS]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=_NAMES)
+def test_the_repository_is_tidy(check: Callable[[Path], list[str]]) -> None:
+    """No rule of the repository is broken."""
+    assert check(ROOT) == []
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=_NAMES)
+def test_each_check_finds_what_it_is_for(
+    check: Callable[[Path], list[str]], tmp_path: Path
+) -> None:
+    """A tree that breaks every rule breaks this one."""
+    package = tmp_path / "sinks"
+    (package / "sql").mkdir(parents=True)
+    (package / "sql" / "odd.sql").write_text("-- name: unused\nSELECT * FROM t\n")
+    body = "    x = 1\n" * FUNCTION_LINES_MAX
+    lines = [
+        "import time",
+        f"def long():\n{body}",
+        "time.sleep(1)",
+        "print('x')",
+        "raise FatalError('NEW_CODE', saw='')",
+        "events.mark_dead(1, 'NEW_REASON', '')",
+        "path = '/wo" + "rk/main'",
+    ]
+    (package / "odd.py").write_text("\n".join(lines) + "\n" * MODULE_LINES_MAX)
+    (tmp_path / "README.md").write_text("See [this](nowhere.md).\n")
+
+    assert check(tmp_path) != []
+
+
+def test_the_ratchets_only_hold_what_is_still_too_long() -> None:
+    """Whoever shortens something also takes its exception away."""
+    lengths = {
+        name: len((ROOT / name).read_text("utf-8").splitlines())
+        for name in LONG_MODULES
+    }
+    assert [n for n, lines in lengths.items() if lines <= MODULE_LINES_MAX] == []
+    functions = {
+        f"{name_of(path, ROOT)}:{node.name}"
+        for path in python_files(ROOT)
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.FunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
+    }
+    assert functions == set(LONG_FUNCTIONS)
+
+
+def test_nobody_is_allowed_to_sleep_who_does_not() -> None:
+    """The list of those who sleep is no longer than it must be."""
+    sleeping = {
+        name_of(path, ROOT)
+        for path in python_files(ROOT, tests=False)
+        if sleeps(parse(path))
+    }
+    assert sleeping == set(SLEEPERS)
+
+
+def test_the_checks_look_at_the_whole_repository() -> None:
+    """A check that looks at nothing finds nothing wrong."""
+    assert len(python_files(ROOT)) > 100
+    assert len(sql_files(ROOT)) > 10
+    assert len(markdown_files(ROOT)) > 10
+    assert len(error_codes(ROOT)) > 80
+    assert len(dead_letter_reasons(ROOT)) > 10

@@ -1,0 +1,364 @@
+"""Rules of the repository that no linter knows, each as a function of its folder.
+
+Every check returns what breaks it, as readable lines; an empty list is good.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from schemas.errors import ReasonCode
+from sinks.faultpoints import FaultPoint
+
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+
+#: A ratchet: a value may fall and a line may go, never the reverse.
+LONG_MODULES = {
+    "integration_tests/test_audit.py": 768,
+    "schemas/safety.py": 428,
+    "sinks/postgres/home.py": 408,
+    "sinks/postgres/publish.py": 422,
+    "sinks/testing/conformance.py": 515,
+    "spark_jobs/pipeline/tests/test_pipeline_file.py": 408,
+}
+#: The same for functions.
+LONG_FUNCTIONS = {
+    # A command's options are its parameters, three lines each.
+    "services/cli/emit.py:emit": 86,
+}
+#: Who may sleep, and why nothing can be waited for instead. Tests may in a loop only,
+#: which polls.
+SLEEPERS = {
+    "services/bench/driver_run.py": "polls the ledger of another process",
+    "services/bench/latency.py": "polls a table as a reader without events would",
+    "services/embedded/daemon.py": "polls a server until it answers",
+    "services/embedded/postgres.py": "polls for leftover processes to end",
+    "sinks/seen_ids/segment_cache.py": "lets the file system's clock advance",
+}
+#: SQL that is still to go, because nothing uses it.
+UNUSED_SQL = {"sinks/postgres/sql/runs.sql: list_runs"}
+#: Upper-case words in the code that are no error codes.
+NOT_CODES = {
+    *("BLOCK_START", "L_BRACE", "L_PAREN"),  # tokens of sqlglot
+    *("JAVA_HOME", "NO_COLOR", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"),
+    "IMPOSSIBLE_DISTANCE",  # a rule of a shipped pipeline
+    "PEER_JDBC_URL",
+    "PYTEST_ARGUMENTS",
+}
+OWN_VARIABLES = "TALLYWEIR_"
+
+_SOURCES = ("schemas", "sinks", "spark_jobs", "services", "integration_tests")
+_UPPER_SNAKE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
+_UPPER = re.compile(r"[A-Z][A-Z0-9_]+")
+_SQL_BLOCK = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_CODE_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_LAUNCHER_CODE = re.compile(r'echo "([A-Z_]+)"')
+_TABLE_CODE = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \|", re.MULTILINE)
+_THIS = Path(__file__).stem
+# Written in two parts, or this file would break the rule.
+_FORBIDDEN_TEXTS = tuple(
+    "".join(parts)
+    for parts in (
+        ("py", "pi.org"),
+        ("python", "hosted"),
+        ("repo1.", "maven"),
+        ("repo.", "maven"),
+        ("/wo", "rk/"),
+        ("/tmp/", "explore"),
+        ("/ro", "ot/"),
+    )
+)
+
+
+def python_files(root: Path, *, tests: bool = True) -> list[Path]:
+    """Every module of ours; ``tests`` leaves those of tests in."""
+    found = [path for source in _SOURCES for path in (root / source).rglob("*.py")]
+    return sorted(path for path in found if tests or not _is_test(path, root))
+
+
+def _is_test(path: Path, root: Path) -> bool:
+    parts = path.relative_to(root).parts
+    return bool({"tests", "testing", "integration_tests"} & set(parts))
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    """Parse a module, once."""
+    return ast.parse(path.read_text("utf-8"))
+
+
+def name_of(path: Path, root: Path) -> str:
+    """Write a path as the lists of this module do."""
+    return path.relative_to(root).as_posix()
+
+
+@cache
+def calls(path: Path) -> list[ast.Call]:
+    """List the calls of a module."""
+    return [node for node in ast.walk(parse(path)) if isinstance(node, ast.Call)]
+
+
+def callee(call: ast.Call) -> str:
+    """Name what is called, without the object or module that it belongs to."""
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+@cache
+def texts(path: Path) -> set[str]:
+    """The string constants of a module."""
+    return {
+        node.value
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def find_long_modules(root: Path) -> list[str]:
+    """Find modules that nobody can keep in mind."""
+    lengths = {
+        name_of(path, root): len(path.read_text("utf-8").splitlines())
+        for path in python_files(root)
+    }
+    return [
+        f"{name} has {lines} lines"
+        for name, lines in lengths.items()
+        if lines > LONG_MODULES.get(name, MODULE_LINES_MAX)
+    ]
+
+
+def find_long_functions(root: Path) -> list[str]:
+    """Find functions that no screen shows whole."""
+    found = []
+    for path in python_files(root):
+        for node in ast.walk(parse(path)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            assert node.end_lineno is not None
+            lines = node.end_lineno - node.lineno + 1
+            name = f"{name_of(path, root)}:{node.name}"
+            if lines > LONG_FUNCTIONS.get(name, FUNCTION_LINES_MAX):
+                found.append(f"{name} has {lines} lines")
+    return found
+
+
+def sleeps(tree: ast.AST) -> list[int]:
+    """The lines that sleep."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and callee(node) == "sleep"
+    ]
+
+
+def find_sleeps(root: Path) -> list[str]:
+    """Find sleeps where something could be waited for."""
+    found = []
+    for path in python_files(root):
+        name = name_of(path, root)
+        loops = (node for node in ast.walk(parse(path)) if isinstance(node, ast.While))
+        allowed = (
+            {line for loop in loops for line in sleeps(loop)}
+            if _is_test(path, root)
+            else set()
+        )
+        if name not in SLEEPERS:
+            found += [
+                f"{name}:{line} sleeps"
+                for line in sleeps(parse(path))
+                if line not in allowed
+            ]
+    return found
+
+
+def find_prints(root: Path) -> list[str]:
+    """Find output that goes past the command line's own."""
+    return [
+        f"{name_of(path, root)}:{call.lineno} prints"
+        for path in python_files(root, tests=False)
+        for call in calls(path)
+        if isinstance(call.func, ast.Name) and call.func.id == "print"
+    ]
+
+
+def sql_files(root: Path) -> list[Path]:
+    """List every file of SQL, migrations included."""
+    return sorted(path for one in _SOURCES for path in (root / one).rglob("*.sql"))
+
+
+def find_select_stars(root: Path) -> list[str]:
+    """Find queries whose columns a migration would change."""
+    return [
+        f"{name_of(path, root)} selects *"
+        for path in sql_files(root)
+        if re.search(r"\bSELECT\s+(\w+\.)?\*", path.read_text("utf-8"), re.IGNORECASE)
+    ]
+
+
+def find_unused_sql(root: Path) -> list[str]:
+    """Find blocks that no module which loads their file names."""
+    modules = [texts(path) for path in python_files(root, tests=False)]
+    found = []
+    for path in sql_files(root):
+        used = set().union(*(words for words in modules if path.name in words))
+        blocks = _SQL_BLOCK.findall(path.read_text("utf-8"))
+        unused = {f"{name_of(path, root)}: {one}" for one in blocks if one not in used}
+        found += sorted(unused - UNUSED_SQL)
+    return found
+
+
+def dead_letter_reasons(root: Path) -> set[str]:
+    """Our own reason codes; pipelines add those of their rules."""
+    marked = {
+        call.args[1].value
+        for path in python_files(root, tests=False)
+        for call in calls(path)
+        if callee(call) == "mark_dead"
+        and isinstance(call.args[1], ast.Constant)
+        and isinstance(call.args[1].value, str)
+    }
+    return marked | {str(code) for code in ReasonCode}
+
+
+def error_codes(root: Path) -> set[str]:
+    """Find the codes: first words of errors, and whatever else looks like one."""
+    found = set()
+    for path in python_files(root, tests=False):
+        found |= {text for text in texts(path) if _UPPER_SNAKE.fullmatch(text)}
+        for call in calls(path):
+            if callee(call).endswith("Error") and call.args:
+                first = call.args[0]
+                if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                    found |= set(_UPPER.findall(first.value)[:1])
+    launcher = root / "tallyweir"
+    if launcher.exists():
+        found |= set(_LAUNCHER_CODE.findall(launcher.read_text("utf-8")))
+    found = {code for code in found if not code.startswith(OWN_VARIABLES)}
+    return found - NOT_CODES - dead_letter_reasons(root)
+
+
+def document(root: Path, name: str) -> str:
+    """Read a page; nothing if there is none."""
+    path = root / "docs" / name
+    return path.read_text("utf-8") if path.exists() else ""
+
+
+def find_undocumented_codes(root: Path) -> list[str]:
+    """Find error codes that the on-call page lacks, and rows without a code."""
+    documented = set(_TABLE_CODE.findall(document(root, "operations.md")))
+    codes = error_codes(root)
+    missing = [
+        f"docs/operations.md lacks {code}" for code in sorted(codes - documented)
+    ]
+    gone = [f"nothing raises {code}" for code in sorted(documented - codes)]
+    return missing + gone
+
+
+def find_undocumented_reasons(root: Path) -> list[str]:
+    """Find dead letters' reasons that the reference lacks, and rows without one."""
+    documented = set(_TABLE_CODE.findall(document(root, "pipelines.md")))
+    reasons = dead_letter_reasons(root)
+    missing = [f"docs/pipelines.md lacks {one}" for one in sorted(reasons - documented)]
+    gone = [f"nothing gives {one}" for one in sorted(documented - reasons)]
+    return missing + gone
+
+
+def find_undocumented_fault_points(root: Path) -> list[str]:
+    """Find moments of the protocol that its page does not name."""
+    protocol = document(root, "protocol.md")
+    return [
+        f"docs/protocol.md lacks {point.value}"
+        for point in FaultPoint
+        if f"`{point.value}`" not in protocol
+    ]
+
+
+def find_untested_fault_points(root: Path) -> list[str]:
+    """Find moments of the protocol at which no test makes a driver fail."""
+    tests = [path for path in python_files(root) if _is_test(path, root)]
+    tested = "\n".join(path.read_text("utf-8") for path in tests if path.stem != _THIS)
+    # A test names a point, or goes over all of them.
+    everywhere = re.search(r"\bin FaultPoint\b|\blist\(FaultPoint\)", tested)
+    return [
+        f"no test reaches {point.value}"
+        for point in FaultPoint
+        if not everywhere
+        and f"FaultPoint.{point.name}" not in tested
+        and f'"{point.value}"' not in tested
+    ]
+
+
+def markdown_files(root: Path) -> list[Path]:
+    """List every page."""
+    return sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")])
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def find_broken_links(root: Path) -> list[str]:
+    """Find links to files and headings that are not there."""
+    found = []
+    for page in markdown_files(root):
+        text = _CODE_FENCE.sub("", page.read_text("utf-8"))
+        for link in _LINK.findall(text):
+            if re.match(r"[a-z]+:", link):
+                continue
+            file, _, anchor = link.partition("#")
+            target = (page.parent / file).resolve() if file else page
+            leads = target.exists()
+            if leads and anchor and target.suffix == ".md":
+                leads = anchor in anchors(target)
+            if not leads:
+                found.append(f"{name_of(page, root)} links to {link}")
+    return found
+
+
+def find_forbidden_texts(root: Path) -> list[str]:
+    """Find names of hosts and folders that are true of one machine only."""
+    kept = [
+        path
+        for path in root.rglob("*")
+        if path.is_file()
+        and not any(
+            (part.startswith(".") and part != ".ci") or part == "__pycache__"
+            for part in path.relative_to(root).parts
+        )
+    ]
+    found = []
+    for path in kept:
+        text = path.read_text("utf-8", errors="replace")
+        found += [
+            f"{name_of(path, root)} holds {word}"
+            for word in _FORBIDDEN_TEXTS
+            if word in text
+        ]
+    return found
+
+
+CHECKS: tuple[Callable[[Path], list[str]], ...] = (
+    find_long_modules,
+    find_long_functions,
+    find_sleeps,
+    find_prints,
+    find_select_stars,
+    find_unused_sql,
+    find_undocumented_codes,
+    find_undocumented_reasons,
+    find_undocumented_fault_points,
+    find_untested_fault_points,
+    find_broken_links,
+    find_forbidden_texts,
+)
