@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 import pyarrow as pa
-from psycopg import sql
 
 from sinks.postgres.columns import Column
 from sinks.postgres.connection import connect
@@ -105,6 +105,8 @@ class PostgresDriver:
 
     def __post_init__(self) -> None:
         self.home = PostgresHome(self.home_dsn or self.dsn, self.layout)
+        # A test that forgets a driver, as crashes do, leaves no connection behind.
+        weakref.finalize(self, self.home.close)
         self.epoch = self.home.claim_epoch()
 
     def plan(self, length: int) -> BatchPlan:
@@ -200,13 +202,3 @@ def execute(dsn: str, *statements: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement.encode())
-
-
-def count(dsn: str, table: sql.Identifier) -> int:
-    """Count the rows of any table."""
-    with connect(dsn, application_name="test reader") as connection:
-        row = connection.execute(
-            sql.SQL("SELECT count(*) FROM {}").format(table)
-        ).fetchone()
-    assert row is not None
-    return int(row[0])

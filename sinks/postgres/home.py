@@ -94,14 +94,20 @@ class PostgresHome:
         """
 
         def claim(connection: psycopg.Connection[TupleRow]) -> Epoch:
-            self._register(connection)
+            values = {
+                "pipeline": self._layout.pipeline,
+                "definition": self._layout.definition,
+                "definition_hash": self._layout.definition_hash,
+                "shards": self._layout.shards,
+                "bucket_seconds": self._layout.bucket_seconds,
+            }
+            self._register(connection, values)
             epoch = self._insert_claim(connection)
             # Whoever publishes holds this row. Once we have had it, an older driver
             # can only come after us, and then it finds our claim.
             connection.execute(_PUBLISH["begin_settings"])
-            connection.execute(
-                _PUBLISH["lock_pipeline"], {"pipeline": self._layout.pipeline}
-            )
+            connection.execute(_PUBLISH["lock_pipeline"], values)
+            connection.execute(_CLAIM["update_definition"], values)
             create_staging(connection, self._layout, self._pipeline_number, epoch)
             connection.commit()
             return epoch
@@ -183,7 +189,11 @@ class PostgresHome:
             outcome = transaction.run()
         except RowRefusedError as error:
             connection.rollback()
-            raise RowsRejectedError(self._find_rejected(tally)) from error
+            rejected = self._find_rejected(tally)
+            if not rejected:
+                # No single row is to blame, so staging again would not help.
+                raise translate(error.cause, doing="publishing a batch") from error
+            raise RowsRejectedError(rejected) from error
         except psycopg.Error as error:
             self._discard(connection)
             raise translate(error, doing="publishing a batch") from error
@@ -215,14 +225,11 @@ class PostgresHome:
             self._connection.close()
             self._connection = None
 
-    def _register(self, connection: psycopg.Connection[TupleRow]) -> None:
-        values = {
-            "pipeline": self._layout.pipeline,
-            "definition": self._layout.definition,
-            "definition_hash": self._layout.definition_hash,
-            "shards": self._layout.shards,
-            "bucket_seconds": self._layout.bucket_seconds,
-        }
+    def _register(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        values: Mapping[str, object],
+    ) -> None:
         connection.execute(_PUBLISH["begin_settings"])
         connection.execute(_CLAIM["register_pipeline"], values)
         row = connection.execute(_CLAIM["read_pipeline"], values).fetchone()

@@ -47,7 +47,11 @@ _Connection = psycopg.Connection[TupleRow]
 
 
 class RowRefusedError(Exception):
-    """An append table refused a row; which one, bisection must find."""
+    """A result table refused a row; which one, bisection must find."""
+
+    def __init__(self, cause: psycopg.Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,7 +370,7 @@ def _row_refusals() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         if is_row_rejection(error):
-            raise RowRefusedError from error
+            raise RowRefusedError(error) from error
         raise
 
 

@@ -46,7 +46,6 @@ class RejectionSearch:
         self._attempts = list(attempts)
         self._staging = staging_table(pipeline_number, epoch, output.staging_table)
         self._numbered = staging_table(pipeline_number, epoch, "bisection")
-        self._found: list[RejectedRow] = []
 
     def run(self) -> list[RejectedRow]:
         """Return the refused rows; leaves nothing behind.
@@ -58,6 +57,7 @@ class RejectionSearch:
         """
         try:
             self._connection.execute(_SQL["bisection_settings"])
+            self._connection.execute(_SQL["check_constraints_at_once"])
             numbered = self._connection.execute(
                 _SQL["number_rows"].format(
                     numbered=self._numbered, staging=self._staging
@@ -67,26 +67,37 @@ class RejectionSearch:
             self._connection.execute(
                 _SQL["index_numbers"].format(numbered=self._numbered)
             )
-            # An explicit stack instead of recursion; the lower half comes first, so
-            # that of two rows in conflict the later one is refused.
-            ranges = [(1, numbered.rowcount)]
-            while ranges:
-                first, last = ranges.pop()
-                if first > last:
-                    continue
-                refusal = self._try_range(first, last)
-                if refusal is None:
-                    continue
-                if first == last:
-                    self._record(first, refusal)
-                    continue
-                middle = (first + last) // 2
-                ranges.append((middle + 1, last))
-                ranges.append((first, middle))
+            refused = self._refused_among([(1, numbered.rowcount)])
+            while True:
+                again = self._refused_among([(number, number) for number in refused])
+                if len(again) == len(refused):
+                    return [self._describe(*item) for item in again.items()]
+                refused = again
         finally:
             if not self._connection.closed:
                 self._connection.rollback()
-        return self._found
+
+    def _refused_among(self, ranges: list[tuple[int, int]]) -> dict[int, str]:
+        """Insert what goes in of some ranges; return the other rows with the reason."""
+        refused: dict[int, str] = {}
+        # An explicit stack instead of recursion; the lower half comes first, so that
+        # of two rows in conflict the later one is refused.
+        ranges.reverse()
+        while ranges:
+            first, last = ranges.pop()
+            if first > last:
+                continue
+            refusal = self._try_range(first, last)
+            if refusal is None:
+                continue
+            if first == last:
+                refused[first] = refusal
+                self._check_number(refused)
+                continue
+            middle = (first + last) // 2
+            ranges.append((middle + 1, last))
+            ranges.append((first, middle))
+        return refused
 
     def _try_range(self, first: int, last: int) -> str | None:
         """Insert a range; return why the table refuses it, or None if it does not."""
@@ -105,26 +116,27 @@ class RejectionSearch:
             return f"{error.sqlstate} {error.diag.message_primary}"
         return None
 
-    def _record(self, number: int, refusal: str) -> None:
-        if len(self._found) >= REJECTED_ROWS_MAX:
-            raise ConfigurationError(
-                "TABLE_REFUSES_ROWS",
-                saw=f"Table {self._output.table} refused more than "
-                f"{REJECTED_ROWS_MAX} rows of one batch, the last one with: "
-                f"{refusal}.",
-                why="So many refusals point to the table, not to its rows, and would "
-                "pour the topic into the dead letters.",
-                fix="Correct the table's constraints or the pipeline.",
-            )
+    def _check_number(self, refused: dict[int, str]) -> None:
+        if len(refused) <= REJECTED_ROWS_MAX:
+            return
+        *_, refusal = refused.values()
+        raise ConfigurationError(
+            "TABLE_REFUSES_ROWS",
+            saw=f"Table {self._output.table} refused more than "
+            f"{REJECTED_ROWS_MAX} rows of one batch, the last one with: {refusal}.",
+            why="So many refusals point to the table, not to its rows, and would "
+            "pour the topic into the dead letters.",
+            fix="Correct the table's constraints or the pipeline.",
+        )
+
+    def _describe(self, number: int, refusal: str) -> RejectedRow:
         row = self._connection.execute(
             _SQL["read_position"].format(numbered=self._numbered), {"number": number}
         ).fetchone()
         assert row is not None
         topic, partition, offset = row
-        self._found.append(
-            RejectedRow(
-                topic_partition=TopicPartition(topic, partition),
-                offset=offset,
-                detail=f"Table {self._output.table} refused the row: {refusal}.",
-            )
+        return RejectedRow(
+            topic_partition=TopicPartition(topic, partition),
+            offset=offset,
+            detail=f"Table {self._output.table} refused the row: {refusal}.",
         )

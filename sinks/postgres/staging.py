@@ -29,8 +29,8 @@ from sinks.postgres.outputs import HomeLayout
 from sinks.postgres.sqlstate import translated
 from sinks.protocol.identity import Attempt, Epoch
 
-#: The task attempt that staged a row.
-ATTEMPT = Column(name="attempt", postgres_type="bigint")
+#: The task attempt that staged a row. Users' columns cannot begin like this.
+ATTEMPT = Column(name="tallyweir_attempt", postgres_type="bigint")
 
 _EVENT_POSITION = (
     Column(name="kafka_topic", postgres_type="text"),

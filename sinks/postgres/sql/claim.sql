@@ -6,10 +6,15 @@ VALUES (
     %(pipeline)s, %(definition)s::jsonb, %(definition_hash)s,
     %(shards)s, %(bucket_seconds)s
 )
-ON CONFLICT (pipeline) DO UPDATE
-SET definition = EXCLUDED.definition,
-    definition_hash = EXCLUDED.definition_hash
-WHERE pipeline.definition_hash <> EXCLUDED.definition_hash
+-- Not DO UPDATE, which would wait for whoever publishes: the claim comes first.
+ON CONFLICT DO NOTHING
+
+-- name: update_definition
+UPDATE tallyweir.pipeline
+SET definition = %(definition)s::jsonb,
+    definition_hash = %(definition_hash)s
+WHERE pipeline = %(pipeline)s
+  AND definition_hash <> %(definition_hash)s
 
 -- name: read_pipeline
 SELECT pipeline_number, shards, bucket_seconds

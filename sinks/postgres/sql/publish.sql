@@ -8,10 +8,11 @@ SELECT set_config('lock_timeout', '30s', true),
        set_config('synchronous_commit', 'on', true)
 
 -- name: lock_pipeline
+-- NO KEY, because a claim's foreign key takes a share of this row: it must not wait.
 SELECT watermark, last_sequence
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
-FOR UPDATE
+FOR NO KEY UPDATE
 
 -- name: read_watermark
 SELECT watermark, last_sequence
@@ -58,13 +59,13 @@ VALUES (
 INSERT INTO {target} ({columns})
 SELECT {sources}
 FROM {staging}
-WHERE attempt = ANY(%(attempts)s)
+WHERE tallyweir_attempt = ANY(%(attempts)s)
 
 -- name: move_event_log
 INSERT INTO {target} (pipeline, sequence, {columns})
 SELECT %(pipeline)s, %(sequence)s, {columns}
 FROM {staging}
-WHERE attempt = ANY(%(attempts)s)
+WHERE tallyweir_attempt = ANY(%(attempts)s)
 
 -- name: keep_former_values
 -- A window that readers may have taken for settled is about to change.
@@ -74,7 +75,7 @@ FROM {target} AS result
 WHERE result.pane <> 'early'
   AND EXISTS (
       SELECT FROM {staging} AS staged
-      WHERE staged.attempt = ANY(%(attempts)s)
+      WHERE staged.tallyweir_attempt = ANY(%(attempts)s)
         AND {same_key}
   )
 
@@ -83,7 +84,7 @@ WITH merged AS (
     INSERT INTO {state} AS state ({keys}, {partials})
     SELECT {keys}, {combined}
     FROM {staging}
-    WHERE attempt = ANY(%(attempts)s)
+    WHERE tallyweir_attempt = ANY(%(attempts)s)
     GROUP BY {keys}
     ON CONFLICT ({keys}) DO UPDATE SET {merged}
     RETURNING {keys}, {partials}
@@ -109,7 +110,7 @@ ON CONFLICT ({keys}) DO UPDATE SET {updates}
 -- name: staged_rows
 SELECT count(*)
 FROM {staging}
-WHERE attempt = ANY(%(attempts)s)
+WHERE tallyweir_attempt = ANY(%(attempts)s)
 
 -- name: settle_windows
 UPDATE {target}

@@ -2,25 +2,28 @@
 SELECT set_config('lock_timeout', '30s', true),
        set_config('statement_timeout', '0', true)
 
+-- name: check_constraints_at_once
+SET CONSTRAINTS ALL IMMEDIATE
+
 -- name: number_rows
 CREATE UNLOGGED TABLE {numbered} AS
 SELECT
     row_number() OVER (
         ORDER BY kafka_topic, kafka_partition, kafka_offset
-    ) AS number,
+    ) AS tallyweir_row,
     *
 FROM {staging}
-WHERE attempt = ANY(%(attempts)s)
+WHERE tallyweir_attempt = ANY(%(attempts)s)
 
 -- name: index_numbers
-CREATE UNIQUE INDEX ON {numbered} (number)
+CREATE UNIQUE INDEX ON {numbered} (tallyweir_row)
 
 -- name: insert_range
 WITH settled AS (
     INSERT INTO {target} ({columns})
     SELECT {sources}
     FROM {numbered}
-    WHERE number BETWEEN %(first)s AND %(last)s
+    WHERE tallyweir_row BETWEEN %(first)s AND %(last)s
     RETURNING 1
 )
 SELECT count(*) FROM settled
@@ -28,4 +31,4 @@ SELECT count(*) FROM settled
 -- name: read_position
 SELECT kafka_topic, kafka_partition, kafka_offset
 FROM {numbered}
-WHERE number = %(number)s
+WHERE tallyweir_row = %(number)s

@@ -1,0 +1,352 @@
+"""Publishing to a real server: what is staged, and what a reader sees, step by step."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from integration_tests.harness.commit_proxy import CommitFault, commit_proxy
+from integration_tests.harness.postgres_driver import (
+    TP,
+    PostgresDriver,
+    append_table,
+    execute,
+    layout_of,
+    query,
+)
+from sinks.postgres.connection import connect
+from sinks.postgres.home import PostgresHome
+from sinks.postgres.naming import staging_table
+from sinks.protocol.coordinator import Coordinator
+from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.errors import (
+    ConfigurationError,
+    OutcomeUnknownError,
+    RetryableError,
+)
+from sinks.protocol.identity import Epoch
+
+_LAYOUT = layout_of(append_table("numbers", number="bigint"))
+_NUMBERS = "SELECT number FROM numbers ORDER BY kafka_offset"
+
+
+def _staged_rows(driver: PostgresDriver) -> list[tuple[int, int]]:
+    table = staging_table(driver.home.pipeline_number, driver.epoch, "output_0")
+    with connect(driver.dsn, application_name="test reader") as connection:
+        statement = (
+            f"SELECT tallyweir_attempt, number FROM {table.as_string(connection)}"
+        )
+        return sorted(connection.execute(statement.encode()).fetchall())
+
+
+def test_publishing_moves_the_voted_rows_and_no_others(home_dsn: str) -> None:
+    """A reader sees no row before, and those of the attempts that voted after."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    plan = driver.plan(2)
+    rows = driver.positioned(plan, [(1,), (2,)])
+    driver.stage_rows("output_0", driver.positioned(plan, [(8,), (9,)]), attempt=70)
+    tally = driver.stage(plan, {"output_0": rows})
+    assert [(1, 1), (1, 2), (70, 8), (70, 9)] == _staged_rows(driver)
+    assert [] == query(home_dsn, _NUMBERS)
+
+    assert PublishOutcome.COMMITTED is driver.publish(plan, tally)
+
+    assert [(1,), (2,)] == query(home_dsn, _NUMBERS)
+
+
+def test_the_same_attempt_number_of_another_epoch_is_not_visible(
+    home_dsn: str,
+) -> None:
+    """Each driver counts attempts from the start, in staging tables of its own."""
+    old = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    plan = old.plan(2)
+    old.stage(plan, {"output_0": old.positioned(plan, [(8,), (9,)])})
+    with connect(home_dsn, application_name="test reader") as reader:
+        # Holding the old staging tables keeps them from being dropped.
+        table = staging_table(old.home.pipeline_number, old.epoch, "output_0")
+        reader.execute(f"SELECT FROM {table.as_string(reader)}".encode())
+        new = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+        assert [(1, 8), (1, 9)] == _staged_rows(old)
+        assert PublishOutcome.COMMITTED is new.append([(1,), (2,)])
+    assert [(1,), (2,)] == query(home_dsn, _NUMBERS)
+
+
+def test_staging_of_older_epochs_is_dropped_unless_it_is_locked(home_dsn: str) -> None:
+    """A claim does not wait for who still reads old staging; a later one drops it."""
+    schemas = (
+        "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'tallyweir_stage_%' "
+        "ORDER BY 1"
+    )
+    first = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    with connect(home_dsn, application_name="test reader") as reader:
+        table = staging_table(first.home.pipeline_number, first.epoch, "output_0")
+        reader.execute(f"SELECT FROM {table.as_string(reader)}".encode())
+        PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+        assert ["tallyweir_stage_1_1", "tallyweir_stage_1_2"] == [
+            name for (name,) in query(home_dsn, schemas)
+        ]
+    PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    assert [("tallyweir_stage_1_3",)] == query(home_dsn, schemas)
+
+
+def test_every_table_moves_together_or_not_at_all(home_dsn: str) -> None:
+    """A statement that fails last takes back rows, ledger, offsets and watermark."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    driver.append([(1,)])
+    snapshot = (
+        "SELECT last_sequence, watermark, next_offset, event_time_max, "
+        "(SELECT count(*) FROM tallyweir.batch), "
+        "(SELECT count(*) FROM tallyweir.batch_partition), "
+        "(SELECT count(*) FROM tallyweir.batch_output), "
+        "(SELECT count(*) FROM tallyweir.seen_id_run), (SELECT count(*) FROM numbers) "
+        "FROM tallyweir.pipeline JOIN tallyweir.partition_progress USING (pipeline)"
+    )
+    before = query(home_dsn, snapshot)
+    execute(
+        home_dsn,
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE 'out of memory' USING ERRCODE = '53200'; END $$",
+        "CREATE TRIGGER refuse BEFORE UPDATE ON tallyweir.pipeline "
+        "FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+    plan = driver.plan(2)
+    tally = driver.stage(
+        plan,
+        {
+            "output_0": driver.positioned(plan, [(2,), (3,)]),
+            "seen_id_run": [(0, 0, 1, b"a" * 16, b"a" * 16, b"a" * 16, None)],
+        },
+        event_time_max_us=1_700_000_000_000_000,
+        buckets=frozenset({0}),
+    )
+
+    with pytest.raises(RetryableError):
+        driver.publish(plan, tally)
+    assert before == query(home_dsn, snapshot)
+
+    execute(home_dsn, "DROP TRIGGER refuse ON tallyweir.pipeline")
+    assert PublishOutcome.COMMITTED is driver.publish(plan, tally)
+    ((sequence, watermark, next_offset, *counts),) = query(home_dsn, snapshot)
+    assert (2, 3) == (sequence, next_offset)
+    assert watermark is not None
+    assert [2, 2, 2, 1, 3] == counts[1:]
+
+
+@pytest.mark.parametrize("fault", CommitFault)
+def test_a_lost_answer_to_commit_counts_the_batch_once(
+    home_dsn: str, fault: CommitFault
+) -> None:
+    """Whether COMMIT is lost, or its answer, publishing again ends the same."""
+    with commit_proxy(home_dsn) as proxy:
+        driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT, home_dsn=proxy.dsn)
+        driver.append([(0,)])
+        plan = driver.plan(3)
+        rows = driver.positioned(plan, [(1,), (2,), (3,)])
+        tally = driver.stage(plan, {"output_0": rows})
+        proxy.arm(fault)
+
+        with pytest.raises(OutcomeUnknownError) as raised:
+            driver.publish(plan, tally)
+
+        assert "COMMIT_UNKNOWN" == raised.value.code
+        assert not proxy.armed
+        if fault is CommitFault.DROP:
+            assert [(0,)] == query(home_dsn, _NUMBERS)
+        if fault is CommitFault.CUT_AFTER_COMMIT:
+            assert [(0,), (1,), (2,), (3,)] == query(home_dsn, _NUMBERS)
+        outcome = driver.publish(plan, tally)
+        driver.home.close()
+    assert {
+        CommitFault.DROP: outcome is PublishOutcome.COMMITTED,
+        CommitFault.CUT_AFTER_COMMIT: outcome is PublishOutcome.ALREADY_COMMITTED,
+        CommitFault.CUT_WHILE_COMMITTING: True,
+    }[fault]
+    assert [(0,), (1,), (2,), (3,)] == query(home_dsn, _NUMBERS)
+    assert [(1,), (2,)] == query(
+        home_dsn, "SELECT sequence FROM tallyweir.batch ORDER BY 1"
+    )
+
+
+def test_the_coordinator_asks_again_by_itself(home_dsn: str) -> None:
+    """One lost answer does not end the driver."""
+    with commit_proxy(home_dsn) as proxy:
+        driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT, home_dsn=proxy.dsn)
+        plan = driver.plan(1)
+        tally = driver.stage(plan, {"output_0": driver.positioned(plan, [(1,)])})
+        proxy.arm(CommitFault.CUT_AFTER_COMMIT)
+        outcome = Coordinator(driver.home)._publish(plan, tally, 0)
+        driver.home.close()
+    assert PublishOutcome.ALREADY_COMMITTED is outcome
+    assert [(1,)] == query(home_dsn, _NUMBERS)
+
+
+def test_a_broken_connection_before_commit_is_retryable(home_dsn: str) -> None:
+    """A server that ends the session has published nothing; the next try works."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    plan = driver.plan(1)
+    tally = driver.stage(plan, {"output_0": driver.positioned(plan, [(1,)])})
+    execute(
+        home_dsn,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE application_name LIKE 'tallyweir p%'",
+    )
+    with pytest.raises(RetryableError) as raised:
+        driver.publish(plan, tally)
+    assert OutcomeUnknownError is not type(raised.value)
+    assert PublishOutcome.COMMITTED is driver.publish(plan, tally)
+    assert [(1,)] == query(home_dsn, _NUMBERS)
+
+
+def test_jsonb_columns_are_moved_as_jsonb(home_dsn: str) -> None:
+    """Staged as text, stored as jsonb, NULL included."""
+    layout = layout_of(append_table("documents", body="jsonb"))
+    driver = PostgresDriver(dsn=home_dsn, layout=layout)
+    driver.append([('{"a": [1, null], "b": "ü"}',), (None,), ("null",)])
+    assert [({"a": [1, None], "b": "ü"}, "object"), (None, None), (None, "null")] == (
+        query(
+            home_dsn,
+            "SELECT body, jsonb_typeof(body) FROM documents ORDER BY kafka_offset",
+        )
+    )
+
+
+def test_buckets_of_the_catalog_are_made_when_needed_and_dropped_when_past(
+    home_dsn: str,
+) -> None:
+    """A bucket is one table; negative ones exist too; only what ended is dropped."""
+    tables = (
+        "SELECT relname FROM pg_class WHERE relname LIKE 'seen_id_run_p1_b%' "
+        "AND relkind = 'r' ORDER BY 1"
+    )
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    plan = driver.plan(0)
+    buckets = frozenset({-3600, 0, 3600})
+    run = (1, b"a" * 16, b"a" * 16, b"a" * 16, None)
+    tally = driver.stage(
+        plan,
+        {"seen_id_run": [(bucket, 0, *run) for bucket in buckets]},
+        buckets=buckets,
+    )
+    assert PublishOutcome.COMMITTED is driver.publish(plan, tally)
+    names = ["seen_id_run_p1_b0", "seen_id_run_p1_b3600", "seen_id_run_p1_bm3600"]
+    assert names == [name for (name,) in query(home_dsn, tables)]
+
+    driver.home.tidy(live_from_us=3600 * 1_000_000 - 1)
+    assert names[:2] == [name for (name,) in query(home_dsn, tables)]
+    driver.home.tidy(live_from_us=3600 * 1_000_000)
+    assert names[1:2] == [name for (name,) in query(home_dsn, tables)]
+    # Another driver finds the buckets that are there and can still drop them.
+    successor = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    successor.home.tidy(live_from_us=7200 * 1_000_000)
+    assert [] == query(home_dsn, tables)
+
+
+def test_tidying_gives_up_where_somebody_reads(home_dsn: str) -> None:
+    """Forgetting old IDs never waits long and never fails a batch."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    plan = driver.plan(0)
+    tally = driver.stage(plan, {}, buckets=frozenset({0}))
+    driver.publish(plan, tally)
+    with connect(home_dsn, application_name="test reader") as reader:
+        reader.execute("SELECT FROM tallyweir.seen_id_run")
+        driver.home.tidy(live_from_us=7200 * 1_000_000)
+        assert [(1,)] == query(home_dsn, "SELECT count(*) FROM tallyweir.batch")
+    driver.home.tidy(live_from_us=7200 * 1_000_000)
+    assert [(False,)] == query(
+        home_dsn, "SELECT to_regclass('tallyweir.seen_id_run_p1_b0') IS NOT NULL"
+    )
+
+
+def test_staging_is_emptied_after_many_rows(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Published rows do not pile up in staging, and the next batch still works."""
+    monkeypatch.setattr("sinks.postgres.home.STAGED_ROWS_KEPT", 2)
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    driver.append([(1,), (2,)])
+    driver.home.tidy(live_from_us=None)
+    assert 2 == len(_staged_rows(driver))
+    driver.append([(3,)])
+    driver.home.tidy(live_from_us=None)
+    assert [] == _staged_rows(driver)
+    driver.append([(4,)])
+    assert [(1,), (2,), (3,), (4,)] == query(home_dsn, _NUMBERS)
+
+
+def test_a_pipeline_cannot_change_how_its_ids_are_filed(home_dsn: str) -> None:
+    """Other shards would make IDs that were seen look new."""
+    PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    execute(home_dsn, "UPDATE tallyweir.pipeline SET shards = 3")
+    with pytest.raises(ConfigurationError) as raised:
+        PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    assert "CATALOG_CHANGED" == raised.value.code
+
+
+def test_the_positions_of_new_partitions_are_noted_once(home_dsn: str) -> None:
+    """Noting a beginning again never moves a position."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    driver.home.register_positions("id-of-the-topic", {TP: 5})
+    driver.home.register_positions("id-of-the-topic", {TP: 9})
+    assert 5 == driver.home.read_progress().positions[TP].next_offset
+
+
+def test_concurrent_claims_all_get_their_own_epoch(home_dsn: str) -> None:
+    """Drivers that start at the same moment are put in an order."""
+    epochs: list[Epoch] = []
+    PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+
+    def claim() -> None:
+        home = PostgresHome(home_dsn, _LAYOUT)
+        epochs.append(home.claim_epoch())
+        home.close()
+
+    threads = [threading.Thread(target=claim) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [2, 3, 4, 5] == sorted(epochs)
+
+
+def test_commit_waits_for_the_disk_whatever_the_servers_default(home_dsn: str) -> None:
+    """A committed offset must survive a crash of the server."""
+    execute(
+        home_dsn,
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', "
+        "current_database()); END $$",
+        "CREATE TABLE public.noted (value text)",
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT "
+        "INTO public.noted VALUES (current_setting('synchronous_commit')); "
+        "RETURN NEW; END $$",
+        "CREATE TRIGGER note AFTER INSERT ON tallyweir.batch "
+        "FOR EACH ROW EXECUTE FUNCTION note()",
+    )
+    PostgresDriver(dsn=home_dsn, layout=_LAYOUT).append([(1,)])
+    assert [("on",)] == query(home_dsn, "SELECT value FROM noted")
+
+
+def test_a_role_named_like_a_schema_gets_its_tables_in_public(home_dsn: str) -> None:
+    """The search path is pinned; "$user" plays no part."""
+    execute(
+        home_dsn,
+        "DO $$ BEGIN EXECUTE format('CREATE SCHEMA IF NOT EXISTS %I', current_user); "
+        "END $$",
+    )
+    PostgresDriver(dsn=home_dsn, layout=_LAYOUT).append([(1,)])
+    assert [("public",)] == query(
+        home_dsn,
+        "SELECT relnamespace::regnamespace::text FROM pg_class "
+        "WHERE relname = 'numbers'",
+    )
+
+
+def test_a_changed_definition_is_registered_by_the_next_driver(home_dsn: str) -> None:
+    """What the database holds is what the newest driver runs."""
+    PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    changed = replace(_LAYOUT, definition='{"changed": true}', definition_hash="new")
+    PostgresDriver(dsn=home_dsn, layout=changed)
+    assert [({"changed": True}, "new")] == query(
+        home_dsn, "SELECT definition, definition_hash FROM tallyweir.pipeline"
+    )
