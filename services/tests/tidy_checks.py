@@ -38,7 +38,7 @@ SLEEPERS = {
     "services/bench/latency.py": "polls a table as a reader without events would",
     "services/embedded/daemon.py": "polls a server until it answers",
     "services/embedded/postgres.py": "polls for leftover processes to end",
-    "sinks/seen_ids/segment_cache.py": "lets the file system's clock advance",
+    "sinks/seen_ids/segment_cache.py": "polls a lock that knows no timeout",
 }
 #: SQL that is still to go, because nothing uses it.
 UNUSED_SQL = {"sinks/postgres/sql/runs.sql: list_runs"}
