@@ -59,7 +59,7 @@ def demo(
     the demo's own, unless TALLYWEIR_KAFKA_BOOTSTRAP or TALLYWEIR_HOME_DSN names one.
     Exit code 0 only when every event is accounted for, once.
     """
-    from services.demo.drill import Drill
+    from services.demo.drill import run_drill
     from services.demo.independent_checks import verify_results
     from services.demo.scenario import write_scenario
     from services.demo.world import demo_world
@@ -72,7 +72,7 @@ def demo(
     with demo_world(keep=keep) as world:
         with screen:
             screen.tell(f"Kafka at {world.endpoints.kafka_bootstrap}: {world.topic}")
-            report = Drill(world, scenario, screen).run()
+            report = run_drill(world, scenario, screen)
             screen.tell("verifying, and counting the tables independently")
             receipt = verify_results(world, report)
         _say_receipt(receipt)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from services.cli.topic_log import TopicLog
@@ -42,50 +43,77 @@ class DrillReport:
     checkpoint_deletions: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillParts:
+    """What a drill works with, all of it of one world.
+
+    Attributes:
+        stream: Not sent yet.
+        ledger: Of the pipeline that reads what is sent.
+        topic_log: Of the topic that it is sent to.
+        start_driver: Starts a driver, which is gone at the end of the block.
+        checkpoints: Spark's, of that driver.
+    """
+
+    stream: FlightStream
+    ledger: Ledger
+    topic_log: TopicLog
+    start_driver: Callable[[], AbstractContextManager[DriverProcess]]
+    checkpoints: Path
+
+
+def run_drill(world: DemoWorld, scenario: Scenario, watcher: Watcher) -> DrillReport:
+    """Run a scenario in a fresh world; return when the last driver has drained.
+
+    Raises:
+        FatalError: A driver ended by itself, was silent too long, or did not drain
+            with exit code 0.
+        RetryableError: A server went away.
+    """
+    bootstrap = world.endpoints.kafka_bootstrap
+    environment = world.driver_environment() | {
+        "TALLYWEIR_BATCH_OFFSETS_MAX": str(scenario.batch_offsets_max)
+    }
+    parts = DrillParts(
+        stream=FlightStream(bootstrap, world.pipeline_file, scenario),
+        ledger=Ledger(world.home, PIPELINE),
+        topic_log=TopicLog(bootstrap, world.topic),
+        start_driver=lambda: DriverProcess(world.pipeline_file, environment),
+        checkpoints=world.checkpoints,
+    )
+    return Drill(parts, scenario, watcher).run()
+
+
 class Drill:
     """One run of a scenario.
 
     Args:
-        world: Fresh.
+        parts: Fresh.
         scenario: What goes wrong when.
         watcher: Who is told.
     """
 
-    def __init__(self, world: DemoWorld, scenario: Scenario, watcher: Watcher) -> None:
-        self._world = world
+    def __init__(self, parts: DrillParts, scenario: Scenario, watcher: Watcher) -> None:
+        self._parts = parts
         self._scenario = scenario
         self._watcher = watcher
-        self._ledger = Ledger(world.home, PIPELINE)
-        self._topic_log = TopicLog(world.endpoints.kafka_bootstrap, world.topic)
-        self._stream = FlightStream(
-            world.endpoints.kafka_bootstrap,
-            world.pipeline_file,
-            scenario,
-            lambda sent: self._advance(sent=sent),
-        )
         self._progress = Progress()
         self._checkpoint_deletions = 0
         self._shortest_batch_s: float | None = None
 
     def run(self) -> DrillReport:
-        """Run the scenario; return when the last driver has drained.
-
-        Raises:
-            FatalError: A driver ended by itself, was silent too long, or did not
-                drain with exit code 0.
-            RetryableError: A server went away.
-        """
+        """Run the scenario; ``run_drill`` says what it raises."""
         for part, kill in zip(self._scenario.parts, self._scenario.kills, strict=True):
             self._send_and_kill(part, kill)
-        with self._driver() as driver:
+        with self._parts.start_driver() as driver:
             self._send(None)
             while not self._has_read_all():
                 self._await(driver, "batch published")
             driver.drain()
         self._watcher.tell("driver drained after SIGTERM, exit code 0")
         return DrillReport(
-            expectation=self._stream.expectation,
-            expected=self._stream.expected,
+            expectation=self._parts.stream.expectation,
+            expected=self._parts.stream.expected,
             kills=self._progress.kills,
             kills_wanted=len(self._scenario.kills),
             checkpoint_deletions=self._checkpoint_deletions,
@@ -100,7 +128,7 @@ class Drill:
         is_sent = False
         is_mid_batch = False
         while not is_mid_batch:
-            with self._driver() as driver:
+            with self._parts.start_driver() as driver:
                 if not is_sent:
                     self._send(part)
                     is_sent = True
@@ -108,7 +136,7 @@ class Drill:
                 if sequence is None:
                     return
                 driver.kill()
-            is_mid_batch = self._ledger.read_last_sequence() < sequence
+            is_mid_batch = self._parts.ledger.read_last_sequence() < sequence
             if is_mid_batch:
                 self._advance(kills=self._progress.kills + 1)
             self._watcher.tell(
@@ -117,16 +145,16 @@ class Drill:
                 + " it was published"
             )
         if kill.loses_checkpoint:
-            shutil.rmtree(self._world.checkpoints)
+            shutil.rmtree(self._parts.checkpoints)
             self._checkpoint_deletions += 1
-            self._watcher.tell(f"deleted the checkpoint {self._world.checkpoints}")
+            self._watcher.tell(f"deleted the checkpoint {self._parts.checkpoints}")
 
     def _await_moment(self, driver: DriverProcess, kill: Kill) -> int | None:
         """Return, in the middle of a batch, its number.
 
         None when the driver was too quick and there is nothing left to send.
         """
-        last = self._ledger.read_last_sequence()
+        last = self._parts.ledger.read_last_sequence()
         until = last + kill.batches_before
         while True:
             if self._has_read_all() and self._send(self._scenario.parts[-1]) == 0:
@@ -140,25 +168,17 @@ class Drill:
                 self._await(driver, "batch published")
             last = self._progress.batch
 
-    @contextmanager
-    def _driver(self) -> Iterator[DriverProcess]:
-        environment = self._world.driver_environment() | {
-            "TALLYWEIR_BATCH_OFFSETS_MAX": str(self._scenario.batch_offsets_max)
-        }
-        with DriverProcess(self._world.pipeline_file, environment) as driver:
-            yield driver
-
     def _send(self, count: int | None) -> int:
-        sent = self._stream.send(count)
+        sent = self._parts.stream.send(count, lambda total: self._advance(sent=total))
         self._watcher.tell(f"{sent:,} messages sent, {self._progress.sent:,} in all")
         return sent
 
     def _has_read_all(self) -> bool:
         ends = {
             place: position.log_end_offset
-            for place, position in self._topic_log.read_positions().items()
+            for place, position in self._parts.topic_log.read_positions().items()
         }
-        return self._ledger.read_positions() == ends
+        return self._parts.ledger.read_positions() == ends
 
     def _await(self, driver: DriverProcess, name: str) -> None:
         if self._listen(driver, name, SILENCE_MAX_S) is None:

@@ -29,7 +29,6 @@ class FlightStream:
         bootstrap: ``host:port`` of the broker.
         pipeline_file: Names topic, contract and event ID.
         scenario: Says how many flights, and the seed.
-        on_sent: Called now and then with the number of messages sent so far.
     """
 
     def __init__(
@@ -37,13 +36,11 @@ class FlightStream:
         bootstrap: str,
         pipeline_file: Path,
         scenario: Scenario,
-        on_sent: Callable[[int], None],
     ) -> None:
         section = read_source_section(pipeline_file)
         self.expected = ExpectedResults(dict(read_airlines()))
         self._topic = section.topic
         self._producer = EventProducer(bootstrap)
-        self._on_sent = on_sent
         self._plan = plan_faults(
             contract=load_contract(section.schema, pipeline_file),
             event_id=section.event_id,
@@ -60,11 +57,12 @@ class FlightStream:
         """What an exactly-once pipeline must make of the messages sent so far."""
         return self._plan.expectation
 
-    def send(self, count: int | None = None) -> int:
+    def send(self, count: int | None, on_sent: Callable[[int], None]) -> int:
         """Send the next messages; return, once the broker has them, how many.
 
         Args:
             count: At most so many; None for all that are left.
+            on_sent: Called now and then with the number of messages sent in all.
 
         Raises:
             RetryableError: Not everything was delivered.
@@ -78,7 +76,7 @@ class FlightStream:
                 partition=message.partition,
             )
             if self._producer.sent % _TELL_EVERY_MESSAGES == 0:
-                self._on_sent(self._producer.sent)
+                on_sent(self._producer.sent)
         delivered = self._producer.flush()
-        self._on_sent(delivered)
+        on_sent(delivered)
         return delivered - before
