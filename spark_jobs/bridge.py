@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -17,14 +18,14 @@ from sinks.postgres.home import PostgresHome
 from sinks.postgres.outputs import HomeLayout
 from sinks.protocol.coordinator import BatchResult, Coordinator
 from sinks.protocol.decisions import check_epoch
-from sinks.protocol.errors import FencedError, TallyweirError
+from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
 from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 from sinks.protocol.recovery import check_topic_identity, topic_ids
 from sinks.protocol.vote_text import parse_vote
 from spark_jobs.event_classes import Rules
-from spark_jobs.event_frame import SHARD, EventFrameRecipe
+from spark_jobs.event_frame import SHARD, EventFrameRecipe, nested_as_json
 from spark_jobs.kafka_admin import KafkaAdmin
 from spark_jobs.lookups import Lookups
 from spark_jobs.offset_log import read_planned_ranges
@@ -90,7 +91,7 @@ class Bridge:
             try:
                 self._run(raw, SparkBatchId(batch_id))
             except Exception as error:
-                self.failure = self._name_fence(error)
+                self.failure = _explain(self._name_fence(error))
                 raise
 
     def drain(self, timeout_s: float) -> bool:
@@ -147,7 +148,7 @@ class Bridge:
         parts = self._parts
         observation = Observation()
         observed = raw.observe(observation, F.count(F.lit(1)).alias("records"))
-        events = parts.recipe.build(observed, parts.lookups.frames)
+        events = nested_as_json(parts.recipe.build(observed, parts.lookups.frames))
         if parts.layout.horizon_us is not None:
             # All copies of an ID must meet in one task.
             task = F.col(SHARD) % F.lit(parts.tasks)
@@ -214,3 +215,23 @@ class Bridge:
         except TallyweirError:
             return error
         return error
+
+
+def _explain(error: Exception) -> Exception:
+    """Say in our terms that a job of Spark failed; leave every other error as it is.
+
+    A worker that was killed or a broker that went away passes by itself. What does
+    not is given up by the driver after a few tries.
+    """
+    if not isinstance(error, PySparkException):
+        return error
+    words = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return RetryableError(
+        "SPARK_JOB_FAILED",
+        # A worker's error names its cause last, Spark's own first.
+        saw=f"Spark could not stage a batch: {' … '.join((words[0], words[-1]))}"
+        if words
+        else "Spark could not stage a batch.",
+        why="The batch at hand was dropped whole.",
+        fix="Nothing to do if it passes; the log of Spark has the details.",
+    )

@@ -85,6 +85,7 @@ class Driver:
         self._pipeline_file = pipeline_file
         self._once = once
         self._stop = threading.Event()
+        self._pauses = 0
         self._failures = 0
         self._epoch: Epoch | None = None
         self._log = structlog.get_logger().bind(pipeline=pipeline.name)
@@ -229,12 +230,17 @@ class Driver:
             _raise_query_failure(bridge, failed)
 
     def _pause_after(self, error: RetryableError) -> None:
-        """Wait before starting over; give up on what does not pass by itself."""
-        self._failures += 1
-        patient = error.code in _PATIENT and not self._once
-        if self._failures >= _FAILURES_MAX and not patient:
-            raise error
-        pause_s = _BACKOFF_S[min(self._failures, len(_BACKOFF_S)) - 1]
+        """Wait before starting over; give up on what does not pass by itself.
+
+        Servers that come back fail in other ways at first, so the time that they
+        were away does not count against those.
+        """
+        self._pauses += 1
+        if error.code not in _PATIENT or self._once:
+            self._failures += 1
+            if self._failures >= _FAILURES_MAX:
+                raise error
+        pause_s = _BACKOFF_S[min(self._pauses, len(_BACKOFF_S)) - 1]
         self._log.warning(
             "starting over",
             error_code=error.code,
@@ -248,7 +254,7 @@ class Driver:
         self._log.debug("batch planned", epoch=plan.key.epoch, ranges=_text(plan))
 
     def _note_published(self, report: BatchReport) -> None:
-        self._failures = 0
+        self._pauses = self._failures = 0
         counts = report.result.tally.counts
         self._log.info(
             "batch published",

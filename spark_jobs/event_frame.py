@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from schemas.contract import Contract
 from schemas.wire_format import frame
@@ -40,6 +41,19 @@ FRAME_BYTES = 5
 def argument_column(output_number: int, aggregate_number: int) -> str:
     """Name the column that holds an aggregate's argument."""
     return f"tallyweir_w{output_number}_a{aggregate_number}"
+
+
+def nested_as_json(events: DataFrame) -> DataFrame:
+    """Write arrays, maps and records as JSON, which is how Postgres keeps them.
+
+    A NUL in them is escaped here and refused by ``jsonb``, as one row's fault.
+    """
+    nested = {
+        column.name: F.to_json(F.col(column.name), {"ignoreNullFields": "false"})
+        for column in events.schema.fields
+        if isinstance(column.dataType, ArrayType | MapType | StructType)
+    }
+    return events.withColumns(nested) if nested else events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
