@@ -66,8 +66,12 @@ class StagedRows:
 
     def _write_append(self, writer: StagingWriter, output: AppendTable) -> OutputTally:
         committed = self.events.is_class(EventClass.COMMITTED)
-        chosen = _filter(self.events.table, committed)
-        columns = [chosen.column(column.name) for column in output.event_columns]
+        wanted = [column.name for column in output.event_columns]
+        chosen = _filter(
+            self.events.table.select([*wanted, frame.PARTITION, frame.OFFSET]),
+            committed,
+        )
+        columns = [chosen.column(name) for name in wanted]
         columns += self._positions(chosen)
         rows = pa.table(columns, names=[column.name for column in output.columns])
         writer.copy(output.staging_table, output.columns, rows)
