@@ -103,7 +103,9 @@ def _login_failed(state: str, message: str) -> bool:
     # libpq reports a refused login while connecting without its SQLSTATE. This one
     # look at the words only chooses between waiting and asking for help; a server
     # with another language is retried, which is safe.
-    return not state and (
+    if state or "too many connections" in message:
+        return False
+    return (
         "password authentication failed" in message
         or "no password supplied" in message
         or 'role "' in message
