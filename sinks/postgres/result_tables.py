@@ -155,7 +155,7 @@ def _find_unassignable(
     try:
         with connection.transaction():
             connection.execute(statement)
-    except psycopg.errors.SyntaxErrorOrAccessRuleViolation as error:
+    except (psycopg.errors.DatatypeMismatch, psycopg.errors.GeneratedAlways) as error:
         return error.diag.message_primary or str(error)
     return None
 

@@ -22,7 +22,11 @@ SELECT 1
 FROM pg_index
 WHERE indrelid = to_regclass(%(table)s)
   AND indisunique
+  AND indisvalid
+  -- ON CONFLICT takes no deferrable constraint.
+  AND indimmediate
   AND indpred IS NULL
+  AND indexprs IS NULL
   AND (indnullsnotdistinct OR indnkeyatts = 1)
   AND (
       SELECT array_agg(attname::text ORDER BY attname::text)
