@@ -197,7 +197,7 @@ def simulate(seed: int) -> Simulation:
     try:
         history.run()
     except BaseException:
-        print(f"seed={seed}", *history.trace, sep="\n")  # noqa: T201
+        print(f"seed={seed}", *history.trace, sep="\n")  # noqa: T201 - a failure must tell it
         raise
     return history
 

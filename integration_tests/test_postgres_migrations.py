@@ -1,0 +1,74 @@
+"""Migrations: once, whoever comes first, and whatever a killed process left."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import psycopg
+import pytest
+
+from integration_tests.harness.postgres_driver import execute, query
+from sinks.postgres.migrations import migrate
+from sinks.protocol.errors import ConfigurationError
+
+_APPLIED = "SELECT migration_id FROM tallyweir._yoyo_migration ORDER BY 1"
+_ALL = [("0001_ledger",), ("0002_conservation_view",)]
+
+
+def test_a_second_run_changes_nothing(empty_dsn: str) -> None:
+    """Each migration is applied once, and the installation's key stays."""
+    migrate(empty_dsn)
+    key = query(empty_dsn, "SELECT fingerprint_key FROM tallyweir.installation")
+    migrate(empty_dsn)
+    assert _ALL == query(empty_dsn, _APPLIED)
+    assert key == query(empty_dsn, "SELECT fingerprint_key FROM tallyweir.installation")
+
+
+def test_processes_that_start_together_migrate_once(empty_dsn: str) -> None:
+    """One works, the others wait, and all find the schema in place."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=migrate, args=(empty_dsn,)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [0, 0, 0, 0] == [process.exitcode for process in processes]
+    assert _ALL == query(empty_dsn, _APPLIED)
+    assert [(1,)] == query(empty_dsn, "SELECT count(*) FROM tallyweir.installation")
+
+
+def test_a_process_killed_half_way_does_not_keep_the_next_from_migrating(
+    empty_dsn: str,
+) -> None:
+    """The lock row that it leaves belongs to nobody alive and is broken."""
+    migrate(empty_dsn)
+    execute(
+        empty_dsn,
+        "DROP VIEW tallyweir.conservation",
+        "DELETE FROM tallyweir._yoyo_migration "
+        "WHERE migration_id = '0002_conservation_view'",
+        "INSERT INTO tallyweir.yoyo_lock (locked, ctime, pid) VALUES (1, now(), 4711)",
+    )
+    migrate(empty_dsn)
+    assert _ALL == query(empty_dsn, _APPLIED)
+    assert [] == query(empty_dsn, "SELECT * FROM tallyweir.conservation")
+    assert [] == query(empty_dsn, "SELECT pid FROM tallyweir.yoyo_lock")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"password": "wrong"}, "POSTGRES_LOGIN_REFUSED"),
+        ({"user": "nobody_here"}, "POSTGRES_LOGIN_REFUSED"),
+        ({"dbname": "nowhere"}, "POSTGRES_LOGIN_REFUSED"),
+    ],
+)
+def test_a_login_that_cannot_work_asks_for_a_change(
+    empty_dsn: str, change: dict[str, str], code: str
+) -> None:
+    """Trying again would not help, so the operator is told, never the password."""
+    dsn = psycopg.conninfo.make_conninfo(empty_dsn, **change)
+    with pytest.raises(ConfigurationError) as raised:
+        migrate(dsn)
+    assert code == raised.value.code
+    assert "wrong" not in str(raised.value)

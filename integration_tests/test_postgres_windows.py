@@ -1,0 +1,240 @@
+"""Windows: merged partials against one plain SQL aggregation, and panes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from integration_tests.harness.postgres_driver import (
+    SECOND_US,
+    PostgresDriver,
+    Row,
+    append_table,
+    layout_of,
+    query,
+)
+from sinks.postgres.columns import Column
+from sinks.postgres.naming import state_table
+from sinks.postgres.outputs import (
+    AggregateFunction,
+    LatePolicy,
+    WindowAggregate,
+    WindowTable,
+)
+from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.errors import RetryableError
+
+_START = datetime(2026, 3, 1, tzinfo=UTC)
+_SIZE_S = 10
+_LATENESS_S = 20
+
+#: Name, function, type of the result, type of the partial.
+_AGGREGATES = (
+    ("events", "count", "bigint", "bigint"),
+    ("valued", "count", "bigint", "bigint"),
+    ("whole_sum", "sum", "bigint", "bigint"),
+    ("exact_sum", "sum", "numeric", "numeric"),
+    ("whole_mean", "avg", "double precision", "bigint"),
+    ("exact_mean", "avg", "numeric", "numeric"),
+    ("lowest", "min", "bigint", "bigint"),
+    ("highest", "max", "bigint", "bigint"),
+    ("first_word", "min", "text", "text"),
+    ("last_word", "max", "text", "text"),
+)
+
+#: The same as one aggregation over all events; text is compared by bytes.
+_PLAIN = """
+SELECT to_timestamp(floor(extract(epoch FROM at) / 10) * 10), origin, count(*),
+       count(whole), sum(whole)::bigint, sum(exact), avg(whole)::double precision,
+       avg(exact), min(whole), max(whole), min(word COLLATE "C"), max(word COLLATE "C")
+FROM events GROUP BY 1, 2 ORDER BY 1, 2 NULLS FIRST
+"""
+_MERGED = (
+    "SELECT window_start, origin, "
+    + ", ".join(name for name, *_ in _AGGREGATES)
+    + " FROM by_origin ORDER BY 1, 2 NULLS FIRST"
+)
+
+
+def _window_table(
+    *, by: Sequence[str] = ("origin",), late: LatePolicy = LatePolicy.REVISE
+) -> WindowTable:
+    return WindowTable(
+        table="by_origin",
+        staging_table="output_1",
+        size_us=_SIZE_S * SECOND_US,
+        by=tuple(Column(name=name, postgres_type="text") for name in by),
+        aggregates=tuple(
+            WindowAggregate(
+                column=Column(name=name, postgres_type=kind),
+                function=AggregateFunction(function),
+                number=number,
+                partial_type=partial_type,
+            )
+            for number, (name, function, kind, partial_type) in enumerate(_AGGREGATES)
+        ),
+        allowed_lateness_us=_LATENESS_S * SECOND_US,
+        late=late,
+    )
+
+
+_EVENTS = append_table(
+    "events",
+    at="timestamp with time zone",
+    origin="text",
+    whole="bigint",
+    exact="numeric",
+    word="text",
+)
+
+
+def _partials(event: Row) -> Row:
+    """Return what a task stages for a group that holds this event only."""
+    at, origin, whole, exact, word = event
+    start = at - (at - _START) % timedelta(seconds=_SIZE_S)
+    whole_sum = (whole or 0, int(whole is not None))
+    exact_sum = (exact or Decimal(0), int(exact is not None))
+    counts = (1, 1, int(whole is not None))
+    sums = (*whole_sum, *exact_sum, *whole_sum, *exact_sum)
+    return (start, origin, *counts, *sums, whole, whole, word, word)
+
+
+def _publish(
+    driver: PostgresDriver,
+    events: Sequence[Row],
+    *,
+    revised: int = 0,
+    settles: bool = True,
+) -> PublishOutcome:
+    plan = driver.plan(len(events))
+    tally = driver.stage(
+        plan,
+        {
+            "output_0": driver.positioned(plan, events),
+            "output_1": [_partials(event) for event in events],
+        },
+        # Without a time the watermark stays, and every window open.
+        event_time_max_us=max(
+            (int(event[0].timestamp() * SECOND_US) for event in events if settles),
+            default=None,
+        ),
+        revised=revised,
+    )
+    return driver.publish(plan, tally)
+
+
+def _event(second: int, whole: int | None = 1, origin: str | None = "JFK") -> Row:
+    return (_START + timedelta(seconds=second), origin, whole, None, None)
+
+
+def test_merged_partials_equal_one_aggregation_over_all_events(home_dsn: str) -> None:
+    """Whatever falls into which batch, the windows hold what plain SQL computes."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed={seed}")  # noqa: T201 - a failure must tell it
+    chance = random.Random(seed)
+    driver = PostgresDriver(
+        dsn=home_dsn, layout=layout_of(_EVENTS, _window_table(late=LatePolicy.DROP))
+    )
+    words = ["a", "B", "b", "ä", "Z", "", "10", "9", None]
+    for batch in range(12):
+        events = [
+            (
+                # One group has NULL values only, from all batches.
+                _START + timedelta(seconds=chance.randrange(60), microseconds=batch),
+                chance.choice(["JFK", "lga", "EWR", None]),
+                chance.choice([None, -7, -1, 0, 3, 10**15]),
+                chance.choice([None, Decimal("-0.000001"), Decimal("12345678901.25")]),
+                chance.choice(words),
+            )
+            for _ in range(chance.randrange(25))
+        ]
+        nothing = (_START + timedelta(seconds=70), "void", None, None, None)
+        assert PublishOutcome.COMMITTED is _publish(
+            driver, [*events, nothing], settles=False
+        )
+    plain = query(home_dsn, _PLAIN)
+    assert plain == query(home_dsn, _MERGED)
+    assert (12, 0, *[None] * 8) == plain[-1][2:]
+    assert any(origin is None for _, origin, *_ in plain)
+
+
+def test_a_window_passes_through_its_panes_and_keeps_former_values(
+    home_dsn: str,
+) -> None:
+    """Early, on time, late within the lateness, then final, and its state is gone."""
+    driver = PostgresDriver(dsn=home_dsn, layout=layout_of(_EVENTS, _window_table()))
+    panes = (
+        "SELECT extract(epoch FROM window_start - '2026-03-01Z')::int, events, pane, "
+        "final FROM by_origin ORDER BY 1"
+    )
+    revisions = (
+        "SELECT extract(epoch FROM window_start - '2026-03-01Z')::int, events, pane, "
+        "final, revised_in_sequence FROM by_origin_revisions ORDER BY 5, 1"
+    )
+    _publish(driver, [_event(3)])
+    assert [(0, 1, "early", False)] == query(home_dsn, panes)
+
+    _publish(driver, [_event(4)])
+    assert [(0, 2, "early", False)] == query(home_dsn, panes)
+
+    _publish(driver, [_event(10)])
+    assert [(0, 2, "on_time", False), (10, 1, "early", False)] == query(home_dsn, panes)
+    assert [] == query(home_dsn, revisions)
+
+    _publish(driver, [_event(5), _event(11)], revised=1)
+    assert [(0, 3, "late", False), (10, 2, "early", False)] == query(home_dsn, panes)
+    assert [(0, 2, "on_time", False, 4)] == query(home_dsn, revisions)
+
+    _publish(driver, [_event(6), _event(29)], revised=1)
+    assert [
+        (0, 4, "late", False),
+        (10, 2, "on_time", False),
+        (20, 1, "early", False),
+    ] == (query(home_dsn, panes))
+    assert [(0, 2, "on_time", False, 4), (0, 3, "late", False, 5)] == (
+        query(home_dsn, revisions)
+    )
+
+    _publish(driver, [_event(30)])
+    assert [(0, 4, "late", True), (10, 2, "on_time", False)] == query(home_dsn, panes)[
+        :2
+    ]
+    state = state_table(driver.home.pipeline_number, "by_origin").as_string(None)
+    open_windows = f"SELECT DISTINCT window_start FROM {state} ORDER BY 1"
+    assert [10, 20, 30] == [
+        (start - _START).seconds for (start,) in query(home_dsn, open_windows)
+    ]
+
+    # A late event may also make a group of a window that had passed without it.
+    _publish(driver, [_event(12, origin="LGA")], revised=1)
+    assert ("late", False) == query(
+        home_dsn, "SELECT pane, final FROM by_origin WHERE origin = 'LGA'"
+    )[0]
+    assert 2 == len(query(home_dsn, revisions))
+
+
+def test_a_refused_publish_leaves_windows_and_state_as_they_were(
+    home_dsn: str,
+) -> None:
+    """Partials are merged once, by the publish that commits."""
+    driver = PostgresDriver(dsn=home_dsn, layout=layout_of(_EVENTS, _window_table()))
+    _publish(driver, [_event(1, whole=5)])
+    plan = driver.plan(1)
+    staged = {
+        "output_0": driver.positioned(plan, [_event(2, whole=7)]),
+        "output_1": [_partials(_event(2, whole=7))],
+    }
+    tally = driver.stage(plan, staged)
+    # The same attempt stages once more: one row too many for what it voted.
+    driver.stage_rows("output_1", staged["output_1"], attempt=driver.attempts)
+    with pytest.raises(RetryableError) as raised:
+        driver.publish(plan, tally)
+    assert "STAGED_ROWS_MISSING" == raised.value.code
+    assert [(1, 5)] == query(home_dsn, "SELECT events, whole_sum FROM by_origin")
+
+    assert PublishOutcome.COMMITTED is driver.publish(plan, driver.stage(plan, staged))
+    assert [(2, 12)] == query(home_dsn, "SELECT events, whole_sum FROM by_origin")
