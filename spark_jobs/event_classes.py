@@ -204,26 +204,40 @@ def _mark_broken_rules(events: ClassifiedEvents, rules: Rules) -> None:
 def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
     """Take out what Postgres refused when the batch was staged before.
 
-    Copies of a refused event, same ID and same payload, would only be refused one
-    after the other, so they go with it.
+    Later copies of a refused event, same ID and same payload, would only be refused
+    one after the other, so they go with it. Earlier ones can only be there without
+    deduplication, and then the table took them.
     """
     if not rules.rejected:
         return
-    partitions = np.asarray(events.array(frame.PARTITION))
-    offsets = np.asarray(events.array(frame.OFFSET))
+    partitions = events.array(frame.PARTITION).to_pylist()
+    offsets = events.array(frame.OFFSET).to_pylist()
     values = events.array(frame.VALUE)
-    positions = zip(partitions.tolist(), offsets.tolist(), strict=True)
-    refused = {
-        row: rules.rejected[position]
-        for row, position in enumerate(positions)
-        if position in rules.rejected
-    }
+    positions = list(zip(partitions, offsets, strict=True))
+    refused = [
+        row for row, position in enumerate(positions) if position in rules.rejected
+    ]
     if not refused:
         return
-    by_payload = {values[row].as_py(): detail for row, detail in refused.items()}
-    copies = pc.is_in(values, value_set=pa.array(list(by_payload), values.type))
-    for row in np.flatnonzero(np.asarray(copies)).tolist():
-        events.mark_dead(row, "REJECTED_BY_POSTGRES", by_payload[values[row].as_py()])
+    id_columns = [
+        events.array(name)
+        for name in (frame.ID_SOURCE, frame.EVENT_ID)
+        if name in events.table.column_names
+    ]
+
+    def event_of(row: int) -> tuple[object, ...]:
+        return tuple(column[row] for column in (*id_columns, values))
+
+    first_refused = {
+        event_of(row): positions[row]
+        for row in sorted(refused, key=positions.__getitem__, reverse=True)
+    }
+    same_payload = pc.is_in(values, value_set=values.take(pa.array(refused)))
+    for row in np.flatnonzero(np.asarray(same_payload)).tolist():
+        first = first_refused.get(event_of(row))
+        if first is not None and first <= positions[row]:
+            detail = rules.rejected.get(positions[row], rules.rejected[first])
+            events.mark_dead(row, "REJECTED_BY_POSTGRES", detail)
 
 
 def _stored_columns(table: pa.Table) -> pa.Table:

@@ -1,0 +1,196 @@
+"""What becomes of single events, on tables as Spark hands them to a task."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from schemas.codec import EventRecord, encode
+from schemas.contract import Contract, load_contract
+from spark_jobs import event_frame as frame
+from spark_jobs.event_classes import EventClass, Rules, find_dead
+
+_NOON_US = 1_700_000_000_000_000
+_SCHEMA = {
+    "type": "record",
+    "name": "Reading",
+    "fields": [
+        {"name": "name", "type": "string"},
+        {"name": "unit", "type": ["null", "string"], "default": None},
+        {"name": "amount", "type": "int"},
+    ],
+}
+
+
+@pytest.fixture
+def contract(tmp_path: Path) -> Contract:
+    """A contract as a pipeline would load it."""
+    path = tmp_path / "reading.v1.avsc"
+    path.write_text(json.dumps(_SCHEMA))
+    return load_contract(str(path))
+
+
+def _rules(contract: Contract, **changes: object) -> Rules:
+    values: dict[str, object] = {
+        "contract": contract,
+        "writers": {contract.schema_id: contract},
+        "latest_event_time_us": _NOON_US,
+        "rejected": {},
+        "rule_conditions": {"TOO_MUCH": "amount < 10"},
+        **changes,
+    }
+    return Rules(**values)  # type: ignore[arg-type]
+
+
+def _event(contract: Contract, **fields: object) -> dict[str, object]:
+    """One row of the event frame, in which nothing is wrong but what is given."""
+    record: EventRecord = {"name": "a", "unit": None, "amount": 1}
+    record |= {name: fields[name] for name in record if name in fields}
+    return {
+        frame.PARTITION: 0,
+        frame.OFFSET: 0,
+        frame.KEY: None,
+        frame.VALUE: encode(contract, record),
+        frame.TIMESTAMP: None,
+        frame.EVENT_ID: "id",
+        frame.EVENT_TIME: _NOON_US,
+        frame.BROKEN_RULE: None,
+        **record,
+        **fields,
+    }
+
+
+_COLUMNS = pa.schema(
+    [
+        (frame.PARTITION, pa.int32()),
+        (frame.OFFSET, pa.int64()),
+        (frame.KEY, pa.binary()),
+        (frame.VALUE, pa.binary()),
+        (frame.TIMESTAMP, pa.timestamp("us", "UTC")),
+        (frame.EVENT_ID, pa.string()),
+        (frame.EVENT_TIME, pa.timestamp("us", "UTC")),
+        (frame.BROKEN_RULE, pa.string()),
+        ("name", pa.string()),
+        ("unit", pa.string()),
+        ("amount", pa.int32()),
+    ]
+)
+
+
+def _table(*rows: dict[str, object]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=_COLUMNS).combine_chunks()
+
+
+def _reasons(rules: Rules, *rows: dict[str, object]) -> dict[int, str]:
+    events = find_dead(_table(*rows), rules)
+    dead = events.is_class(EventClass.DEAD)
+    assert dead.nonzero()[0].tolist() == sorted(events.reasons)
+    return {row: reason for row, (reason, _) in sorted(events.reasons.items())}
+
+
+def test_a_good_event_stays_alive(contract: Contract) -> None:
+    """At the very bound its time is not in the future."""
+    event = _event(contract, unit="mm", **{frame.EVENT_ID: "x" * 256})
+    assert {} == _reasons(_rules(contract), event, _event(contract))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({frame.EVENT_ID: None}, "MISSING_ID"),
+        ({frame.EVENT_ID: ""}, "MISSING_ID"),
+        # Bytes count, not characters.
+        ({frame.EVENT_ID: "é" * 129}, "ID_TOO_LONG"),
+        ({frame.EVENT_TIME: None}, "MISSING_EVENT_TIME"),
+        ({frame.EVENT_TIME: _NOON_US + 1}, "TIMESTAMP_IN_FUTURE"),
+        ({frame.BROKEN_RULE: "TOO_MUCH"}, "TOO_MUCH"),
+        ({"name": "a\0"}, "UNSTORABLE_VALUE"),
+        ({frame.EVENT_ID: "a\0"}, "UNSTORABLE_VALUE"),
+        ({frame.VALUE: None}, "EMPTY_PAYLOAD"),
+        ({frame.VALUE: b""}, "EMPTY_PAYLOAD"),
+        ({frame.VALUE: b"\0\0\0\0"}, "MALFORMED"),
+        # Several things are wrong: the first question that finds one decides.
+        ({frame.VALUE: b"x", frame.EVENT_ID: None, "name": "\0"}, "BAD_MAGIC"),
+        ({frame.EVENT_ID: None, frame.EVENT_TIME: None}, "MISSING_ID"),
+        ({frame.EVENT_TIME: None, frame.BROKEN_RULE: "TOO_MUCH"}, "MISSING_EVENT_TIME"),
+    ],
+)
+def test_a_dead_event_has_its_reason(
+    contract: Contract, changes: dict[str, object], reason: str
+) -> None:
+    """Its neighbours live."""
+    good = _event(contract)
+    bad = _event(contract, **changes)
+    assert {1: reason} == _reasons(_rules(contract), good, bad, good)
+
+
+def test_bytes_behind_an_event_kill_it(contract: Contract) -> None:
+    """Spark ignores them; the length of what it decoded gives them away."""
+    good = _event(contract)
+    payload = good[frame.VALUE]
+    assert isinstance(payload, bytes)
+    longer = {**good, frame.VALUE: payload + b"\0"}
+    assert {1: "TRAILING_BYTES"} == _reasons(_rules(contract), good, longer)
+
+
+def test_a_clumsy_encoding_is_no_fault(contract: Contract) -> None:
+    """A number in more bytes than it needs is still that number."""
+    good = _event(contract)
+    payload = good[frame.VALUE]
+    assert isinstance(payload, bytes)
+    clumsy = {**good, frame.VALUE: payload[:-1] + b"\x82\x00"}
+    assert {} == _reasons(_rules(contract), good, clumsy)
+
+
+def test_what_spark_could_not_decode_never_becomes_an_event(contract: Contract) -> None:
+    """Nulls in required fields are Spark's way to say so, whatever we think."""
+    undecoded = _event(contract) | {"name": None, "amount": None}
+    events = find_dead(_table(undecoded), _rules(contract))
+    assert {0: ("MALFORMED", "Spark could not decode field name, amount.")} == (
+        events.reasons
+    )
+
+
+def test_a_broken_rule_is_told_with_its_condition(contract: Contract) -> None:
+    """The code alone would send people to the pipeline file."""
+    broken = _event(contract, **{frame.BROKEN_RULE: "TOO_MUCH"})
+    events = find_dead(_table(broken), _rules(contract))
+    assert {0: ("TOO_MUCH", "Not true of the event: amount < 10")} == events.reasons
+
+
+def test_copies_of_a_refused_event_go_with_it(contract: Contract) -> None:
+    """Else each staging would bring the next copy forward, to be refused in turn.
+
+    What stands before it was taken by the table, where repeats are not dropped.
+    """
+    refused = _event(contract, **{frame.PARTITION: 1, frame.OFFSET: 7})
+    earlier = _event(contract, **{frame.OFFSET: 8})
+    copy = _event(contract, **{frame.PARTITION: 2, frame.OFFSET: 3})
+    # Another payload or ID is another event, and may well be storable.
+    later = {frame.PARTITION: 2, frame.OFFSET: 4}
+    altered = _event(contract, amount=2, **later)
+    other = _event(contract, **{**later, frame.EVENT_ID: "other"})
+    rules = _rules(contract, rejected={(1, 7): "Table t refused the row: because."})
+    events = find_dead(_table(copy, altered, other, refused, earlier), rules)
+    expected = ("REJECTED_BY_POSTGRES", "Table t refused the row: because.")
+    assert {0: expected, 3: expected} == events.reasons
+
+
+def test_a_refusal_of_another_task_concerns_nobody_here(contract: Contract) -> None:
+    """Positions are compared as pairs, not as offsets."""
+    rules = _rules(contract, rejected={(1, 0): "no"})
+    assert {} == _reasons(rules, _event(contract))
+
+
+def test_times_before_1970_are_times(contract: Contract) -> None:
+    """Negative microseconds are neither missing nor in the future."""
+    early = dt.datetime(1600, 2, 29, tzinfo=dt.UTC)
+    events = find_dead(
+        _table(_event(contract, **{frame.EVENT_TIME: early})), _rules(contract)
+    )
+    assert {} == events.reasons
+    assert int(early.timestamp()) * 1_000_000 == events.event_time_us[0]

@@ -1,0 +1,88 @@
+"""Values that no Postgres column holds are found before a COPY breaks on them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.postgres_values import find_unstorable
+
+_US_4714_BC = -210_866_803_200_000_000
+
+
+def _is_storable(value: bytes) -> bool:
+    try:
+        return "\0" not in value.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _unchecked_text(values: list[bytes | None]) -> pa.Array:
+    as_bytes = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(
+        pa.string(), len(values), as_bytes.buffers(), as_bytes.null_count
+    )
+
+
+@given(st.lists(st.none() | st.binary(max_size=6) | st.text().map(str.encode)))
+def test_text_is_unstorable_where_it_has_a_nul_or_is_no_utf_8(
+    values: list[bytes | None],
+) -> None:
+    """Whole columns and single rows are judged alike."""
+    found = find_unstorable(pa.table({"name": _unchecked_text(values)}))
+    expected = {
+        row
+        for row, value in enumerate(values)
+        if value is not None and not _is_storable(value)
+    }
+    assert expected == set(found)
+    assert all("name" in detail for detail in found.values())
+
+
+def test_a_slice_is_judged_by_its_own_rows() -> None:
+    """What lies beside a slice in the same buffer is not its fault."""
+    column = _unchecked_text([b"a\0", b"b", b"c\0d", b"e"])
+    assert {1} == set(find_unstorable(pa.table({"name": column.slice(1, 3)})))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "is_bad"),
+    [
+        (pa.timestamp("us", "UTC"), _US_4714_BC, False),
+        (pa.timestamp("us", "UTC"), _US_4714_BC - 1, True),
+        (pa.timestamp("us", "UTC"), 2**63 - 1, False),
+        (pa.timestamp("us"), _US_4714_BC - 1, True),
+        (pa.date32(), -2_440_588, False),
+        (pa.date32(), -2_440_589, True),
+        (pa.date32(), 2_145_042_905, False),
+        (pa.date32(), 2_145_042_906, True),
+    ],
+)
+def test_the_calendar_of_postgres_has_ends(
+    kind: pa.DataType,
+    value: int,
+    is_bad: bool,  # noqa: FBT001 - a parameter of cases
+) -> None:
+    """The first and last storable values pass, their neighbours do not."""
+    width = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    column = pa.array([None, value], width).cast(kind)
+    assert ({1} if is_bad else set()) == set(find_unstorable(pa.table({"t": column})))
+
+
+def test_columns_without_values_or_rows_pass() -> None:
+    """Nothing is wrong with nothing."""
+    nulls = pa.array([None, None], pa.timestamp("us"))
+    assert {} == find_unstorable(pa.table({"t": nulls, "n": pa.array([1, 2])}))
+    assert {} == find_unstorable(pa.table({"t": nulls}).slice(0, 0))
+
+
+def test_only_the_first_bad_column_of_a_row_is_named() -> None:
+    """One dead letter has one detail."""
+    table = pa.table(
+        {"one": _unchecked_text([b"\0"]), "two": _unchecked_text([b"\xff"])}
+    )
+    assert {0: "Field one is not text that Postgres can store."} == find_unstorable(
+        table
+    )

@@ -1,0 +1,65 @@
+"""A driver's settings, from its environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.settings import BATCH_OFFSETS_MAX, DriverSettings
+
+_LEAST = {"TALLYWEIR_KAFKA_BOOTSTRAP": "broker:9092"}
+
+
+def test_only_the_broker_must_be_named() -> None:
+    """Everything else has a default; an empty DSN leaves it to the PG* variables."""
+    settings = DriverSettings.from_environment(_LEAST)
+    assert ("broker:9092", "", BATCH_OFFSETS_MAX) == (
+        settings.kafka_bootstrap,
+        settings.home_dsn,
+        settings.batch_offsets_max,
+    )
+    assert settings.spark_master.startswith("local[")
+    assert settings.state_directory.is_absolute()
+
+
+def test_settings_are_taken_from_the_environment() -> None:
+    """Relative state directories are resolved at once, before anything moves."""
+    settings = DriverSettings.from_environment(
+        {
+            **_LEAST,
+            "TALLYWEIR_STATE_DIR": "somewhere",
+            "TALLYWEIR_BATCH_OFFSETS_MAX": "7",
+            "TALLYWEIR_SPARK_MASTER": "local[1]",
+        }
+    )
+    assert (Path.cwd() / "somewhere", 7, "local[1]") == (
+        settings.state_directory,
+        settings.batch_offsets_max,
+        settings.spark_master,
+    )
+
+
+@pytest.mark.parametrize("environment", [{}, {"TALLYWEIR_KAFKA_BOOTSTRAP": ""}])
+def test_without_a_broker_there_is_no_driver(environment: dict[str, str]) -> None:
+    """An empty address is none."""
+    with pytest.raises(ConfigurationError) as caught:
+        DriverSettings.from_environment(environment)
+    assert "SETTING_MISSING" == caught.value.code
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", "", "1_000"])
+def test_a_batch_is_a_whole_number_above_zero(text: str) -> None:
+    """The error names the variable and what it holds."""
+    with pytest.raises(ConfigurationError) as caught:
+        DriverSettings.from_environment({**_LEAST, "TALLYWEIR_BATCH_OFFSETS_MAX": text})
+    assert "SETTING_INVALID" == caught.value.code
+    assert f"TALLYWEIR_BATCH_OFFSETS_MAX is {text!r}" in caught.value.saw
+
+
+def test_the_password_is_not_printed() -> None:
+    """Settings end up in logs."""
+    dsn = "postgresql://u:hush-hush@h/d"
+    settings = DriverSettings.from_environment({**_LEAST, "TALLYWEIR_HOME_DSN": dsn})
+    assert "hush-hush" not in repr(settings)

@@ -1,0 +1,148 @@
+"""Windows of a task's events, and the partials that publishing merges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinks.postgres.columns import Column
+from sinks.postgres.outputs import (
+    AggregateFunction,
+    LatePolicy,
+    WindowAggregate,
+    WindowTable,
+)
+from spark_jobs.event_frame import argument_column
+from spark_jobs.window_partials import (
+    aggregate_windows,
+    find_late,
+    find_revising,
+    window_starts,
+)
+
+_HOUR_US = 3_600_000_000
+_TYPES = {
+    AggregateFunction.COUNT: "bigint",
+    AggregateFunction.SUM: "numeric",
+    AggregateFunction.AVG: "numeric",
+    AggregateFunction.MIN: "bigint",
+    AggregateFunction.MAX: "bigint",
+}
+
+
+def _output(
+    *functions: AggregateFunction,
+    late: LatePolicy = LatePolicy.REVISE,
+    lateness_us: int = 0,
+) -> WindowTable:
+    return WindowTable(
+        table="w",
+        staging_table="output_0",
+        size_us=_HOUR_US,
+        by=(Column(name="kind", postgres_type="text"),),
+        aggregates=tuple(
+            WindowAggregate(
+                column=Column(name=f"a{number}", postgres_type=_TYPES[function]),
+                function=function,
+                number=number,
+                partial_type=_TYPES[function],
+            )
+            for number, function in enumerate(functions)
+        ),
+        allowed_lateness_us=lateness_us,
+        late=late,
+    )
+
+
+@given(st.lists(st.integers(-(2**61), 2**61), min_size=1), st.integers(1, 10**13))
+def test_each_event_lies_in_its_half_open_window(times: list[int], size: int) -> None:
+    """Windows begin at multiples of their size, before 1970 as well."""
+    starts = window_starts(np.array(times), size)
+    for start, time in zip(starts.tolist(), times, strict=True):
+        assert start % size == 0
+        assert start <= time < start + size
+
+
+@pytest.mark.parametrize(
+    ("late", "watermark_us", "is_late", "is_revising"),
+    [
+        (LatePolicy.REVISE, None, False, False),
+        (LatePolicy.REVISE, _HOUR_US - 1, False, False),
+        # An end is exclusive: at the watermark the window has passed.
+        (LatePolicy.REVISE, _HOUR_US, False, True),
+        (LatePolicy.REVISE, _HOUR_US + 4, False, True),
+        (LatePolicy.REVISE, _HOUR_US + 5, True, True),
+        (LatePolicy.SIDE_TABLE, _HOUR_US - 1, False, False),
+        (LatePolicy.SIDE_TABLE, _HOUR_US, True, True),
+        (LatePolicy.DROP, _HOUR_US, True, True),
+    ],
+)
+def test_lateness_begins_where_the_watermark_has_passed(
+    late: LatePolicy,
+    watermark_us: int | None,
+    is_late: bool,  # noqa: FBT001 - a parameter of cases
+    is_revising: bool,  # noqa: FBT001
+) -> None:
+    """Only ``revise`` keeps a window open, for its allowed lateness."""
+    output = _output(AggregateFunction.COUNT, late=late, lateness_us=5)
+    starts = np.array([0])
+    assert [is_late] == find_late(starts, output, watermark_us).tolist()
+    assert [is_revising] == find_revising(starts, output, watermark_us).tolist()
+
+
+def _aggregate(
+    output: WindowTable, kinds: list[str | None], values: pa.Array
+) -> Mapping[str | None, dict[str, object]]:
+    arguments = {
+        argument_column(0, aggregate.number): values for aggregate in output.aggregates
+    }
+    events = pa.table({"kind": pa.array(kinds, pa.string()), **arguments})
+    table = aggregate_windows(events, np.zeros(len(kinds), np.int64), output, 0)
+    assert table.column_names == [column.name for column in output.staging_columns]
+    return {row["kind"]: row for row in table.to_pylist()}
+
+
+_VALUES = st.none() | st.integers(-(2**31), 2**31 - 1)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["x", "y", None]), _VALUES), min_size=1))
+def test_partials_equal_what_python_counts(
+    rows: list[tuple[str | None, int | None]],
+) -> None:
+    """Null is a group of its own, and no value."""
+    functions = tuple(AggregateFunction)
+    output = _output(*functions)
+    kinds = [kind for kind, _ in rows]
+    values = pa.array([value for _, value in rows], pa.int32())
+    found = _aggregate(output, kinds, values)
+    assert set(kinds) == set(found)
+    for kind, row in found.items():
+        known = [v for k, v in rows if k == kind and v is not None]
+        partials = list(row.values())[2:]
+        expected: dict[AggregateFunction, list[int | None]] = {
+            AggregateFunction.COUNT: [len(known)],
+            AggregateFunction.SUM: [sum(known), len(known)],
+            AggregateFunction.AVG: [sum(known), len(known)],
+            AggregateFunction.MIN: [min(known, default=None)],
+            AggregateFunction.MAX: [max(known, default=None)],
+        }
+        wanted: list[int | None] = [kinds.count(kind)]
+        for function in functions:
+            wanted += expected[function]
+        assert wanted == partials
+
+
+def test_a_sum_beyond_64_bits_does_not_wrap() -> None:
+    """Arrow adds integers modulo 2**64; three of the largest would be small."""
+    largest = 2**63 - 1
+    output = _output(AggregateFunction.SUM)
+    found = _aggregate(output, ["x"] * 3, pa.array([largest] * 3, pa.int64()))
+    assert Decimal(3 * largest) in found["x"].values()
+    found = _aggregate(output, ["x"] * 3, pa.array([-largest - 1] * 3, pa.int64()))
+    assert Decimal(3 * (-largest - 1)) in found["x"].values()
