@@ -197,11 +197,17 @@ class DriverWorld:
         *,
         timeout_s: float = START_TIMEOUT_S,
     ) -> Any:  # noqa: ANN401
-        """Poll the database until a value is reached; fail with the last one."""
+        """Poll the database until a value is reached; fail with the last one.
+
+        A table that is not there yet has no value.
+        """
         deadline = time.monotonic() + timeout_s
         with psycopg.connect(self.home_dsn, autocommit=True) as connection:
             while True:
-                row = connection.execute(query.encode()).fetchone()
+                try:
+                    row = connection.execute(query.encode()).fetchone()
+                except psycopg.errors.UndefinedTable:
+                    row = None
                 value = None if row is None else row[0]
                 if is_reached(value):
                     return value

@@ -26,6 +26,7 @@ READING: dict[str, object] = {
             "default": None,
         },
         {"name": "amount", "type": "int"},
+        {"name": "site", "type": ["null", "string"], "default": None},
         {
             "name": "grade",
             "type": {"type": "enum", "name": "Grade", "symbols": ["LOW", "HIGH"]},
@@ -48,6 +49,7 @@ def reading(**fields: object) -> EventRecord:
         "event_id": "r1",
         "at": NOON,
         "amount": 1,
+        "site": None,
         "grade": "LOW",
         "divisor": 1,
         **fields,
