@@ -27,6 +27,7 @@ from sinks.protocol.errors import (
     RetryableError,
 )
 from sinks.protocol.identity import Epoch
+from sinks.protocol.ports import RowsRejectedError
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 _NUMBERS = "SELECT number FROM numbers ORDER BY kafka_offset"
@@ -349,4 +350,23 @@ def test_a_changed_definition_is_registered_by_the_next_driver(home_dsn: str) ->
     PostgresDriver(dsn=home_dsn, layout=changed)
     assert [({"changed": True}, "new")] == query(
         home_dsn, "SELECT definition, definition_hash FROM tallyweir.pipeline"
+    )
+
+
+def test_users_columns_may_have_the_names_of_everyday_things(home_dsn: str) -> None:
+    """Our own columns in staging cannot meet theirs, not even in bisection."""
+    layout = layout_of(
+        append_table("numbers", attempt="bigint", number="bigint", row="text")
+    )
+    driver = PostgresDriver(dsn=home_dsn, layout=layout)
+    driver.append([(7, 1, "a"), (7, 2, "b")])
+    execute(home_dsn, "ALTER TABLE public.numbers ADD CHECK (number <> 4)")
+    plan = driver.plan(2)
+    rows = driver.positioned(plan, [(9, 3, "c"), (9, 4, "d")])
+    with pytest.raises(RowsRejectedError) as raised:
+        driver.publish(plan, driver.stage(plan, {"output_0": rows}))
+    assert [3] == [row.offset for row in raised.value.rows]
+    assert [(7, 1, "a"), (7, 2, "b")] == query(
+        home_dsn,
+        'SELECT attempt, number, "row" FROM numbers ORDER BY kafka_offset',
     )
