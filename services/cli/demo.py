@@ -119,6 +119,7 @@ def _say_where(world: DemoWorld, *, keep: bool) -> None:
     say(f"Tables: {', '.join(TABLES)} in the database at {world.shown_dsn}")
     say(f"  look in:  {look}")
     if not world.has_own_servers:
+        say(f"  They stay there, and so does the topic {world.topic}.")
         return
     if not keep:
         say("  The demo's servers stop now and their data is deleted; with --keep")
