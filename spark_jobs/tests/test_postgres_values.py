@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.postgres_values import find_unstorable
@@ -26,6 +26,7 @@ def _unchecked_text(values: list[bytes | None]) -> pa.Array:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=6) | st.text().map(str.encode)))
 def test_text_is_unstorable_where_it_has_a_nul_or_is_no_utf_8(
     values: list[bytes | None],

@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinks.postgres.columns import Column
@@ -60,6 +60,7 @@ def _output(
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-(2**61), 2**61), min_size=1), st.integers(1, 10**13))
 def test_each_event_lies_in_its_half_open_window(times: list[int], size: int) -> None:
     """Windows begin at multiples of their size, before 1970 as well."""
@@ -111,6 +112,7 @@ def _aggregate(
 _VALUES = st.none() | st.integers(-(2**31), 2**31 - 1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["x", "y", None]), _VALUES), min_size=1))
 def test_partials_equal_what_python_counts(
     rows: list[tuple[str | None, int | None]],

@@ -1,0 +1,192 @@
+"""From a pipeline and Spark's types to tables in Postgres."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from schemas.contract import load_contract
+from sinks.postgres.outputs import AppendTable, WindowTable
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.event_frame import argument_column
+from spark_jobs.home_layout import SHARDS, build_home_layout
+from spark_jobs.pipeline import (
+    Aggregate,
+    AggregateFunction,
+    AppendOutput,
+    Deduplicate,
+    Pipeline,
+    Source,
+    WindowOutput,
+)
+
+_SOURCE = Source(
+    topic="page-views",
+    schema="page_view.v1",
+    event_id="event_id",
+    event_time="viewed_at",
+    watermark_delay=timedelta(minutes=1),
+)
+_FIELDS = {
+    "event_id": StringType(),
+    "user_id": LongType(),
+    "page": StringType(),
+    "country": StringType(),
+    "viewed_at": TimestampType(),
+    "value": DoubleType(),
+}
+
+
+def _pipeline(*aggregates: Aggregate) -> Pipeline:
+    window = WindowOutput(
+        table="w",
+        size=timedelta(hours=1),
+        by=("page",),
+        aggregates=aggregates or (Aggregate(column="n", function=_COUNT),),
+    )
+    append = AppendOutput(table="views", columns=None)
+    return Pipeline(name="p", source=_SOURCE, outputs=(append, window))
+
+
+_COUNT = AggregateFunction.COUNT
+
+
+def _schema(*arguments: DataType) -> StructType:
+    fields = [StructField(name, kind) for name, kind in _FIELDS.items()]
+    fields += [
+        StructField(argument_column(1, number), kind)
+        for number, kind in enumerate(arguments)
+    ]
+    return StructType(fields)
+
+
+def _aggregate(function: AggregateFunction) -> Aggregate:
+    return Aggregate(column="a", function=function, argument="value")
+
+
+def test_outputs_keep_the_order_of_fields() -> None:
+    """An append table holds the event's columns, then where the event came from."""
+    layout = build_home_layout(
+        _pipeline(), load_contract("page_view.v1", Path()), _schema()
+    )
+    append, window = layout.outputs
+    assert isinstance(append, AppendTable)
+    assert isinstance(window, WindowTable)
+    assert [
+        ("event_id", "text"),
+        ("user_id", "bigint"),
+        ("page", "text"),
+        ("country", "text"),
+        ("viewed_at", "timestamp with time zone"),
+        ("value", "double precision"),
+    ] == [(column.name, column.postgres_type) for column in append.event_columns]
+    assert append.staging_table != window.staging_table
+    assert ["window_start", "page"] == [column.name for column in window.keys]
+    assert 3_600_000_000 == window.size_us
+    assert SHARDS == layout.shards
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "partial", "result"),
+    [
+        (AggregateFunction.COUNT, StringType(), "bigint", "bigint"),
+        (AggregateFunction.COUNT_IF, BooleanType(), "bigint", "bigint"),
+        (AggregateFunction.SUM, IntegerType(), "numeric", "bigint"),
+        (AggregateFunction.SUM, LongType(), "numeric", "numeric"),
+        (AggregateFunction.SUM, DecimalType(10, 2), "numeric", "numeric"),
+        (AggregateFunction.SUM, FloatType(), "double precision", "double precision"),
+        (AggregateFunction.AVG, IntegerType(), "numeric", "double precision"),
+        (AggregateFunction.AVG, DecimalType(10, 2), "numeric", "numeric"),
+        (AggregateFunction.MIN, StringType(), "text", "text"),
+        (AggregateFunction.MAX, IntegerType(), "integer", "integer"),
+    ],
+)
+def test_an_aggregate_has_the_type_that_postgres_would_give_it(
+    function: AggregateFunction, argument: DataType, partial: str, result: str
+) -> None:
+    """Partials are wide enough that a sum of integers never overflows."""
+    layout = build_home_layout(
+        _pipeline(_aggregate(function)),
+        load_contract("page_view.v1", Path()),
+        _schema(argument),
+    )
+    window = layout.outputs[1]
+    assert isinstance(window, WindowTable)
+    (aggregate,) = window.aggregates
+    assert (partial, result) == (
+        aggregate.partials[0].column.postgres_type,
+        aggregate.column.postgres_type,
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "argument"),
+    [
+        (AggregateFunction.SUM, StringType()),
+        (AggregateFunction.SUM, BooleanType()),
+        (AggregateFunction.AVG, TimestampType()),
+        (AggregateFunction.MAX, ArrayType(StringType())),
+        (AggregateFunction.COUNT_IF, IntegerType()),
+    ],
+)
+def test_an_aggregate_of_an_unfit_type_is_refused(
+    function: AggregateFunction, argument: DataType
+) -> None:
+    """The error names table, column and type before any event is read."""
+    with pytest.raises(ConfigurationError) as caught:
+        build_home_layout(
+            _pipeline(_aggregate(function)),
+            load_contract("page_view.v1", Path()),
+            _schema(argument),
+        )
+    assert "AGGREGATE_TYPE" == caught.value.code
+    assert "w.a" in caught.value.saw
+
+
+@pytest.mark.parametrize(
+    ("horizon", "seconds"),
+    [
+        (timedelta(days=8), 86_400),
+        (timedelta(minutes=1), 60),
+        (timedelta(days=365), 3_942_000),
+    ],
+)
+def test_a_horizon_is_kept_in_about_eight_buckets(
+    horizon: timedelta, seconds: int
+) -> None:
+    """Short horizons still have buckets of a minute."""
+    pipeline = replace(_pipeline(), deduplicate=Deduplicate(horizon=horizon))
+    layout = build_home_layout(
+        pipeline, load_contract("page_view.v1", Path()), _schema()
+    )
+    assert (seconds, horizon // timedelta(microseconds=1)) == (
+        layout.bucket_seconds,
+        layout.horizon_us,
+    )
+
+
+def test_without_deduplication_there_is_no_horizon() -> None:
+    """None, not zero: nothing expires where nothing is looked up."""
+    layout = build_home_layout(
+        replace(_pipeline(), deduplicate=None),
+        load_contract("page_view.v1", Path()),
+        _schema(),
+    )
+    assert layout.horizon_us is None

@@ -1,0 +1,93 @@
+"""The options that Spark's Kafka source is given: exactly-once depends on them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Self, cast
+
+from pyspark.sql import SparkSession
+
+from sinks.protocol.offsets import TopicPartition
+from spark_jobs.kafka_source import read_stream
+from spark_jobs.pipeline import AppendOutput, HeaderId, Pipeline, Source
+from spark_jobs.settings import DriverSettings
+
+_PIPELINE = Pipeline(
+    name="views",
+    source=Source(
+        topic="page-views",
+        schema="page_view.v1",
+        event_id="event_id",
+        event_time="viewed_at",
+        watermark_delay=timedelta(minutes=1),
+    ),
+    outputs=(AppendOutput(table="views", columns=None),),
+)
+_SETTINGS = DriverSettings(
+    kafka_bootstrap="broker:9092",
+    home_dsn="",
+    spark_master="local[1]",
+    spark_jars="",
+    state_directory=Path("state"),
+    batch_offsets_max=77,
+    driver_memory="1g",
+)
+
+
+@dataclass
+class _Reader:
+    """Stands in for a session and its reader; keeps what it is told."""
+
+    kept: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def readStream(self) -> Self:  # noqa: N802 - Spark's name
+        return self
+
+    def format(self, name: str) -> Self:
+        assert name == "kafka"
+        return self
+
+    def options(self, **options: str) -> Self:
+        self.kept.update(options)
+        return self
+
+    def load(self) -> None:
+        return None
+
+
+def _options(pipeline: Pipeline) -> dict[str, Any]:
+    reader = _Reader()
+    starts = {TopicPartition("page-views", 10): 5, TopicPartition("page-views", 2): 0}
+    read_stream(cast(SparkSession, reader), _SETTINGS, pipeline, starts)
+    return reader.kept
+
+
+def test_the_source_reads_committed_events_and_stops_at_data_loss() -> None:
+    """Aborted transactions never count, and nothing is skipped silently."""
+    options = _options(_PIPELINE)
+    assert ("read_committed", "true") == (
+        options["kafka.isolation.level"],
+        options["failOnDataLoss"],
+    )
+
+
+def test_the_source_begins_where_postgres_stands() -> None:
+    """Every partition is named; none is left to Spark's default, the latest offset."""
+    options = _options(_PIPELINE)
+    assert {"page-views": {"10": 5, "2": 0}} == json.loads(options["startingOffsets"])
+    assert ("page-views", "77", "broker:9092") == (
+        options["subscribe"],
+        options["maxOffsetsPerTrigger"],
+        options["kafka.bootstrap.servers"],
+    )
+
+
+def test_headers_are_read_only_for_the_id() -> None:
+    """They cost a copy of each record's headers."""
+    by_header = replace(_PIPELINE.source, event_id=HeaderId(header="ce_id"))
+    assert "false" == _options(_PIPELINE)["includeHeaders"]
+    assert "true" == _options(replace(_PIPELINE, source=by_header))["includeHeaders"]
