@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from integration_tests.harness.postgres_driver import (
+    PIPELINE,
     PostgresDriver,
     append_table,
     layout_of,
@@ -22,7 +23,6 @@ from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import FatalError, FencedError, RetryableError
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
-_LOCK = "SELECT FROM tallyweir.pipeline WHERE pipeline = 'numbers' FOR NO KEY UPDATE"
 _DEADLINE_S = 20.0
 
 
@@ -61,7 +61,7 @@ def test_a_claim_is_made_at_once_but_returns_after_the_publish_under_way(
         home.close()
 
     with connect(home_dsn, application_name="test publisher") as publisher:
-        publisher.execute(_LOCK)
+        publisher.execute(publish._SQL["lock_pipeline"], {"pipeline": PIPELINE})
         thread = threading.Thread(target=claim)
         thread.start()
         _wait_until(lambda: _claims(home_dsn) == 2, "the claim is there")
@@ -88,7 +88,7 @@ def test_a_publish_that_waited_for_the_lock_finds_the_newer_claim(
             outcomes.append(error.code)
 
     with connect(home_dsn, application_name="test claimer") as claimer:
-        claimer.execute(_LOCK)
+        claimer.execute(publish._SQL["lock_pipeline"], {"pipeline": PIPELINE})
         thread = threading.Thread(target=publish_batch)
         thread.start()
         _wait_until(lambda: _waiting(home_dsn) == 1, "the publisher waits for the row")

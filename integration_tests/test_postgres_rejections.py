@@ -185,11 +185,11 @@ def test_a_row_may_refer_to_a_later_one_where_the_table_allows_it(
     )
     layout = layout_of(append_table("numbers", number="bigint", parent="bigint"))
     driver = PostgresDriver(dsn=home_dsn, layout=layout)
-    plan = driver.plan(5)
-    # 1 refers to 2, which comes later; 7 is refused, and so is 8, which refers to it.
-    values = [(1, 2), (7, None), (8, 7), (3, None), (2, None)]
+    plan = driver.plan(6)
+    # 1 refers to 2 and 2 to 3, which come later; 7 is refused, and so is 8 with it.
+    values = [(1, 2), (7, None), (2, 3), (8, 7), (3, None), (4, None)]
     tally = driver.stage(plan, {"output_0": driver.positioned(plan, values)})
-    assert [1, 2] == sorted(row.offset for row in _rejected(driver, plan, tally))
+    assert [1, 3] == sorted(row.offset for row in _rejected(driver, plan, tally))
 
 
 def test_the_good_rows_are_published_and_the_bad_ones_counted_dead(
