@@ -1,0 +1,248 @@
+"""Contracts through a real driver: versions, every type, and every kind of ID."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness.driver_world import PIPELINE, DriverWorld
+from integration_tests.harness.readings import (
+    NOON,
+    READING,
+    Sent,
+    reading,
+    sent,
+    write_contract,
+)
+from schemas.codec import encode
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_versions_of_a_contract_share_a_topic(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Each pipeline reads both versions as its own; one of them without dedup."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    unit = {"name": "unit", "type": "string", "default": "mm"}
+    fields = [*READING["fields"], unit]  # type: ignore[misc]
+    newer = write_contract(tmp_path / "reading.v2.avsc", {**READING, "fields": fields})
+    everything = world.topic.send(
+        [
+            sent(world.contract, event_id="old"),
+            Sent(value=encode(newer, {**reading(event_id="new"), "unit": "cm"})),
+            # Other bytes, so another payload, although all old fields are equal.
+            Sent(
+                value=encode(newer, {**reading(event_id="old"), "unit": "mm"}),
+                fate="ID_CONFLICT",
+            ),
+            sent(world.contract, event_id="old", partition=1, fate="duplicate"),
+        ]
+    )
+    world.run_to_the_end()
+    world.assert_fates(everything)
+
+    second = (
+        PIPELINE.replace("pipeline: readings", "pipeline: readings-2")
+        .replace("reading.v1", "reading.v2")
+        .replace("table: readings", "table: readings_2")
+    )
+    world.write_pipeline(f"{second}    deduplicate: off\n")
+    world.run_to_the_end()
+    world.assert_verified("readings-2")
+    assert [("new", "cm"), ("old", "mm"), ("old", "mm"), ("old", "mm")] == world.fetch(
+        "SELECT event_id, unit FROM readings_2 ORDER BY 1, 2"
+    )
+    assert not world.fetch(
+        "SELECT FROM tallyweir.seen_id_run WHERE pipeline = 'readings-2'"
+    )
+
+
+def test_cloud_events_are_told_apart_by_source_and_id(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """The pair is the ID; without conflicts any other payload is a repeat."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    by_header = PIPELINE.replace("event_id: event_id", "event_id: header:ce_id")
+    world.write_pipeline(f"{by_header}    deduplicate: {{{{conflicts: false}}}}\n")
+
+    def event(
+        *headers: tuple[str, bytes],
+        amount: int = 1,
+        partition: int = 0,
+        fate: str = "committed",
+    ) -> Sent:
+        return Sent(
+            value=encode(world.contract, reading(amount=amount)),
+            headers=[*headers],
+            partition=partition,
+            fate=fate,
+        )
+
+    one, two = ("ce_id", b"1"), ("ce_id", b"2")
+    a, b = ("ce_source", b"/a"), ("ce_source", b"/b")
+    everything = world.topic.send(
+        [
+            event(one, a),
+            event(one, b),
+            event(a, two),
+            # Joined without their lengths, these would be "/a1" and "1" once more.
+            event(("ce_id", b"a1"), ("ce_source", b"/")),
+            event(one),
+            event(one, a, ("other", b"\xff"), fate="duplicate"),
+            event(one, a, amount=2, partition=1, fate="duplicate"),
+            event(one, fate="duplicate"),
+            event(a, fate="MISSING_ID"),
+            event(fate="MISSING_ID"),
+            event(("ce_id", b""), a, fate="MISSING_ID"),
+            event(("ce_id", b"\xff\xfe"), a, fate="UNSTORABLE_VALUE"),
+            event(("CE_ID", b"1"), a, fate="MISSING_ID"),
+        ]
+    )
+    world.run_to_the_end()
+    world.assert_fates(everything)
+
+
+_EVERYTHING: dict[str, object] = {
+    "type": "record",
+    "name": "Everything",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "flag", "type": "boolean"},
+        {"name": "small", "type": "int"},
+        {"name": "single", "type": "float"},
+        {"name": "double", "type": "double"},
+        {"name": "raw", "type": "bytes"},
+        {"name": "text", "type": "string"},
+        {"name": "digest", "type": {"type": "fixed", "name": "Digest", "size": 4}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {
+            "name": "local",
+            "type": {"type": "long", "logicalType": "local-timestamp-micros"},
+        },
+        {
+            "name": "price",
+            "type": {
+                "type": "bytes",
+                "logicalType": "decimal",
+                "precision": 10,
+                "scale": 2,
+            },
+        },
+        {"name": "token", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "sizes", "type": {"type": "map", "values": "int"}},
+        {
+            "name": "place",
+            "type": {
+                "type": "record",
+                "name": "Place",
+                "fields": [
+                    {"name": "city", "type": ["null", "string"]},
+                    {"name": "heights", "type": {"type": "array", "items": "double"}},
+                ],
+            },
+        },
+    ],
+}
+
+_EVERYTHING_PIPELINE = """
+    pipeline: everything
+    source:
+      topic: {topic}
+      schema: everything.v1.avsc
+      event_id: id
+      event_time: at
+      watermark_delay: 1 hour
+    validate:
+      NO_TAGS: "size(tags) > 0"
+    outputs:
+      - append: {{table: readings}}
+      - window:
+          table: everything_by_hour
+          fixed: 1 hour
+          by: [flag, day]
+          aggregate:
+            n: count(*)
+            price: sum(price)
+            mean: avg(single)
+            first: min(text)
+            last: max(local)
+            tags: sum(size(tags))
+"""
+
+
+def test_every_type_of_avro_arrives_as_what_it_is(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Values come back as they were sent, nested ones as JSON; IDs may be numbers."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    contract = write_contract(tmp_path / "everything.v1.avsc", _EVERYTHING)
+    world.write_pipeline(_EVERYTHING_PIPELINE)
+    local = NOON.replace(tzinfo=None) + dt.timedelta(microseconds=7)
+    record: dict[str, object] = {
+        "id": -(2**63),
+        "at": NOON,
+        "flag": True,
+        "small": -(2**31),
+        "single": 0.5,
+        "double": 1e300,
+        "raw": b"\x00\xff",
+        "text": "Ünïcode ☃",
+        "digest": b"\x00\x01\x02\x03",
+        "day": dt.date(1600, 2, 29),
+        "local": local,
+        "price": Decimal("-12345678.90"),
+        "token": str(uuid.UUID(int=7)),
+        "tags": ["a", 'quote " and \\'],
+        "sizes": {"x": 1},
+        "place": {"city": None, "heights": [0.5, -1.0]},
+    }
+    untagged = {**record, "id": 1, "tags": []}
+    everything = world.topic.send(
+        [
+            Sent(value=encode(contract, record)),
+            Sent(value=encode(contract, {**record, "id": 0, "price": Decimal("0.10")})),
+            Sent(value=encode(contract, record), fate="duplicate"),
+            Sent(value=encode(contract, record) + b"\x00", fate="TRAILING_BYTES"),
+            Sent(value=encode(contract, record)[:-1], fate="MALFORMED"),
+            Sent(value=encode(contract, untagged), fate="NO_TAGS"),
+            # jsonb has no NUL; Postgres itself says so.
+            Sent(
+                value=encode(contract, {**record, "id": 2, "tags": ["a\0"]}),
+                fate="REJECTED_BY_POSTGRES",
+            ),
+        ]
+    )
+    world.run_to_the_end()
+
+    ((row, kinds),) = world.fetch(
+        "SELECT to_jsonb(r), (SELECT jsonb_object_agg(column_name, data_type) "
+        "FROM information_schema.columns WHERE table_name = 'readings') "
+        "FROM readings r WHERE id < 0"
+    )
+    assert {
+        "tags": "jsonb",
+        "sizes": "jsonb",
+        "place": "jsonb",
+        "price": "numeric",
+    } == {name: kinds[name] for name in ("tags", "sizes", "place", "price")}
+    nested = {name: record[name] for name in ("tags", "sizes", "place")}
+    assert nested == {name: row[name] for name in nested}
+    plain = [name for name in record if name not in nested]
+    (stored,) = world.fetch(f"SELECT {', '.join(plain)} FROM readings WHERE id < 0")
+    assert {name: record[name] for name in plain} == dict(
+        zip(plain, stored, strict=True)
+    )
+    windows = world.fetch(
+        "SELECT flag, day, n, price, mean, first, last, tags FROM everything_by_hour"
+    )
+    total = Decimal("-12345678.80")
+    assert [(True, record["day"], 2, total, 0.5, record["text"], local, 4)] == windows
+    world.assert_conserved(everything)
+    world.assert_verified("everything")

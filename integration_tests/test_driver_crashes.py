@@ -1,0 +1,140 @@
+"""A driver that ends in every way, politely or not: counts stay exact."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness.driver_world import DriverWorld, numbered
+from integration_tests.harness.readings import Sent, sent
+from sinks.faultpoints import FaultPoint
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+_SEED = 20_241
+
+
+def _with_repeats(world: DriverWorld, first: int, count: int) -> list[Sent]:
+    """Good readings, then a tenth of them again in the other partition."""
+    good = numbered(world, first, count)
+    return [*good, *_repeats(world, range(first, first + count, 10))]
+
+
+def _repeats(world: DriverWorld, numbers: range) -> list[Sent]:
+    return [
+        sent(
+            world.contract,
+            event_id=f"n{number}",
+            amount=number % 100,
+            partition=(number + 1) % 2,
+            fate="duplicate",
+        )
+        for number in numbers
+    ]
+
+
+def test_sigterm_drains_and_the_next_driver_goes_on_behind_it(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """SIGTERM ends the batch at hand whole: exit code 0 and one line about it."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    everything = world.topic.send(_with_repeats(world, 0, 3_000))
+    with world.driver(batch=100) as driver:
+        driver.wait_for("batch published")
+        driver.wait_for("batch planned")
+        driver.send(signal.SIGTERM)
+        assert driver.wait() == 0, driver.text
+    assert 1 == sum('"drained"' in line for line in driver.lines), driver.text
+    assert "Traceback" not in driver.text
+    reached = world.value("SELECT sum(next_offset) FROM tallyweir.partition_progress")
+    assert reached == world.value("SELECT sum(read) FROM tallyweir.batch_partition")
+    assert 0 < reached < len(everything), "it must have been stopped in the middle"
+    world.assert_verified()
+
+    world.run_to_the_end()
+    world.assert_fates(everything)
+
+
+def test_a_driver_killed_at_every_point_of_the_protocol_is_as_if_it_never_was(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Each restart goes on from Postgres alone; nothing is lost or doubled."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    everything = world.topic.send(_with_repeats(world, 0, 1_500))
+    published = 0
+    for point in FaultPoint:
+        with world.driver(batch=100, fault=f"{point.value}:2:SIGKILL") as driver:
+            assert driver.wait() == -signal.SIGKILL, driver.text
+        # The first batch of each driver is published, the second as far as it got.
+        is_decided = point in (FaultPoint.DECISION_COMMITTED, FaultPoint.SEALED)
+        published += 2 if is_decided else 1
+        assert published == len(world.ledger()), point
+        world.assert_verified()
+    world.run_to_the_end()
+    world.assert_fates(everything)
+
+
+def test_kill_9_at_random_moments_loses_and_doubles_nothing(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Moments between the points of the protocol do no harm either.
+
+    Not reproducible to the instruction; the seed only repeats the delays.
+    """
+    chance = random.Random(_SEED)
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    everything = world.topic.send(_with_repeats(world, 0, 3_000))
+    for _ in range(3):
+        with world.driver(batch=200) as driver:
+            for _ in range(chance.randint(1, 3)):
+                driver.wait_for("batch planned")
+            threading.Event().wait(chance.uniform(0, 0.3))
+            driver.send(signal.SIGKILL)
+            driver.wait()
+    world.run_to_the_end()
+    world.assert_fates(everything)
+
+
+def test_local_state_can_be_deleted_and_damaged_while_the_driver_runs(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Checkpoints and caches are rebuilt from Postgres, and never believed."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    everything = world.topic.send(_with_repeats(world, 0, 1_500))
+    with world.driver(batch=100) as driver:
+        driver.wait_for("batch published")
+        shutil.rmtree(world.state / "checkpoints")
+        _await_read(world, len(everything))
+        driver.wait_for("batch published")
+        shutil.rmtree(world.state / "checkpoints", ignore_errors=True)
+        shutil.rmtree(world.state / "seen_ids", ignore_errors=True)
+        everything |= world.topic.send(_repeats(world, range(50)))
+        _await_read(world, len(everything))
+        # Now the cache is whole again: spoil it, each file in another way.
+        chance = random.Random(_SEED)
+        files = [p for p in (world.state / "seen_ids").rglob("*") if p.is_file()]
+        assert files, "there is no cache to damage"
+        for path in files:
+            content = path.read_bytes()
+            spoilt = chance.choice(
+                (b"", content[: len(content) // 2], chance.randbytes(len(content)))
+            )
+            path.write_bytes(spoilt)
+        everything |= world.topic.send(_repeats(world, range(100, 150)))
+        _await_read(world, len(everything))
+        everything |= world.topic.send(_with_repeats(world, 5_000, 50))
+        _await_read(world, len(everything))
+        driver.send(signal.SIGTERM)
+        assert driver.wait() == 0, driver.text
+    world.assert_fates(everything)
+
+
+def _await_read(world: DriverWorld, records: int) -> None:
+    world.await_value(
+        "SELECT sum(read) FROM tallyweir.batch_partition", lambda n: n == records
+    )
