@@ -40,7 +40,12 @@ from sinks.protocol.errors import ConfigurationError
 from spark_jobs.event_frame import argument_column
 from spark_jobs.pipeline.aggregate import Aggregate
 from spark_jobs.pipeline.aggregate import AggregateFunction as Declared
-from spark_jobs.pipeline.definition import AppendOutput, Pipeline, WindowOutput
+from spark_jobs.pipeline.definition import (
+    AppendOutput,
+    Late,
+    Pipeline,
+    WindowOutput,
+)
 from spark_jobs.pipeline.definition_json import (
     definition_hash,
     pipeline_definition_json,
@@ -175,7 +180,10 @@ def _window_table(
             )
             for position, aggregate in enumerate(output.aggregates)
         ),
-        allowed_lateness_us=_microseconds(output.allowed_lateness),
+        # Only a row that may be revised stays open after the watermark has passed.
+        allowed_lateness_us=_microseconds(output.allowed_lateness)
+        if output.late is Late.REVISE
+        else 0,
         late=LatePolicy(output.late.value),
     )
 

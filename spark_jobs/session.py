@@ -69,10 +69,13 @@ def start_session(settings: DriverSettings, *, name: str) -> SparkSession:
         .config("spark.driver.extraJavaOptions", java_options)
         .config("spark.executor.extraJavaOptions", _AVRO_LIMITS)
         .config("spark.jars", settings.spark_jars)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.warehouse.dir", str(settings.state_directory / "warehouse"))
     )
+    if settings.spark_master.startswith("local"):
+        # Nobody else needs to reach the driver; elsewhere Spark finds the address.
+        builder = builder.config("spark.driver.host", "127.0.0.1").config(
+            "spark.driver.bindAddress", "127.0.0.1"
+        )
     for key, value in {**_SAFETY, **_SPEED}.items():
         builder = builder.config(key, value)
     with _errors_to(log_file):

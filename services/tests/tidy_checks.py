@@ -40,8 +40,6 @@ SLEEPERS = {
     "services/embedded/postgres.py": "polls for leftover processes to end",
     "sinks/seen_ids/segment_cache.py": "polls a lock that knows no timeout",
 }
-#: SQL that is still to go, because nothing uses it.
-UNUSED_SQL = {"sinks/postgres/sql/runs.sql: list_runs"}
 #: Upper-case words in the code that are no error codes.
 NOT_CODES = {
     *("BLOCK_START", "L_BRACE", "L_PAREN"),  # tokens of sqlglot
@@ -211,7 +209,7 @@ def find_unused_sql(root: Path) -> list[str]:
         used = set().union(*(words for words in modules if path.name in words))
         blocks = _SQL_BLOCK.findall(path.read_text("utf-8"))
         unused = {f"{name_of(path, root)}: {one}" for one in blocks if one not in used}
-        found += sorted(unused - UNUSED_SQL)
+        found += sorted(unused)
     return found
 
 

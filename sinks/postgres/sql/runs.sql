@@ -1,13 +1,3 @@
--- name: list_runs
-SELECT sequence, bucket, ids
-FROM tallyweir.seen_id_run
-WHERE pipeline = %(pipeline)s
-  AND shard = %(shard)s
-  AND sequence > %(after_sequence)s
-  AND sequence <= %(through_sequence)s
-  AND bucket >= %(live_from_bucket)s
-ORDER BY sequence, bucket
-
 -- name: fetch_runs
 SELECT sequence, bucket, fingerprints, payload_hashes
 FROM tallyweir.seen_id_run
