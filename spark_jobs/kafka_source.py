@@ -46,6 +46,10 @@ def read_stream(
         "failOnDataLoss": "true",
         "includeHeaders": str(isinstance(pipeline.source.event_id, HeaderId)).lower(),
         "groupIdPrefix": f"tallyweir-{pipeline.name}",
+        # A task asks for offsets that are there already, so there is nothing to wait
+        # for; yet at the end of a log the broker lets a fetch wait this long, which
+        # by Kafka's default is most of a small batch's time.
+        "kafka.fetch.max.wait.ms": "20",
         "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
         "kafka.receive.buffer.bytes": str(1024 * 1024),
     }

@@ -12,7 +12,7 @@ from sinks.protocol.errors import ConfigurationError
 HOME_DSN_VARIABLE = "TALLYWEIR_HOME_DSN"
 
 #: Offsets that one batch reads at most, over all partitions.
-BATCH_OFFSETS_MAX = 250_000
+BATCH_OFFSETS_MAX = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,11 +131,18 @@ def _measure_peer(
     peer = subprocess.run(
         [sys.executable, "-m", "spark_jobs.jdbc_peer", TOPIC, _PEER_TABLE],
         env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
         timeout=120 + rounds * events / _EVENTS_PER_SECOND_MIN,
-        check=True,
+        check=False,
     )
+    if peer.returncode:
+        raise FatalError(
+            "BENCH_INCOMPLETE",
+            saw=f"The peer ended with exit code {peer.returncode}: "
+            f"{peer.stderr.decode()[-2000:]}",
+            why="A part of a run is no measurement.",
+            fix="Correct what the peer complains of.",
+        )
     batches = [
         MeasuredBatch(**line)
         for line in map(json.loads, peer.stdout.decode().splitlines())

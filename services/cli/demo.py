@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Never, Self
 import typer
 
 from services.cli.rendering import example, note, say, say_json, use_rich
-from services.cli.verify import _say_receipt
+from services.cli.verify import say_receipt
 from sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def demo(
             report = run_drill(world, scenario, screen)
             screen.tell("verifying, and counting the tables independently")
             receipt = verify_results(world, report)
-        _say_receipt(receipt)
+        say_receipt(receipt)
         _say_where(world, keep=keep)
         if as_json:
             seconds = time.monotonic() - started

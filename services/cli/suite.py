@@ -154,8 +154,12 @@ def _temporary_servers() -> Iterator[dict[str, str]]:
     broker_classpath()
     spark_jars()
     with tempfile.TemporaryDirectory(prefix="tallyweir-test-") as temporary:
-        # The jars are verified and never change: share them instead of a download.
-        (Path(temporary) / "jars").symlink_to(state_directory() / "jars")
+        # What was fetched is verified and never changes: share it instead of
+        # another download.
+        for fetched in ("jars", "datasets"):
+            shared = state_directory() / fetched
+            shared.mkdir(parents=True, exist_ok=True)
+            (Path(temporary) / fetched).symlink_to(shared)
         kafka = EmbeddedKafka(Path(temporary) / "kafka")
         postgres = EmbeddedPostgres(Path(temporary) / "postgres")
         try:

@@ -60,7 +60,7 @@ def verify(
     if as_json:
         say_json(receipt.as_json())
     else:
-        _say_receipt(receipt)
+        say_receipt(receipt)
     if not receipt.is_verified:
         raise typer.Exit(1)
 
@@ -79,7 +79,8 @@ def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:
     return audit.check_recount(spans, counted)
 
 
-def _say_receipt(receipt: Receipt) -> None:
+def say_receipt(receipt: Receipt) -> None:
+    """Print a receipt: the verdict, the checks, what failed, the totals."""
     say(f"Pipeline {receipt.pipeline}: {receipt.summary}")
     say_table(
         ("check", "verdict", "checked", "note"),

@@ -9,6 +9,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
 
 _OPTIONS = "-c timezone=UTC -c client_min_messages=warning -c search_path=public"
 
@@ -26,9 +27,19 @@ def connect(dsn: str, *, application_name: str) -> Connection[TupleRow]:
     named like a schema of ours would otherwise get its tables there.
 
     Raises:
-        ConfigurationError: The login was refused or the database does not exist.
+        ConfigurationError: The connection string is malformed, the login was refused
+            or the database does not exist.
         RetryableError: The server cannot be reached.
     """
+    try:
+        given_options = conninfo_to_dict(dsn).get("options") or ""
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(
+            "POSTGRES_DSN_MALFORMED",
+            saw="TALLYWEIR_HOME_DSN is not a libpq connection string.",
+            why="The pipeline does not know where its home database is.",
+            fix="Write key=value pairs or a URI: postgresql://user@host:port/database.",
+        ) from error
     with translated("connecting"):
         return psycopg.connect(
             dsn,
@@ -38,7 +49,7 @@ def connect(dsn: str, *, application_name: str) -> Connection[TupleRow]:
             keepalives_idle=15,
             keepalives_interval=5,
             keepalives_count=3,
-            options=f"{conninfo_to_dict(dsn).get('options') or ''} {_OPTIONS}".strip(),
+            options=f"{given_options} {_OPTIONS}".strip(),
         )
 
 

@@ -126,7 +126,8 @@ class WindowAggregate:
                 return parts[0]
 
     def _partial(self, part: str, postgres_type: str, merge: str) -> Partial:
-        name = f"a{self.number}_{part}"
+        # The prefix that pipelines may not use keeps it apart from their columns.
+        name = f"tallyweir_a{self.number}_{part}"
         return Partial(
             column=Column(name=name, postgres_type=postgres_type), merge=merge
         )
@@ -138,7 +139,7 @@ WINDOW_END = Column(name="window_end", postgres_type="timestamp with time zone")
 
 #: How many events a group holds, whatever its aggregates count.
 WINDOW_EVENTS = Partial(
-    column=Column(name="window_events", postgres_type="bigint"), merge="add"
+    column=Column(name="tallyweir_events", postgres_type="bigint"), merge="add"
 )
 
 

@@ -144,9 +144,13 @@ def test_a_window_tables_columns_are_in_one_order_everywhere() -> None:
         allowed_lateness_us=0,
         late=LatePolicy.DROP,
     )
-    assert ["window_start", "origin", "window_events", "a4_sum", "a4_count"] == [
-        column.name for column in table.staging_columns
-    ]
+    assert [
+        "window_start",
+        "origin",
+        "tallyweir_events",
+        "tallyweir_a4_sum",
+        "tallyweir_a4_count",
+    ] == [column.name for column in table.staging_columns]
     assert ["window_start", "window_end", "origin", "result", "pane", "final"] == [
         column.name for column in table.result_columns
     ]

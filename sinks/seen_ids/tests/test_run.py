@@ -25,6 +25,8 @@ def test_a_run_comes_back_from_its_columns(payload_hash: int | None) -> None:
     if payload_hash is None:
         assert back.payload_hashes is None
     else:
+        assert run.payload_hashes is not None
+        assert back.payload_hashes is not None
         assert np.array_equal(back.payload_hashes, run.payload_hashes)
 
 

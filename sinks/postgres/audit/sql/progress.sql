@@ -60,5 +60,5 @@ SELECT to_regclass(%(table)s) IS NOT NULL AS present;
 -- A group is open until the watermark has passed its window's end; its state is kept
 -- for as long as it may still be revised.
 SELECT count(*) AS groups,
-       coalesce(sum(window_events), 0)::bigint AS events
+       coalesce(sum(tallyweir_events), 0)::bigint AS events
 FROM {state_table};
