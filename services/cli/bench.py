@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
         name="bench",
         help="Measure, with a broker and a database of its own; leaves nothing.",
         no_args_is_help=True,
+        epilog=example("tallyweir bench throughput --json"),
     )
     bench.command(epilog=example("tallyweir bench throughput --json"))(throughput)
     bench.command(epilog=example("tallyweir bench latency --json"))(latency)

@@ -28,13 +28,13 @@ from sinks.postgres.publish import (
     PublishTransaction,
     RowRefusedError,
     StagedPublication,
-    read_stored_progress,
 )
 from sinks.postgres.rejections import RejectionSearch
 from sinks.postgres.result_tables import create_result_tables
 from sinks.postgres.sqlstate import translate, translated
 from sinks.postgres.staging import create_staging, staging_tables
 from sinks.postgres.statements import load_statements
+from sinks.postgres.stored_state import read_stored_progress
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import (
     ConfigurationError,

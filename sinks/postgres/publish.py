@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import psycopg
 from psycopg import sql
@@ -25,18 +25,18 @@ from psycopg.types.json import Json
 
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.instants import to_datetime, to_microseconds
-from sinks.postgres.naming import revisions_table, staging_table, state_table
+from sinks.postgres.naming import staging_table, state_table
 from sinks.postgres.outputs import AppendTable, HomeLayout, LatePolicy, WindowTable
 from sinks.postgres.sqlstate import is_row_rejection
 from sinks.postgres.staging import EVENT_LOGS
 from sinks.postgres.statements import load_statements
+from sinks.postgres.stored_state import StoredState, lock_stored_state
+from sinks.postgres.window_merge import WindowMerge
 from sinks.protocol.decisions import PublishDecision, PublishOutcome, decide_publish
 from sinks.protocol.errors import RetryableError
-from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, Progress
-from sinks.protocol.recovery import StoredPosition
+from sinks.protocol.ports import BatchPlan
 from sinks.protocol.votes import BatchTally, EventCounts, OutputTally, PartitionTally
 from sinks.protocol.watermark import PartitionClock, advance_watermark
 
@@ -52,21 +52,6 @@ class RowRefusedError(Exception):
     def __init__(self, cause: psycopg.Error) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
-    """What the database holds of the pipeline, read under its lock."""
-
-    progress: Progress
-    #: When the newest epoch was claimed; None when none is.
-    claimed_at: datetime | None
-    clocks: Mapping[TopicPartition, PartitionClock]
-
-
-def read_stored_progress(connection: _Connection, pipeline: str) -> Progress:
-    """Read where the pipeline stands, without locking it."""
-    return _read_stored(connection, pipeline, "read_watermark").progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +97,7 @@ class PublishTransaction:
             psycopg.Error: Anything that the server or the connection raised.
         """
         self._execute("begin_settings")
-        stored = _read_stored(self._connection, self._layout.pipeline, "lock_pipeline")
+        stored = lock_stored_state(self._connection, self._layout.pipeline)
         decision = decide_publish(
             key=self._plan.key,
             newest_epoch=stored.progress.newest_epoch,
@@ -143,7 +128,7 @@ class PublishTransaction:
         return PublishOutcome.COMMITTED
 
     def _values(
-        self, stored: _Stored, sequence: SequenceNumber, now: datetime
+        self, stored: StoredState, sequence: SequenceNumber, now: datetime
     ) -> dict[str, object]:
         """Collect the parameters that most statements share."""
         former_us = stored.progress.watermark_us
@@ -255,62 +240,22 @@ class PublishTransaction:
         self._check_moved(output.staging_table, moved.rowcount)
 
     def _merge_windows(self, output: WindowTable, values: Mapping[str, object]) -> None:
-        windows = {
-            **values,
-            "size": timedelta(microseconds=output.size_us),
-            "allowed_lateness": timedelta(microseconds=output.allowed_lateness_us),
-        }
-        target = table_identifier(output.table)
-        state = state_table(self._pipeline_number, output.table)
-        if self._tally.staged.get(output.staging_table):
-            self._merge_staged(output, windows, target, state)
-        if windows["watermark_after"] != windows["watermark_before"]:
-            self._execute("settle_windows", windows, target=target)
-            self._execute("forget_settled_state", windows, state=state)
-
-    def _merge_staged(
-        self,
-        output: WindowTable,
-        windows: Mapping[str, object],
-        target: sql.Identifier,
-        state: sql.Identifier,
-    ) -> None:
-        staging = self._staging(output.staging_table)
-        # The merge groups rows, so its row count says nothing about staged ones.
-        found = self._execute("staged_rows", windows, staging=staging).fetchone()
-        self._check_moved(output.staging_table, int(found[0]) if found else 0)
-        tally = self._tally.outputs.get(output.table, OutputTally())
-        if tally.revised and output.late is LatePolicy.REVISE:
-            self._execute(
-                "keep_former_values",
-                windows,
-                revisions=table_identifier(revisions_table(output.table)),
-                target=target,
-                staging=staging,
-                columns=names(output.result_columns),
-                result_columns=_qualified("result", output),
-                same_key=_same_key(output),
-            )
-        partials = output.partials
-        aggregates = [aggregate.column for aggregate in output.aggregates]
-        comma = sql.SQL(", ")
-        self._execute(
-            "merge_window",
-            windows,
-            state=state,
-            target=target,
-            staging=staging,
-            keys=names(output.keys),
-            partials=names(partial.column for partial in partials),
-            combined=comma.join(partial.combined for partial in partials),
-            merged=comma.join(partial.merged for partial in partials),
-            aggregates=names(aggregates),
-            finals=comma.join(aggregate.final for aggregate in output.aggregates),
-            updates=comma.join(
-                sql.SQL("{n} = EXCLUDED.{n}").format(n=sql.Identifier(name))
-                for name in (*(column.name for column in aggregates), "pane", "final")
-            ),
+        merge = WindowMerge(
+            self._connection,
+            output,
+            values,
+            staging=self._staging(output.staging_table),
+            state=state_table(self._pipeline_number, output.table),
         )
+        if self._tally.staged.get(output.staging_table):
+            # The merge groups rows, so its row count says nothing about staged ones.
+            self._check_moved(output.staging_table, merge.count_staged())
+            tally = self._tally.outputs.get(output.table, OutputTally())
+            if tally.revised and output.late is LatePolicy.REVISE:
+                merge.keep_former_values()
+            merge.run()
+        if values["watermark_after"] != values["watermark_before"]:
+            merge.settle()
 
     def _advance(self, values: Mapping[str, object], now: datetime) -> None:
         for planned in self._plan.ranges:
@@ -379,48 +324,3 @@ _COUNT_NAMES = ("read", "committed", "duplicate", "dead", "late", "expired", "fi
 
 def _event_time_max_us(seen: PartitionTally | None) -> int | None:
     return None if seen is None else seen.event_time_max_us
-
-
-def _qualified(alias: str, output: WindowTable) -> sql.Composed:
-    return sql.SQL(", ").join(
-        sql.Identifier(alias, column.name) for column in output.result_columns
-    )
-
-
-def _same_key(output: WindowTable) -> sql.Composed:
-    return sql.SQL(" AND ").join(
-        sql.SQL("result.{n} IS NOT DISTINCT FROM staged.{n}").format(
-            n=sql.Identifier(column.name)
-        )
-        for column in output.keys
-    )
-
-
-def _read_stored(connection: _Connection, pipeline: str, first: str) -> _Stored:
-    values = {"pipeline": pipeline}
-    row = connection.execute(_SQL[first], values).fetchone()
-    assert row is not None, f"pipeline {pipeline} is not registered"
-    watermark, last_sequence = row
-    # A statement of its own, after the lock is held: READ COMMITTED gives it a
-    # snapshot that has every claim made before.
-    newest = connection.execute(_CLAIM_SQL["newest_epoch"], values).fetchone()
-    epoch, claimed_at = newest or (0, None)
-    positions: dict[TopicPartition, StoredPosition] = {}
-    clocks: dict[TopicPartition, PartitionClock] = {}
-    for line in connection.execute(_SQL["read_positions"], values):
-        topic, partition, topic_id, next_offset, event_time_max, active_at = line
-        topic_partition = TopicPartition(topic, partition)
-        positions[topic_partition] = StoredPosition(
-            topic_id=topic_id, next_offset=next_offset
-        )
-        clocks[topic_partition] = PartitionClock(
-            event_time_max_us=to_microseconds(event_time_max),
-            active_at_us=to_microseconds(active_at),
-        )
-    progress = Progress(
-        positions=positions,
-        watermark_us=to_microseconds(watermark),
-        last_sequence=SequenceNumber(last_sequence),
-        newest_epoch=Epoch(epoch),
-    )
-    return _Stored(progress=progress, claimed_at=claimed_at, clocks=clocks)

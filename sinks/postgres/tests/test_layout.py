@@ -26,7 +26,14 @@ from sinks.postgres.outputs import (
 )
 from sinks.postgres.statements import load_statements
 
-_FILES = ("claim.sql", "publish.sql", "rejections.sql", "result_tables.sql", "runs.sql")
+_FILES = (
+    "claim.sql",
+    "publish.sql",
+    "rejections.sql",
+    "result_tables.sql",
+    "runs.sql",
+    "window_merge.sql",
+)
 
 
 @given(instant_us=st.integers(-(10**15), 10**17))
@@ -110,11 +117,11 @@ def _aggregate(function: AggregateFunction, kind: str = "bigint") -> WindowAggre
 @pytest.mark.parametrize(
     ("function", "partials"),
     [
-        (AggregateFunction.COUNT, [("a4_count", "add")]),
-        (AggregateFunction.SUM, [("a4_sum", "add"), ("a4_count", "add")]),
-        (AggregateFunction.AVG, [("a4_sum", "add"), ("a4_count", "add")]),
-        (AggregateFunction.MIN, [("a4_min", "least")]),
-        (AggregateFunction.MAX, [("a4_max", "greatest")]),
+        (AggregateFunction.COUNT, [("tallyweir_a4_count", "add")]),
+        (AggregateFunction.SUM, [("tallyweir_a4_sum", "add"), ("tallyweir_a4_count", "add")]),
+        (AggregateFunction.AVG, [("tallyweir_a4_sum", "add"), ("tallyweir_a4_count", "add")]),
+        (AggregateFunction.MIN, [("tallyweir_a4_min", "least")]),
+        (AggregateFunction.MAX, [("tallyweir_a4_max", "greatest")]),
     ],
 )
 def test_each_aggregate_is_kept_as_partials_that_merge(
@@ -130,7 +137,7 @@ def test_each_aggregate_is_kept_as_partials_that_merge(
 def test_text_extremes_are_kept_in_byte_order() -> None:
     """The order of a language would make results depend on the batches."""
     (partial,) = _aggregate(AggregateFunction.MIN, "text").partials
-    assert '"a4_min" text COLLATE "C"' == partial.definition.as_string(None)
+    assert '"tallyweir_a4_min" text COLLATE "C"' == partial.definition.as_string(None)
 
 
 def test_a_window_tables_columns_are_in_one_order_everywhere() -> None:

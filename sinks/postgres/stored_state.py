@@ -1,0 +1,77 @@
+"""What the home database holds of a pipeline: positions, watermark, newest claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from sinks.postgres.instants import to_microseconds
+from sinks.postgres.statements import load_statements
+from sinks.protocol.identity import Epoch
+from sinks.protocol.identity import Sequence as SequenceNumber
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import Progress
+from sinks.protocol.recovery import StoredPosition
+from sinks.protocol.watermark import PartitionClock
+
+_SQL = load_statements("sinks.postgres", "publish.sql")
+_CLAIM_SQL = load_statements("sinks.postgres", "claim.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredState:
+    """What the database holds of the pipeline, read under its lock."""
+
+    progress: Progress
+    #: When the newest epoch was claimed; None when none is.
+    claimed_at: datetime | None
+    clocks: Mapping[TopicPartition, PartitionClock]
+
+
+def read_stored_progress(connection: _Connection, pipeline: str) -> Progress:
+    """Read where the pipeline stands, without locking it."""
+    return _read(connection, pipeline, "read_watermark").progress
+
+
+def lock_stored_state(connection: _Connection, pipeline: str) -> StoredState:
+    """Lock the pipeline's row, then read; nobody else can publish until the end.
+
+    Waits while another driver of the pipeline publishes.
+    """
+    return _read(connection, pipeline, "lock_pipeline")
+
+
+def _read(connection: _Connection, pipeline: str, first: str) -> StoredState:
+    values = {"pipeline": pipeline}
+    row = connection.execute(_SQL[first], values).fetchone()
+    assert row is not None, f"pipeline {pipeline} is not registered"
+    watermark, last_sequence = row
+    # A statement of its own, after the lock is held: READ COMMITTED gives it a
+    # snapshot that has every claim made before.
+    newest = connection.execute(_CLAIM_SQL["newest_epoch"], values).fetchone()
+    epoch, claimed_at = newest or (0, None)
+    positions: dict[TopicPartition, StoredPosition] = {}
+    clocks: dict[TopicPartition, PartitionClock] = {}
+    for line in connection.execute(_SQL["read_positions"], values):
+        topic, partition, topic_id, next_offset, event_time_max, active_at = line
+        topic_partition = TopicPartition(topic, partition)
+        positions[topic_partition] = StoredPosition(
+            topic_id=topic_id, next_offset=next_offset
+        )
+        clocks[topic_partition] = PartitionClock(
+            event_time_max_us=to_microseconds(event_time_max),
+            active_at_us=to_microseconds(active_at),
+        )
+    progress = Progress(
+        positions=positions,
+        watermark_us=to_microseconds(watermark),
+        last_sequence=SequenceNumber(last_sequence),
+        newest_epoch=Epoch(epoch),
+    )
+    return StoredState(progress=progress, claimed_at=claimed_at, clocks=clocks)
