@@ -118,8 +118,14 @@ def _aggregate(function: AggregateFunction, kind: str = "bigint") -> WindowAggre
     ("function", "partials"),
     [
         (AggregateFunction.COUNT, [("tallyweir_a4_count", "add")]),
-        (AggregateFunction.SUM, [("tallyweir_a4_sum", "add"), ("tallyweir_a4_count", "add")]),
-        (AggregateFunction.AVG, [("tallyweir_a4_sum", "add"), ("tallyweir_a4_count", "add")]),
+        (
+            AggregateFunction.SUM,
+            [("tallyweir_a4_sum", "add"), ("tallyweir_a4_count", "add")],
+        ),
+        (
+            AggregateFunction.AVG,
+            [("tallyweir_a4_sum", "add"), ("tallyweir_a4_count", "add")],
+        ),
         (AggregateFunction.MIN, [("tallyweir_a4_min", "least")]),
         (AggregateFunction.MAX, [("tallyweir_a4_max", "greatest")]),
     ],
