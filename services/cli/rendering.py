@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
+from sinks.protocol.errors import describe_error
+
 CONFIGURATION_EXIT_CODE = 78
 UNEXPECTED_EXIT_CODE = 1
 
@@ -81,12 +83,10 @@ def render_error(error: Exception, *, debug: bool = False) -> int:
         if not debug:
             note("  fix: run again with --debug for the stack trace")
         return UNEXPECTED_EXIT_CODE
-    code = f"{getattr(error, 'code', '')}"
+    code, *explanation = describe_error(error)
     note(f"\x1b[1;31m{code}\x1b[0m" if use_rich(sys.stderr) else code)
-    for field in ("saw", "why", "fix"):
-        # Lines that follow the first are indented under it.
-        text = str(getattr(error, field)).strip().replace("\n", "\n       ")
-        note(f"  {field}: {text}")
+    for line in explanation:
+        note(line)
     return int(getattr(error, "exit_code", CONFIGURATION_EXIT_CODE))
 
 
