@@ -14,6 +14,9 @@ from psycopg import sql
 
 from sinks.postgres.columns import POSITION_COLUMNS, Column, type_name
 
+#: The home database, and the home's own publish transaction, as outputs name them.
+HOME = "home"
+
 
 class AggregateFunction(Enum):
     """Aggregates whose partials merge exactly."""
@@ -33,13 +36,39 @@ class LatePolicy(Enum):
     DROP = "drop"
 
 
+def branch_name(database: str, number: int) -> str:
+    """Name a publish transaction beside the home's: ``billing.0``."""
+    return f"{database}.{number}"
+
+
+def database_of(branch: str) -> str:
+    """Return the database that a branch publishes in."""
+    return branch.rpartition(".")[0] or HOME
+
+
+def staged_for(staging_table: str, branch: str) -> str:
+    """Name the staging table of the part of an output that one branch publishes.
+
+    It is in the branch's database, and votes count its rows under this name.
+    """
+    return staging_table if branch == HOME else f"{staging_table}@{branch}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendTable:
-    """One row per event."""
+    """One row per event.
+
+    Attributes:
+        table: Where the rows go, in the database of each branch.
+        staging_table: Where tasks put them first; see ``staged_for``.
+        event_columns: What the events give; their position is added.
+        branches: Who publishes them. With several, each row belongs to one.
+    """
 
     table: str
     staging_table: str
     event_columns: tuple[Column, ...]
+    branches: tuple[str, ...] = (HOME,)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -145,7 +174,7 @@ WINDOW_EVENTS = Partial(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTable:
-    """One row per fixed window and group."""
+    """One row per fixed window and group; ``branches`` as in ``AppendTable``."""
 
     table: str
     staging_table: str
@@ -154,6 +183,7 @@ class WindowTable:
     aggregates: tuple[WindowAggregate, ...]
     allowed_lateness_us: int
     late: LatePolicy
+    branches: tuple[str, ...] = (HOME,)
 
     @property
     def keys(self) -> tuple[Column, ...]:
@@ -200,3 +230,18 @@ class HomeLayout:
     idle_timeout_us: int
     #: None when the source is declared free of repeats.
     horizon_us: int | None
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """Every publish transaction beside the home's, sorted."""
+        named = {branch for output in self.outputs for branch in output.branches}
+        return tuple(sorted(named - {HOME}))
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Every database that its branches publish in, sorted; maybe the home."""
+        return tuple(sorted({database_of(branch) for branch in self.branches}))
+
+    def outputs_of(self, branch: str) -> tuple[Output, ...]:
+        """Return the outputs that one publish transaction moves rows of."""
+        return tuple(output for output in self.outputs if branch in output.branches)

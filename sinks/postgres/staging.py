@@ -25,7 +25,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.columns import Column, names
 from sinks.postgres.connection import connect
 from sinks.postgres.naming import application_name, staging_schema, staging_table
-from sinks.postgres.outputs import HomeLayout
+from sinks.postgres.outputs import HOME, HomeLayout, staged_for
 from sinks.postgres.sqlstate import translated
 from sinks.protocol.identity import Attempt, Epoch
 
@@ -79,11 +79,16 @@ EVENT_LOGS: Mapping[str, tuple[Column, ...]] = {
 }
 
 
-def staging_tables(layout: HomeLayout) -> dict[str, tuple[Column, ...]]:
-    """List the staging tables of a pipeline and their columns, attempt left out."""
-    tables = dict(EVENT_LOGS)
-    for output in layout.outputs:
-        tables[output.staging_table] = output.staging_columns
+def staging_tables(
+    layout: HomeLayout, branch: str = HOME
+) -> dict[str, tuple[Column, ...]]:
+    """List what is staged for one publish transaction, with the columns of each table.
+
+    The column of the attempt is left out.
+    """
+    tables = dict(EVENT_LOGS) if branch == HOME else {}
+    for output in layout.outputs_of(branch):
+        tables[staged_for(output.staging_table, branch)] = output.staging_columns
     return tables
 
 
