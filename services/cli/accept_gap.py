@@ -43,8 +43,8 @@ def accept_gap(
 
     Refused when nothing is lost. The pipeline starts at the log's start afterwards.
     """
-    from services.cli.topic_log import TopicLog
     from services.endpoints import resolve_endpoints
+    from services.topic_log import TopicLog
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 

@@ -109,7 +109,7 @@ def status_json(
 def _read_broker(
     bootstrap: str, topic: str
 ) -> dict[TopicPartition, BrokerPosition] | None:
-    from services.cli.topic_log import TopicLog
+    from services.topic_log import TopicLog
 
     try:
         return TopicLog(bootstrap, topic).read_positions()

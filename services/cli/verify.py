@@ -66,7 +66,7 @@ def verify(
 
 
 def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:
-    from services.cli.topic_log import TopicLog
+    from services.topic_log import TopicLog
     from sinks.postgres import audit
 
     log = TopicLog(bootstrap, audit.read_source(home, name).topic)

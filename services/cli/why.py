@@ -99,7 +99,7 @@ def payload_reader(schema: str, pipeline: str) -> Callable[[bytes], str | None]:
 def _read_unread(
     bootstrap: str, topic: str, positions: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int] | None:
-    from services.cli.topic_log import TopicLog
+    from services.topic_log import TopicLog
     from sinks.protocol.errors import TallyweirError
 
     try:

@@ -3,7 +3,6 @@
 - ``scenario``: what goes wrong when; decided by the seed alone.
 - ``world``: servers, topic and tables of the demo's own.
 - ``flight_stream``: sends the flights with faults, in parts.
-- ``driver_process``: the Spark driver, which can be killed.
 - ``ledger``: what Postgres says about the driver's work.
 - ``drill``: all of these together, from the first event to the drained driver.
 - ``expected_results``: what must come of the flights, counted from the flights.

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from services.cli.topic_log import TopicLog
-from services.demo.driver_process import SILENCE_MAX_S, DriverProcess
 from services.demo.expected_results import ExpectedResults
 from services.demo.flight_stream import FlightStream
 from services.demo.ledger import Ledger
 from services.demo.progress import Progress, Watcher
 from services.demo.scenario import Kill, Scenario
 from services.demo.world import PIPELINE, DemoWorld
+from services.driver_process import SILENCE_MAX_S, DriverProcess
 from services.ingest.faults import Expectation
+from services.topic_log import TopicLog
 
 #: When to kill in a batch before any batch has shown how long they take.
 _FIRST_BATCH_S = 1.0

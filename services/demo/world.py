@@ -19,9 +19,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
 from services.datasets.flights import read_airlines
-from services.demo.driver_process import stop_leftovers
 from services.demo.ledger import create_airlines, refuse_used_database
 from services.demo.scenario import PARTITIONS
+from services.driver_process import stop_leftovers
 from services.embedded.kafka import EmbeddedKafka
 from services.embedded.postgres import EmbeddedPostgres
 from services.embedded.state_directory import (

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from services.cli.topic_log import TopicLog
 from services.demo.drill import Drill, DrillParts, DrillReport
-from services.demo.driver_process import DriverProcess
 from services.demo.flight_stream import FlightStream
 from services.demo.ledger import Ledger
 from services.demo.progress import Progress
 from services.demo.scenario import Kill, Scenario
+from services.driver_process import DriverProcess
+from services.topic_log import TopicLog
 from sinks.protocol.errors import FatalError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
@@ -97,7 +97,7 @@ class World:
         self.is_drained = True
 
     def failure(self, what: str) -> FatalError:
-        return FatalError("DEMO_DRIVER_FAILED", saw=what, why="", fix="")
+        return FatalError("DRIVER_FAILED", saw=what, why="", fix="")
 
 
 class TopicEnds:

@@ -39,10 +39,18 @@ class DriverProcess:
     Args:
         pipeline_file: What to run.
         environment: The driver's whole environment.
+        transcript: A file that gets every line that the driver writes.
     """
 
-    def __init__(self, pipeline_file: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        pipeline_file: Path,
+        environment: Mapping[str, str],
+        *,
+        transcript: Path | None = None,
+    ) -> None:
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._transcript = transcript
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "spark_jobs", str(pipeline_file)],
@@ -85,6 +93,32 @@ class DriverProcess:
                 if left_s == 0.0:
                     return None
 
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, negative after a signal; None while the driver runs."""
+        return self._process.poll()
+
+    def take_events(self) -> list[dict[str, Any]]:
+        """Return the log lines that came since the last call, without waiting."""
+        events = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                events.append(self._events.get_nowait())
+        return events
+
+    @property
+    def has_told_all(self) -> bool:
+        """Whether the driver has ended and every line of it can be taken."""
+        return not self._reader.is_alive()
+
+    def members(self) -> list[psutil.Process]:
+        """Every process of the driver: itself, its JVM, its Python workers."""
+        return _members(self._process.pid)
+
+    def terminate(self) -> None:
+        """Ask the driver to drain, and do not wait for it."""
+        self._process.terminate()
+
     def kill(self) -> None:
         """Kill the driver and its JVM with SIGKILL; return once they are gone."""
         os.killpg(self._process.pid, signal.SIGKILL)
@@ -109,18 +143,24 @@ class DriverProcess:
         code = self._process.poll()
         state = "still running" if code is None else f"exit code {code}"
         return FatalError(
-            "DEMO_DRIVER_FAILED",
+            "DRIVER_FAILED",
             saw="\n".join(
                 [f"The driver {what} ({state}). Its last lines:", *self._lines]
             ),
-            why="The demo needs a driver that does its work.",
-            fix="Remove the cause that the lines name, and start the demo again.",
+            why="A drill needs a driver that does its work.",
+            fix="Remove the cause that the lines name, and start the drill again.",
         )
 
     def _read(self) -> None:
         assert self._process.stderr is not None
-        with self._process.stderr:
+        with contextlib.ExitStack() as files:
+            files.enter_context(self._process.stderr)
+            copy = None
+            if self._transcript is not None:
+                copy = files.enter_context(self._transcript.open("a", buffering=1))
             for line in self._process.stderr:
+                if copy is not None:
+                    copy.write(line)
                 self._lines.append(line.rstrip("\n"))
                 if (event := _parse(line)) is not None:
                     self._events.put(event)

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.demo import driver_process
-from services.demo.driver_process import DriverProcess, stop_leftovers
+from services import driver_process
+from services.driver_process import DriverProcess, stop_leftovers
 from sinks.protocol.errors import FatalError
 
 # Stands in for the driver: the module of that name comes first on its path. Its child
@@ -97,7 +97,7 @@ def test_a_driver_that_ends_by_itself_shows_its_lines(
         psutil.Process(started(driver)).kill()
         with pytest.raises(FatalError) as caught:
             driver.next_event(30)
-    assert caught.value.code == "DEMO_DRIVER_FAILED"
+    assert caught.value.code == "DRIVER_FAILED"
     assert "exit code 78" in caught.value.saw
     assert "WARN not an event" in caught.value.saw
 
