@@ -216,7 +216,7 @@ def test_the_good_rows_are_published_and_the_bad_ones_counted_dead(
             records_read=len(rows),
         )
 
-    result = Coordinator(driver.home).run_batch(driver.plan(len(_NUMBERS)), stage)
+    result = Coordinator(driver.publisher).run_batch(driver.plan(len(_NUMBERS)), stage)
 
     assert (PublishOutcome.COMMITTED, 1) == (result.outcome, result.restagings)
     assert [(n,) for n in range(20) if n not in (3, 17)] == query(

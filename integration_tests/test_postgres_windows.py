@@ -203,7 +203,7 @@ def test_a_window_passes_through_its_panes_and_keeps_former_values(
     assert [(0, 4, "late", True), (10, 2, "on_time", False)] == query(home_dsn, panes)[
         :2
     ]
-    state = state_table(driver.home.pipeline_number, "by_origin").as_string(None)
+    state = state_table(driver.home.claim.pipeline_number, "by_origin").as_string(None)
     open_windows = f"SELECT DISTINCT window_start FROM {state} ORDER BY 1"
     assert [10, 20, 30] == [
         (start - _START).seconds for (start,) in query(home_dsn, open_windows)

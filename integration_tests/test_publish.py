@@ -34,7 +34,7 @@ _NUMBERS = "SELECT number FROM numbers ORDER BY kafka_offset"
 
 
 def _staged_rows(driver: PostgresDriver) -> list[tuple[int, int]]:
-    table = staging_table(driver.home.pipeline_number, driver.epoch, "output_0")
+    table = staging_table(driver.home.claim.pipeline_number, driver.epoch, "output_0")
     with connect(driver.dsn, application_name="test reader") as connection:
         statement = (
             f"SELECT tallyweir_attempt, number FROM {table.as_string(connection)}"
@@ -66,7 +66,7 @@ def test_the_same_attempt_number_of_another_epoch_is_not_visible(
     old.stage(plan, {"output_0": old.positioned(plan, [(8,), (9,)])})
     with connect(home_dsn, application_name="test reader") as reader:
         # Holding the old staging tables keeps them from being dropped.
-        table = staging_table(old.home.pipeline_number, old.epoch, "output_0")
+        table = staging_table(old.home.claim.pipeline_number, old.epoch, "output_0")
         reader.execute(f"SELECT FROM {table.as_string(reader)}".encode())
         new = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
         assert [(1, 8), (1, 9)] == _staged_rows(old)
@@ -82,7 +82,7 @@ def test_staging_of_older_epochs_is_dropped_unless_it_is_locked(home_dsn: str) -
     )
     first = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     with connect(home_dsn, application_name="test reader") as reader:
-        table = staging_table(first.home.pipeline_number, first.epoch, "output_0")
+        table = staging_table(first.home.claim.pipeline_number, first.epoch, "output_0")
         reader.execute(f"SELECT FROM {table.as_string(reader)}".encode())
         PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
         assert ["tallyweir_stage_1_1", "tallyweir_stage_1_2"] == [
@@ -177,7 +177,7 @@ def test_the_coordinator_asks_again_by_itself(home_dsn: str) -> None:
         plan = driver.plan(1)
         tally = driver.stage(plan, {"output_0": driver.positioned(plan, [(1,)])})
         proxy.arm(CommitFault.CUT_AFTER_COMMIT)
-        outcome = Coordinator(driver.home)._publish(plan, tally, 0)
+        outcome = Coordinator(driver.publisher)._publish(plan, tally, 0)
         driver.home.close()
     assert PublishOutcome.ALREADY_COMMITTED is outcome
     assert [(1,)] == query(home_dsn, _NUMBERS)

@@ -1,31 +1,50 @@
 """Named moments of the batch protocol at which tests make a driver fail.
 
-Inert in production: reaching a point is one dictionary look-up in an empty
+Each point is a fact of the protocol, and has two sides: just before it becomes true
+and just after. Inert in production: reaching a side is one look-up in an empty
 dictionary. The names are used verbatim in code, documents and tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 
 
 class FaultPoint(Enum):
-    """Facts that are just true when the point is reached."""
+    """Facts in the order in which a batch makes them true.
+
+    ``BRANCH_PREPARED`` and ``BRANCH_COMMITTED`` are reached once per branch; a batch
+    that touches the home database only reaches none of the four about branches.
+    """
 
     PLANNED = "planned"
     ROWS_STAGED = "rows_staged"
     VOTED = "voted"
+    BRANCH_PREPARED = "branch_prepared"
+    ALL_PREPARED = "all_prepared"
     DECISION_COMMITTED = "decision_committed"
+    BRANCH_COMMITTED = "branch_committed"
+    ALL_COMMITTED = "all_committed"
     SEALED = "sealed"
 
 
-_armed: dict[FaultPoint, Callable[[], None]] = {}
+class Side(Enum):
+    """On which side of its fact a fault happens."""
+
+    BEFORE = "before"
+    AFTER = "after"
 
 
-def arm(point: FaultPoint, action: Callable[[], None]) -> None:
-    """Run ``action`` whenever ``point`` is reached in this process."""
-    _armed[point] = action
+_armed: dict[tuple[FaultPoint, Side], Callable[[], None]] = {}
+
+
+def arm(
+    point: FaultPoint, action: Callable[[], None], *, side: Side = Side.AFTER
+) -> None:
+    """Run ``action`` whenever that side of ``point`` is reached in this process."""
+    _armed[point, side] = action
 
 
 def disarm_all() -> None:
@@ -33,8 +52,15 @@ def disarm_all() -> None:
     _armed.clear()
 
 
-def reach(point: FaultPoint) -> None:
-    """Do nothing, unless a test has armed the point."""
-    action = _armed.get(point)
+@contextmanager
+def making(point: FaultPoint) -> Iterator[None]:
+    """Surround the step that makes ``point`` true; a step that fails has no after."""
+    _reach(point, Side.BEFORE)
+    yield
+    _reach(point, Side.AFTER)
+
+
+def _reach(point: FaultPoint, side: Side) -> None:
+    action = _armed.get((point, side))
     if action is not None:
         action()

@@ -13,15 +13,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sinks.faultpoints import FaultPoint, reach
+from sinks.faultpoints import FaultPoint, making
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.outputs import HomeLayout
+from sinks.postgres.participant import PostgresParticipant
 from sinks.protocol.coordinator import BatchResult, Coordinator
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
 from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
+from sinks.protocol.publication import Publisher
 from sinks.protocol.recovery import check_topic_identity, topic_ids
 from sinks.protocol.vote_text import parse_vote
 from spark_jobs.event_classes import Rules
@@ -46,6 +48,8 @@ class BridgeParts:
     """What a bridge works with, all of it belonging to one claim of one epoch."""
 
     home: PostgresHome
+    participants: Sequence[PostgresParticipant]
+    publisher: Publisher
     layout: HomeLayout
     recipe: EventFrameRecipe
     lookups: Lookups
@@ -76,7 +80,7 @@ class Bridge:
         self._parts = parts
         self._on_planned = on_planned
         self._on_published = on_published
-        self._coordinator = Coordinator(parts.home)
+        self._coordinator = Coordinator(parts.publisher)
         self._draining = False
         self._in_batch = threading.Lock()
         self.failure: Exception | None = None
@@ -108,7 +112,8 @@ class Bridge:
 
     def _run(self, raw: DataFrame, batch_id: SparkBatchId) -> None:
         began = time.monotonic()
-        plan = self._plan(batch_id)
+        with making(FaultPoint.PLANNED):
+            plan = self._plan(batch_id)
         if not any(planned.length for planned in plan.ranges):
             return
         self._on_planned(plan)
@@ -119,8 +124,15 @@ class Bridge:
         result = self._coordinator.run_batch(plan, stage)
         seconds = time.monotonic() - began
         self._on_published(BatchReport(plan=plan, result=result, seconds=seconds))
+        with making(FaultPoint.SEALED):
+            self._tidy(plan)
+
+    def _tidy(self, plan: BatchPlan) -> None:
+        """Leave nothing behind that the next batch has no use for."""
+        self._parts.publisher.sweep()
         self._parts.home.tidy(live_from_us=self._live_from_us(plan))
-        reach(FaultPoint.SEALED)
+        for participant in self._parts.participants:
+            participant.tidy()
 
     def _plan(self, batch_id: SparkBatchId) -> BatchPlan:
         parts = self._parts
@@ -179,7 +191,9 @@ class Bridge:
             ),
             topic=pipeline.source.topic,
             aliases=parts.recipe.aliases,
-            pipeline_number=parts.home.pipeline_number,
+            declared_databases=pipeline.wanted_databases,
+            installation=parts.home.claim.installation,
+            pipeline_number=parts.home.claim.pipeline_number,
             epoch=parts.epoch,
             after_sequence=plan.after_sequence,
             watermark_us=plan.watermark_us,

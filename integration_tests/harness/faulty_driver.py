@@ -1,7 +1,7 @@
 """``python -m integration_tests.harness.faulty_driver``: a driver with a fault in it.
 
-``TALLYWEIR_TEST_FAULT=voted:2:SIGKILL`` sends the signal to the driver and its JVM
-when it reaches that fault point for the second time.
+``TALLYWEIR_TEST_FAULT=after:voted:2:SIGKILL`` sends the signal to the driver and its
+JVM when it reaches that side of that fault point for the second time.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import signal
 import sys
 from itertools import count
 
-from sinks.faultpoints import FaultPoint, arm
+from sinks.faultpoints import FaultPoint, Side, arm
 from spark_jobs.__main__ import main
 
 FAULT_VARIABLE = "TALLYWEIR_TEST_FAULT"
 
 
 def _arm(fault: str) -> None:
-    point, occurrence, name = fault.split(":")
+    side, point, occurrence, name = fault.split(":")
     reached = count(1)
 
     def act() -> None:
         if next(reached) == int(occurrence):
             os.killpg(0, signal.Signals[name])
 
-    arm(FaultPoint(point), act)
+    arm(FaultPoint(point), act, side=Side(side))
 
 
 if __name__ == "__main__":

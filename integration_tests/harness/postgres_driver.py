@@ -14,12 +14,21 @@ import pyarrow as pa
 from sinks.postgres.columns import Column
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
-from sinks.postgres.outputs import AppendTable, HomeLayout, Output
+from sinks.postgres.outputs import (
+    HOME,
+    AppendTable,
+    HomeLayout,
+    Output,
+    database_of,
+    staged_for,
+)
+from sinks.postgres.participant import PostgresParticipant
 from sinks.postgres.staging import StagingWriter, staging_tables
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan
+from sinks.protocol.publication import Publisher
 from sinks.protocol.votes import (
     BatchTally,
     EventCounts,
@@ -98,8 +107,12 @@ class PostgresDriver:
     layout: HomeLayout
     #: Where the home connects, when a proxy stands before the server.
     home_dsn: str | None = None
+    #: Where the other databases of the layout's branches are, by name.
+    databases: Mapping[str, str] = field(default_factory=dict)
     home: PostgresHome = field(init=False)
     epoch: Any = field(init=False)
+    participants: dict[str, PostgresParticipant] = field(init=False)
+    publisher: Publisher = field(init=False)
     batches: int = 0
     attempts: int = 0
 
@@ -108,6 +121,19 @@ class PostgresDriver:
         # A test that forgets a driver, as crashes do, leaves no connection behind.
         weakref.finalize(self, self.home.close)
         self.epoch = self.home.claim_epoch()
+        self.participants = {
+            database: PostgresParticipant(
+                self.dsn if database == HOME else self.databases[database],
+                database,
+                self.layout,
+                self.home.claim,
+            )
+            for database in self.layout.databases
+        }
+        for participant in self.participants.values():
+            weakref.finalize(self, participant.close)
+        self.publisher = Publisher(self.home, list(self.participants.values()))
+        self.publisher.start()
 
     def plan(self, length: int) -> BatchPlan:
         """Plan the next batch of the one partition."""
@@ -120,15 +146,24 @@ class PostgresDriver:
         )
 
     def stage_rows(self, table: str, rows: Sequence[Row], *, attempt: int) -> None:
-        """Copy rows into a staging table as one attempt, without a vote."""
-        columns = staging_tables(self.layout)[table]
+        """Copy rows into a staging table as one attempt, without a vote.
+
+        A branch's table, as ``staged_for`` names it, is in the branch's database.
+        """
+        database = database_of(table.partition("@")[2])
+        branch = table.partition("@")[2] or HOME
+        columns = staging_tables(self.layout, branch)[table]
         with (
-            connect(self.dsn, application_name="test task") as connection,
+            connect(
+                self.dsn if database == HOME else self.databases[database],
+                application_name="test task",
+            ) as connection,
             StagingWriter(
                 connection,
-                pipeline_number=self.home.pipeline_number,
+                pipeline_number=self.home.claim.pipeline_number,
                 epoch=self.epoch,
                 attempt=Attempt(attempt),
+                installation=None if database == HOME else self.home.claim.installation,
             ) as writer,
         ):
             writer.copy(table, columns, arrow_rows(columns, rows))
@@ -150,7 +185,10 @@ class PostgresDriver:
         outputs = {
             output.table: OutputTally(
                 events=covered.length,
-                rows=len(staged.get(output.staging_table, ())),
+                rows=sum(
+                    len(staged.get(staged_for(output.staging_table, branch), ()))
+                    for branch in output.branches
+                ),
                 revised=revised,
             )
             for output in self.layout.outputs
@@ -174,7 +212,7 @@ class PostgresDriver:
 
     def publish(self, plan: BatchPlan, tally: BatchTally) -> PublishOutcome:
         """Publish a staged batch."""
-        return self.home.publish(plan, tally, restagings=0)
+        return self.publisher.publish(plan, tally, restagings=0)
 
     def positioned(self, plan: BatchPlan, values: Sequence[Row]) -> list[Row]:
         """Give each row the next position of the plan."""

@@ -3,61 +3,40 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TypeVar
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.connection import connect
+from sinks.postgres.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.instants import to_microseconds
-from sinks.postgres.naming import (
-    application_name,
-    bucket_of_runs,
-    runs_of_bucket,
-    runs_of_pipeline,
-    staging_schema,
-    staging_table,
-)
-from sinks.postgres.outputs import AppendTable, HomeLayout
-from sinks.postgres.publish import (
-    PublishTransaction,
-    RowRefusedError,
-    StagedPublication,
-)
-from sinks.postgres.rejections import RejectionSearch
+from sinks.postgres.naming import application_name, runs_of_pipeline
+from sinks.postgres.output_moves import TableNames
+from sinks.postgres.outputs import HOME, HomeLayout
+from sinks.postgres.publication import PostgresPublication, StagedPublication
 from sinks.postgres.result_tables import create_result_tables
-from sinks.postgres.sqlstate import translate, translated
-from sinks.postgres.staging import create_staging, staging_tables
+from sinks.postgres.seen_id_buckets import SeenIdBuckets
+from sinks.postgres.session import Session
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.staging import staging_tables
+from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
-from sinks.postgres.stored_state import read_stored_progress
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import (
-    ConfigurationError,
-    OutcomeUnknownError,
-    RetryableError,
-)
+from sinks.postgres.stored_state import read_decided, read_stored_progress
+from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.identity import Epoch
+from sinks.protocol.in_doubt import Claim, GlobalId
 from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, Progress, RejectedRow, RowsRejectedError
+from sinks.protocol.ports import BatchPlan, Progress
 from sinks.protocol.votes import BatchTally
 
 _CLAIM = load_statements("sinks.postgres", "claim.sql")
 _PUBLISH = load_statements("sinks.postgres", "publish.sql")
-_RUNS = load_statements("sinks.postgres", "runs.sql")
-
-#: Staging is emptied once it holds this many rows. Small batches leave their rows
-#: lying, because a TRUNCATE costs more than skipping them.
-STAGED_ROWS_KEPT = 50_000
-
-_T = TypeVar("_T")
 
 
-class PostgresHome:
+class PostgresHome(PostgresDecisionLedger):
     """One driver's view of its pipeline's home database.
 
     Holds one connection, opened anew after a failure. Not for use by several
@@ -65,19 +44,16 @@ class PostgresHome:
     """
 
     def __init__(self, dsn: str, layout: HomeLayout) -> None:
-        self._dsn = dsn
         self._layout = layout
-        self._connection: psycopg.Connection[TupleRow] | None = None
-        self._epoch = Epoch(0)
-        self._claimed_at: datetime | None = None
-        self._pipeline_number = 0
-        self._buckets: set[int] = set()
-        self._staged_rows = 0
+        self._session = Session(dsn, application_name=application_name(0, 0))
+        super().__init__(self._session, layout.pipeline)
+        self._claim: Claim | None = None
 
     @property
-    def pipeline_number(self) -> int:
-        """The pipeline's number, once an epoch is claimed."""
-        return self._pipeline_number
+    def claim(self) -> Claim:
+        """The claim that this driver made."""
+        assert self._claim is not None, "an epoch is claimed first"
+        return self._claim
 
     def claim_epoch(self) -> Epoch:
         """Register the pipeline, create its tables and fence every older driver.
@@ -102,20 +78,35 @@ class PostgresHome:
                 "bucket_seconds": self._layout.bucket_seconds,
             }
             self._register(connection, values)
-            epoch = self._insert_claim(connection)
+            self._claim = self._insert_claim(connection)
+            self._staging = self._staging_area()
             # Whoever publishes holds this row. Once we have had it, an older driver
             # can only come after us, and then it finds our claim.
             connection.execute(_PUBLISH["begin_settings"])
             connection.execute(_PUBLISH["lock_pipeline"], values)
             connection.execute(_CLAIM["update_definition"], values)
-            create_staging(connection, self._layout, self._pipeline_number, epoch)
-            connection.commit()
-            return epoch
+            self._staging.create(connection)
+            return self._claim.epoch
 
-        self._epoch = self._run("claiming an epoch", claim)
-        self._buckets = self._run("reading the catalog", self._known_buckets)
-        self._drop_superseded_staging()
-        return self._epoch
+        epoch = self._session.run("claiming an epoch", claim)
+        number = self.claim.pipeline_number
+        self._session.application_name = application_name(number, epoch)
+        # The next transaction opens a session under that name.
+        self._session.close()
+        self._buckets = SeenIdBuckets(
+            self._session,
+            pipeline_number=number,
+            bucket_seconds=self._layout.bucket_seconds,
+        )
+        return epoch
+
+    def drop_superseded_staging(self) -> None:
+        """Drop what older epochs have staged; best effort.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        self._staging.drop_superseded()
 
     def read_progress(self) -> Progress:
         """Read where the pipeline stands.
@@ -127,7 +118,7 @@ class PostgresHome:
         def read(connection: psycopg.Connection[TupleRow]) -> Progress:
             return read_stored_progress(connection, self._layout.pipeline)
 
-        return self._run("reading the pipeline's progress", read)
+        return self._session.run("reading the pipeline's progress", read)
 
     def register_positions(
         self, topic_id: str, starts: Mapping[TopicPartition, int]
@@ -152,7 +143,7 @@ class PostgresHome:
                     },
                 )
 
-        self._run("registering positions", register)
+        self._session.run("registering positions", register)
 
     def read_clock_us(self) -> int:
         """Return the server's time, which all our instants are taken from."""
@@ -163,46 +154,41 @@ class PostgresHome:
             instant: datetime = row[0]
             return instant
 
-        return to_microseconds(self._run("reading the clock", read))
+        return to_microseconds(self._session.run("reading the clock", read))
 
-    def publish(
+    def read_decided(self) -> Mapping[str, GlobalId]:
+        """Read the newest decision of each branch.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+
+        def read(connection: psycopg.Connection[TupleRow]) -> dict[str, GlobalId]:
+            return read_decided(
+                connection, self._layout.pipeline, self._layout.branches
+            )
+
+        return self._session.run("reading the decisions", read)
+
+    def open_publication(
         self, plan: BatchPlan, tally: BatchTally, *, restagings: int
-    ) -> PublishOutcome:
-        """Publish a batch in one transaction; see ``Home.publish`` for the errors.
+    ) -> PostgresPublication:
+        """Begin the publish transaction; see ``Home`` for the errors.
 
         Crash:
-            Before the server has logged the COMMIT: nothing of the batch is visible,
-            its offsets included, so the next driver reads it again. After: all of it
-            is, and the next driver starts behind it.
+            Nothing is changed before its ``commit``.
         """
-        self._create_buckets(tally.buckets)
+        self._buckets.create(tally.buckets)
         with translated("publishing"):
-            connection = self._connected()
-        transaction = PublishTransaction(
+            connection = self._session.connected()
+        publication = PostgresPublication(
             connection,
             self._layout,
             StagedPublication(plan=plan, tally=tally, restagings=restagings),
-            pipeline_number=self._pipeline_number,
-            claimed_at=self._claimed_at,
+            claim=self.claim,
         )
-        try:
-            outcome = transaction.run()
-        except RowRefusedError as error:
-            connection.rollback()
-            rejected = self._find_rejected(tally)
-            if not rejected:
-                # No single row is to blame, so staging again would not help.
-                raise translate(error.cause, doing="publishing a batch") from error
-            raise RowsRejectedError(rejected) from error
-        except psycopg.Error as error:
-            self._discard(connection)
-            raise translate(error, doing="publishing a batch") from error
-        except BaseException:
-            connection.rollback()
-            raise
-        self._commit(connection)
-        self._staged_rows += sum(tally.staged.values())
-        return outcome
+        self._staging.note_published(sum(tally.staged.values()))
+        return publication
 
     def tidy(self, *, live_from_us: int | None) -> None:
         """Forget what no batch needs any more; best effort, and safe at any time.
@@ -212,18 +198,28 @@ class PostgresHome:
         """
         try:
             if live_from_us is not None:
-                self._drop_buckets(live_from_us)
-            if self._staged_rows > STAGED_ROWS_KEPT:
-                self._run("emptying staging", self._truncate_staging)
-                self._staged_rows = 0
+                self._buckets.drop_before(live_from_us)
+            self._staging.tidy()
         except RetryableError:
             return
 
     def close(self) -> None:
         """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._session.close()
+
+    def _staging_area(self) -> StagingArea:
+        """Name what is staged here: for the home itself and for its own branches."""
+        claim = self.claim
+        staged = [HOME, *self._layout.branches_in(HOME)]
+        return StagingArea(
+            self._session,
+            TableNames(pipeline_number=claim.pipeline_number, epoch=claim.epoch),
+            {
+                table: columns
+                for branch in staged
+                for table, columns in staging_tables(self._layout, branch).items()
+            },
+        )
 
     def _register(
         self,
@@ -234,7 +230,7 @@ class PostgresHome:
         connection.execute(_CLAIM["register_pipeline"], values)
         row = connection.execute(_CLAIM["read_pipeline"], values).fetchone()
         assert row is not None
-        self._pipeline_number, shards, bucket_seconds = row
+        number, shards, bucket_seconds = row
         if (shards, bucket_seconds) != (
             self._layout.shards,
             self._layout.bucket_seconds,
@@ -250,16 +246,18 @@ class PostgresHome:
             )
         connection.execute(
             _CLAIM["create_pipeline_runs"].format(
-                runs=sql.Identifier(
-                    "tallyweir", runs_of_pipeline(self._pipeline_number)
-                ),
+                runs=sql.Identifier("tallyweir", runs_of_pipeline(number)),
                 pipeline=sql.Literal(self._layout.pipeline),
             )
         )
-        create_result_tables(connection, self._layout, self._pipeline_number)
+        here = {HOME, *self._layout.branches_in(HOME)}
+        outputs = [o for o in self._layout.outputs if here & set(o.branches)]
+        # The state tables carry no epoch.
+        names = TableNames(pipeline_number=number, epoch=0)
+        create_result_tables(connection, outputs, names.state)
         connection.commit()
 
-    def _insert_claim(self, connection: psycopg.Connection[TupleRow]) -> Epoch:
+    def _insert_claim(self, connection: psycopg.Connection[TupleRow]) -> Claim:
         values = {
             "pipeline": self._layout.pipeline,
             "host": socket.gethostname(),
@@ -269,147 +267,20 @@ class PostgresHome:
             row = connection.execute(_CLAIM["claim_epoch"], values).fetchone()
             connection.commit()
             if row is not None:
-                epoch, self._claimed_at = row
-                return Epoch(epoch)
+                epoch, nonce = row
+                installation, number = self._identify(connection)
+                return Claim(
+                    installation=installation,
+                    pipeline_number=number,
+                    epoch=Epoch(epoch),
+                    nonce=nonce,
+                )
             # Another driver took that very number; it is now visible to us.
 
-    def _known_buckets(self, connection: psycopg.Connection[TupleRow]) -> set[int]:
-        rows = connection.execute(
-            _RUNS["bucket_tables"],
-            {"pipeline_runs": runs_of_pipeline(self._pipeline_number)},
-        )
-        return {bucket_of_runs(row[0]) for row in rows}
-
-    def _create_buckets(self, buckets: Iterable[int]) -> None:
-        """Make the catalog's partitions before the batch needs them.
-
-        Crash:
-            An empty partition stays behind, which is what the next batch wants.
-        """
-
-        def create(connection: psycopg.Connection[TupleRow]) -> None:
-            connection.execute(_PUBLISH["begin_settings"])
-            for bucket in missing:
-                connection.execute(
-                    _RUNS["create_bucket"].format(
-                        bucket_runs=self._bucket_table(bucket),
-                        pipeline_runs=sql.Identifier(
-                            "tallyweir", runs_of_pipeline(self._pipeline_number)
-                        ),
-                        bucket=sql.Literal(bucket),
-                    )
-                )
-
-        missing = sorted(set(buckets) - self._buckets)
-        if missing:
-            self._run("creating buckets of the catalog", create)
-            self._buckets.update(missing)
-
-    def _drop_buckets(self, live_from_us: int) -> None:
-        width_us = self._layout.bucket_seconds * 1_000_000
-        for bucket in sorted(self._buckets):
-            if bucket * 1_000_000 + width_us > live_from_us:
-                return
-            statement = _RUNS["drop_bucket"].format(
-                bucket_runs=self._bucket_table(bucket)
-            )
-            self._drop("dropping a bucket of the catalog", statement)
-            self._buckets.discard(bucket)
-
-    def _bucket_table(self, bucket: int) -> sql.Identifier:
-        return sql.Identifier(
-            "tallyweir", runs_of_bucket(self._pipeline_number, bucket)
-        )
-
-    def _truncate_staging(self, connection: psycopg.Connection[TupleRow]) -> None:
-        tables = sql.SQL(", ").join(
-            staging_table(self._pipeline_number, self._epoch, table)
-            for table in staging_tables(self._layout)
-        )
-        connection.execute("SET LOCAL lock_timeout = '1s'")
-        connection.execute(sql.SQL("TRUNCATE {}").format(tables))
-
-    def _drop_superseded_staging(self) -> None:
-        """Drop staging of older epochs; one that is locked waits for a later start."""
-        own = staging_schema(self._pipeline_number, self._epoch)
-        pattern = f"^tallyweir_stage_{self._pipeline_number}_[0-9]+$"
-
-        def find(connection: psycopg.Connection[TupleRow]) -> list[str]:
-            rows = connection.execute(
-                _CLAIM["superseded_staging"], {"pattern": pattern, "own": own}
-            ).fetchall()
-            return [row[0] for row in rows if re.fullmatch(pattern, row[0])]
-
-        for schema in self._run("looking for old staging", find):
-            statement = _CLAIM["drop_staging"].format(schema=sql.Identifier(schema))
-            try:
-                self._drop("dropping old staging", statement)
-            except RetryableError:
-                continue
-
-    def _drop(self, doing: str, statement: sql.Composed) -> None:
-        """Drop something, without waiting long for those who still read it."""
-
-        def drop(connection: psycopg.Connection[TupleRow]) -> None:
-            connection.execute("SET LOCAL lock_timeout = '1s'")
-            connection.execute(statement)
-
-        self._run(doing, drop)
-
-    def _find_rejected(self, tally: BatchTally) -> list[RejectedRow]:
-        rejected: list[RejectedRow] = []
-        for output in self._layout.outputs:
-            if not isinstance(output, AppendTable):
-                continue
-            if not tally.staged.get(output.staging_table):
-                continue
-            with translated("looking for rejected rows"):
-                rejected += RejectionSearch(
-                    self._connected(),
-                    output,
-                    pipeline_number=self._pipeline_number,
-                    epoch=self._epoch,
-                    attempts=tally.attempts,
-                ).run()
-        return rejected
-
-    def _commit(self, connection: psycopg.Connection[TupleRow]) -> None:
-        try:
-            connection.commit()
-        except psycopg.OperationalError as error:
-            self._discard(connection)
-            raise OutcomeUnknownError(
-                "COMMIT_UNKNOWN",
-                saw="The connection was lost while Postgres was committing a batch.",
-                why="The batch may be in the tables or not.",
-                fix="Nothing to do: the offsets in Postgres tell, and are read next.",
-            ) from error
-        except psycopg.Error as error:
-            self._discard(connection)
-            raise translate(error, doing="committing a batch") from error
-
-    def _run(
-        self, doing: str, work: Callable[[psycopg.Connection[TupleRow]], _T]
-    ) -> _T:
-        """Do one transaction; a failure closes the connection and is translated."""
-        with translated(doing):
-            connection = self._connected()
-            try:
-                result = work(connection)
-                connection.commit()
-            except BaseException:
-                self._discard(connection)
-                raise
-            return result
-
-    def _connected(self) -> psycopg.Connection[TupleRow]:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(
-                self._dsn,
-                application_name=application_name(self._pipeline_number, self._epoch),
-            )
-        return self._connection
-
-    def _discard(self, connection: psycopg.Connection[TupleRow]) -> None:
-        connection.close()
-        self._connection = None
+    def _identify(self, connection: psycopg.Connection[TupleRow]) -> tuple[str, int]:
+        row = connection.execute(
+            _CLAIM["identify"], {"pipeline": self._layout.pipeline}
+        ).fetchone()
+        assert row is not None
+        installation, number = row
+        return installation, number

@@ -11,14 +11,24 @@ import hashlib
 from psycopg import sql
 
 
-def staging_schema(pipeline_number: int, epoch: int) -> str:
-    """Name the schema of one driver's staging tables."""
-    return f"tallyweir_stage_{pipeline_number}_{epoch}"
+def staging_schema(
+    pipeline_number: int, epoch: int, *, installation: str | None = None
+) -> str:
+    """Name the schema of one driver's staging tables in one database.
+
+    Everywhere but in the home database the home's installation belongs to the name:
+    two homes may have numbered their pipelines alike.
+    """
+    owner = "" if installation is None else f"{installation}_"
+    return f"tallyweir_stage_{owner}{pipeline_number}_{epoch}"
 
 
-def staging_table(pipeline_number: int, epoch: int, table: str) -> sql.Identifier:
+def staging_table(
+    pipeline_number: int, epoch: int, table: str, *, installation: str | None = None
+) -> sql.Identifier:
     """Name one of a driver's staging tables."""
-    return sql.Identifier(staging_schema(pipeline_number, epoch), table)
+    schema = staging_schema(pipeline_number, epoch, installation=installation)
+    return sql.Identifier(schema, table)
 
 
 def application_name(pipeline_number: int, epoch: int) -> str:
@@ -26,10 +36,20 @@ def application_name(pipeline_number: int, epoch: int) -> str:
     return f"tallyweir p{pipeline_number} e{epoch}"
 
 
-def state_table(pipeline_number: int, table: str) -> sql.Identifier:
-    """Name the table of a window output's open groups, by the output's table."""
+def state_table(
+    pipeline_number: int, table: str, *, installation: str | None = None
+) -> sql.Identifier:
+    """Name the table of a window output's open groups, by the output's table.
+
+    ``installation`` as in ``staging_schema``.
+    """
     digest = hashlib.sha256(table.encode()).hexdigest()[:12]
-    return sql.Identifier("tallyweir", f"window_state_{pipeline_number}_{digest}")
+    if installation is None:
+        return sql.Identifier("tallyweir", f"window_state_{pipeline_number}_{digest}")
+    return sql.Identifier(
+        "tallyweir_participant",
+        f"window_state_{installation}_{pipeline_number}_{digest}",
+    )
 
 
 def revisions_table(table: str) -> str:

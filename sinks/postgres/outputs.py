@@ -242,6 +242,10 @@ class HomeLayout:
         """Every database that its branches publish in, sorted; maybe the home."""
         return tuple(sorted({database_of(branch) for branch in self.branches}))
 
+    def branches_in(self, database: str) -> tuple[str, ...]:
+        """Return the branches that publish in one database."""
+        return tuple(b for b in self.branches if database_of(b) == database)
+
     def outputs_of(self, branch: str) -> tuple[Output, ...]:
         """Return the outputs that one publish transaction moves rows of."""
         return tuple(output for output in self.outputs if branch in output.branches)

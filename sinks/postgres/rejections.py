@@ -9,19 +9,22 @@ of n this takes about 2 k log2 n statements. Everything is rolled back at the en
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import names, table_identifier
-from sinks.postgres.naming import staging_table
-from sinks.postgres.outputs import AppendTable
-from sinks.postgres.sqlstate import is_row_rejection
+from sinks.postgres.output_moves import TableNames
+from sinks.postgres.outputs import AppendTable, Output, staged_for
+from sinks.postgres.sqlstate import is_row_rejection, translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RejectedRow
+from sinks.protocol.votes import BatchTally
 
 _SQL = load_statements("sinks.postgres", "rejections.sql")
 
@@ -29,7 +32,39 @@ _SQL = load_statements("sinks.postgres", "rejections.sql")
 REJECTED_ROWS_MAX = 10_000
 
 
-class RejectionSearch:
+def find_rejected(
+    connection: psycopg.Connection[TupleRow],
+    outputs: Sequence[Output],
+    tables: TableNames,
+    tally: BatchTally,
+    *,
+    branch: str,
+) -> list[RejectedRow]:
+    """Find every row of a branch that an append output refuses; leaves nothing behind.
+
+    Empty when no single row is to blame.
+
+    Raises:
+        ConfigurationError: ``TABLE_REFUSES_ROWS``.
+        RetryableError: The server or the connection failed.
+    """
+    rejected: list[RejectedRow] = []
+    for output in outputs:
+        staged = staged_for(output.staging_table, branch)
+        if isinstance(output, AppendTable) and tally.staged.get(staged):
+            with translated("looking for rejected rows"):
+                rejected += _RejectionSearch(
+                    connection,
+                    output,
+                    staging=tables.staging(staged),
+                    # Branches of one server may search at the same time.
+                    numbered=tables.staging(f"bisection@{branch}"),
+                    attempts=tally.attempts,
+                ).run()
+    return rejected
+
+
+class _RejectionSearch:
     """Searches one append output of one batch for the rows that its table refuses."""
 
     def __init__(
@@ -37,15 +72,15 @@ class RejectionSearch:
         connection: psycopg.Connection[TupleRow],
         output: AppendTable,
         *,
-        pipeline_number: int,
-        epoch: Epoch,
+        staging: sql.Identifier,
+        numbered: sql.Identifier,
         attempts: tuple[Attempt, ...],
     ) -> None:
         self._connection = connection
         self._output = output
         self._attempts = list(attempts)
-        self._staging = staging_table(pipeline_number, epoch, output.staging_table)
-        self._numbered = staging_table(pipeline_number, epoch, "bisection")
+        self._staging = staging
+        self._numbered = numbered
 
     def run(self) -> list[RejectedRow]:
         """Return the refused rows; leaves nothing behind.

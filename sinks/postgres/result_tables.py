@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import Column, names, table_identifier, type_name
-from sinks.postgres.naming import revisions_table, state_table
-from sinks.postgres.outputs import AppendTable, HomeLayout, LatePolicy, WindowTable
+from sinks.postgres.naming import revisions_table
+from sinks.postgres.outputs import AppendTable, LatePolicy, Output, WindowTable
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 
@@ -28,26 +28,33 @@ _REVISED_NAME_BYTES_MAX = 63 - len("_revisions")
 
 
 def create_result_tables(
-    connection: _Connection, layout: HomeLayout, pipeline_number: int
+    connection: _Connection,
+    outputs: Iterable[Output],
+    state: Callable[[str], sql.Identifier],
 ) -> None:
-    """Make every table of the pipeline exist with the columns that it needs.
+    """Make every table of some outputs exist with the columns that it needs.
 
     The caller commits. A table that is there already is used if every wanted column
     is there and assignable, and every other column may stay empty; indexes,
     constraints and triggers of the user's own are left alone.
 
+    Args:
+        connection: To the database that they are in.
+        outputs: Those that publish there.
+        state: Names the state table of a window table.
+
     Raises:
         ConfigurationError: ``TABLE_DIFFERS``, showing both lists of columns.
     """
-    for output in layout.outputs:
+    for output in outputs:
         if isinstance(output, AppendTable):
             _create_or_check(connection, output.table, output.columns)
         else:
-            _create_window_tables(connection, output, pipeline_number)
+            _create_window_tables(connection, output, state(output.table))
 
 
 def _create_window_tables(
-    connection: _Connection, output: WindowTable, pipeline_number: int
+    connection: _Connection, output: WindowTable, state: sql.Identifier
 ) -> None:
     created = _create_or_check(connection, output.table, output.result_columns)
     if created:
@@ -65,7 +72,6 @@ def _create_window_tables(
             )
         revisions = (*output.result_columns, *_REVISION_COLUMNS)
         _create_or_check(connection, revisions_table(output.table), revisions)
-    state = state_table(pipeline_number, output.table)
     definitions = [column.definition for column in output.keys]
     definitions += [partial.definition for partial in output.partials]
     connection.execute(

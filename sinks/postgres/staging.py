@@ -94,17 +94,20 @@ def staging_tables(
 
 def create_staging(
     connection: psycopg.Connection[TupleRow],
-    layout: HomeLayout,
+    tables: Mapping[str, tuple[Column, ...]],
+    *,
     pipeline_number: int,
     epoch: Epoch,
+    installation: str | None = None,
 ) -> None:
-    """Create the staging tables of an epoch; the caller commits."""
-    schema = sql.Identifier(staging_schema(pipeline_number, epoch))
+    """Create an epoch's staging tables in one database; the caller commits."""
+    name = staging_schema(pipeline_number, epoch, installation=installation)
+    schema = sql.Identifier(name)
     # Whatever has this name is left from a ledger that is no longer there: a claim
     # is nobody else's.
     connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
     connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
-    for table, columns in staging_tables(layout).items():
+    for table, columns in tables.items():
         definitions = sql.SQL(", ").join(
             column.staging_definition for column in (ATTEMPT, *columns)
         )
@@ -112,15 +115,22 @@ def create_staging(
         connection.execute(
             sql.SQL(
                 "CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)"
-            ).format(staging_table(pipeline_number, epoch, table), definitions)
+            ).format(sql.Identifier(name, table), definitions)
         )
 
 
 class StagingWriter:
-    """Copies one task attempt's rows to staging, all of them in one transaction.
+    """Copies one task attempt's rows to one database, all in one transaction.
 
     Used as a context manager. Leaving it normally commits; the vote may be given
     only after that.
+
+    Args:
+        connection: To that database.
+        pipeline_number: The pipeline's, in its home database.
+        epoch: The driver's.
+        attempt: Whose rows these are.
+        installation: The home's, in every database but the home itself.
 
     Crash:
         Before the commit nothing is staged. After it the rows are staged but not
@@ -134,11 +144,13 @@ class StagingWriter:
         pipeline_number: int,
         epoch: Epoch,
         attempt: Attempt,
+        installation: str | None = None,
     ) -> None:
         self._connection = connection
         self._pipeline_number = pipeline_number
         self._epoch = epoch
         self._attempt = attempt
+        self._installation = installation
         #: Rows copied so far, by staging table: what the vote will state.
         self.rows: dict[str, int] = {}
 
@@ -176,7 +188,12 @@ class StagingWriter:
             ATTEMPT.name, attempts
         )
         encoder = ArrowToPostgresBinaryEncoder(tagged.schema)
-        target = staging_table(self._pipeline_number, self._epoch, table)
+        target = staging_table(
+            self._pipeline_number,
+            self._epoch,
+            table,
+            installation=self._installation,
+        )
         statement = sql.SQL("COPY {} ({}) FROM STDIN WITH (FORMAT BINARY)").format(
             target, names((*columns, ATTEMPT))
         )
@@ -193,7 +210,7 @@ class StagingWriter:
 
 
 class StagingConnection:
-    """One connection per Python worker, kept over tasks and batches.
+    """One connection of a Python worker, kept over tasks and batches.
 
     Opening one costs more than staging a small batch.
     """

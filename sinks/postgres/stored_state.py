@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import psycopg
 from psycopg.rows import TupleRow
 
 from sinks.postgres.instants import to_microseconds
 from sinks.postgres.statements import load_statements
+from sinks.protocol.decisions import claim_lost
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
+from sinks.protocol.in_doubt import GlobalId
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import Progress
 from sinks.protocol.recovery import StoredPosition
@@ -29,8 +30,8 @@ class StoredState:
     """What the database holds of the pipeline, read under its lock."""
 
     progress: Progress
-    #: When the newest epoch was claimed; None when none is.
-    claimed_at: datetime | None
+    #: Of the newest claim; None when there is none.
+    nonce: str | None
     clocks: Mapping[TopicPartition, PartitionClock]
 
 
@@ -47,15 +48,34 @@ def lock_stored_state(connection: _Connection, pipeline: str) -> StoredState:
     return _read(connection, pipeline, "lock_pipeline")
 
 
+def read_decided(
+    connection: _Connection, pipeline: str, branches: Sequence[str]
+) -> dict[str, GlobalId]:
+    """Read the newest decision of each branch that has one, by the branch's name."""
+    rows = connection.execute(
+        _SQL["newest_decisions"], {"pipeline": pipeline, "branches": list(branches)}
+    )
+    gids = [read_global_id(row[0]) for row in rows]
+    return {gid.branch: gid for gid in gids}
+
+
+def read_global_id(text: str) -> GlobalId:
+    """Read a global id that our own tables hold."""
+    gid = GlobalId.parse(text)
+    assert gid is not None, f"the ledger holds a global id of another make: {text!r}"
+    return gid
+
+
 def _read(connection: _Connection, pipeline: str, first: str) -> StoredState:
     values = {"pipeline": pipeline}
     row = connection.execute(_SQL[first], values).fetchone()
-    assert row is not None, f"pipeline {pipeline} is not registered"
+    if row is None:
+        raise claim_lost(f"Pipeline {pipeline} is not registered any more.")
     watermark, last_sequence = row
     # A statement of its own, after the lock is held: READ COMMITTED gives it a
     # snapshot that has every claim made before.
     newest = connection.execute(_CLAIM_SQL["newest_epoch"], values).fetchone()
-    epoch, claimed_at = newest or (0, None)
+    epoch, nonce = newest or (0, None)
     positions: dict[TopicPartition, StoredPosition] = {}
     clocks: dict[TopicPartition, PartitionClock] = {}
     for line in connection.execute(_SQL["read_positions"], values):
@@ -74,4 +94,4 @@ def _read(connection: _Connection, pipeline: str, first: str) -> StoredState:
         last_sequence=SequenceNumber(last_sequence),
         newest_epoch=Epoch(epoch),
     )
-    return StoredState(progress=progress, claimed_at=claimed_at, clocks=clocks)
+    return StoredState(progress=progress, nonce=nonce, clocks=clocks)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinks.faultpoints import FaultPoint, reach
+from sinks.faultpoints import FaultPoint, making
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import FatalError, OutcomeUnknownError
 from sinks.protocol.ports import (
     BatchPlan,
-    Home,
     RejectedRow,
     RowsRejectedError,
     Stage,
 )
+from sinks.protocol.publication import Publisher
 from sinks.protocol.votes import BatchTally, tally_votes
 
 #: How often a lost answer to COMMIT is asked for before the driver starts over.
@@ -36,8 +36,8 @@ class BatchResult:
 class Coordinator:
     """Takes the batches of one driver to their end, one after the other."""
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
 
     def run_batch(self, plan: BatchPlan, stage: Stage) -> BatchResult:
         """Stage a batch and publish it once in effect.
@@ -53,26 +53,25 @@ class Coordinator:
 
         Crash:
             Before ``decision_committed`` the batch has left nothing but staged rows
-            that no vote covers any more. After it, the batch is complete, and the
-            next driver starts behind it.
+            that no vote covers any more, and maybe branches that the next driver
+            rolls back. After it, the next driver starts behind the batch, once it
+            has committed the branches that are left.
         """
         rejected: list[RejectedRow] = []
         restagings = 0
-        reach(FaultPoint.PLANNED)
         while True:
-            staged = stage(plan, tuple(rejected))
-            reach(FaultPoint.ROWS_STAGED)
-            tally = tally_votes(
-                staged.votes, plan.ranges, records_read=staged.records_read
-            )
-            reach(FaultPoint.VOTED)
+            with making(FaultPoint.ROWS_STAGED):
+                staged = stage(plan, tuple(rejected))
+            with making(FaultPoint.VOTED):
+                tally = tally_votes(
+                    staged.votes, plan.ranges, records_read=staged.records_read
+                )
             try:
                 outcome = self._publish(plan, tally, restagings)
             except RowsRejectedError as refusal:
                 rejected.extend(_new_rejections(refusal, rejected))
                 restagings += 1
                 continue
-            reach(FaultPoint.DECISION_COMMITTED)
             return BatchResult(outcome=outcome, tally=tally, restagings=restagings)
 
     def _publish(
@@ -85,7 +84,7 @@ class Coordinator:
         """
         for tries_left in reversed(range(PUBLISH_TRIES_MAX)):
             try:
-                return self._home.publish(plan, tally, restagings=restagings)
+                return self._publisher.publish(plan, tally, restagings=restagings)
             except OutcomeUnknownError:
                 if not tries_left:
                     raise

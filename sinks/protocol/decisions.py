@@ -46,7 +46,7 @@ def check_epoch(own: Epoch, newest: Epoch) -> None:
             "one is meant to run.",
         )
     if newest < own:
-        raise _claim_lost(
+        raise claim_lost(
             f"The newest claim is epoch {newest}, this driver's was {own}."
         )
 
@@ -79,7 +79,7 @@ def decide_publish(
     """
     check_epoch(key.epoch, newest_epoch)
     if not claim_kept:
-        raise _claim_lost(f"Epoch {key.epoch} is now claimed by another driver.")
+        raise claim_lost(f"Epoch {key.epoch} is now claimed by another driver.")
     match compare_offsets(stored, ranges):
         case OffsetsVerdict.NEXT:
             return PublishDecision.PUBLISH
@@ -87,7 +87,8 @@ def decide_publish(
             return PublishDecision.ALREADY_COMMITTED
 
 
-def _claim_lost(saw: str) -> FatalError:
+def claim_lost(saw: str) -> FatalError:
+    """Say that the home database no longer knows the driver's claim."""
     return FatalError(
         "CLAIM_LOST",
         saw=saw,

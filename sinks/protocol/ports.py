@@ -2,7 +2,11 @@
 
 The usual order of calls, once per driver::
 
-    claim_epoch -> (read_progress -> Stage -> publish)* -> close
+    claim_epoch -> (read_progress -> Stage -> open_publication -> commit)*
+
+and around each COMMIT of the home, if other databases take part::
+
+    begin_prepare -> await_prepared -> (home's COMMIT) -> commit_prepared
 
 Production binds them to Postgres and Spark, tests to the fakes of
 ``sinks.testing``; one conformance suite holds both to the same behaviour.
@@ -10,13 +14,15 @@ Production binds them to Postgres and Spark, tests to the fakes of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
-from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.decisions import PublishDecision
 from sinks.protocol.identity import BatchKey, Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
+from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import StoredPosition
 from sinks.protocol.votes import BatchTally, Vote
@@ -79,8 +85,121 @@ class RowsRejectedError(Exception):
         self.rows = tuple(rows)
 
 
-class Home(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTerms:
+    """What publishing settles under the lock before any row is moved."""
+
+    sequence: SequenceNumber
+    watermark_before_us: int | None
+    watermark_after_us: int | None
+    #: The newest decision of each branch, by its name; all of them are finished.
+    decided: Mapping[str, GlobalId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchOrder:
+    """What a participant is told to prepare."""
+
+    gid: GlobalId
+    tally: BatchTally
+    terms: BatchTerms
+
+
+class Publication(Protocol):
+    """The home's publish transaction, open and holding the pipeline's row.
+
+    A context manager: leaving it without ``commit`` rolls it back.
+    """
+
+    #: Whether the batch is the next one or was committed before.
+    decision: PublishDecision
+
+    @property
+    def terms(self) -> BatchTerms:
+        """What the batch is published as; only for one that is to be published."""
+        ...
+
+    def move_rows(self) -> None:
+        """Write everything that the home database itself holds of the batch.
+
+        Raises:
+            RowsRejectedError: A result table refused rows.
+            RetryableError: Staged rows are missing, or the server failed.
+        """
+        ...
+
+    def keep_alive(self) -> None:
+        """Show the server that the driver lives, while it waits for branches."""
+        ...
+
+    def commit(self, branches: Sequence[GlobalId]) -> None:
+        """Decide: COMMIT, with the list of the branches that belong to the batch.
+
+        Raises:
+            OutcomeUnknownError: The answer was lost.
+        """
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class DecisionLedger(Protocol):
+    """The home database as whoever finishes branches needs it."""
+
+    def read_in_doubt(self, gids: Collection[GlobalId]) -> InDoubtFacts:
+        """Read what ``decide_in_doubt`` needs, under the lock of the pipeline's row.
+
+        Waits for a publish transaction under way, so that what is read stays true.
+        """
+        ...
+
+    def note_committed(self, branches: Collection[GlobalId]) -> None:
+        """Note that decided branches were seen committed.
+
+        ``tallyweir.visible_through`` shows readers what is noted.
+        """
+        ...
+
+
+class PreparedBranches(Protocol):
+    """A database that holds branches, as whoever finishes them needs it."""
+
+    @property
+    def database(self) -> str:
+        """Its name in the pipeline."""
+        ...
+
+    def list_prepared(self) -> Sequence[GlobalId]:
+        """List the prepared branches of this pipeline in this database."""
+        ...
+
+    def commit_prepared(self, gid: GlobalId) -> bool:
+        """Commit a branch; False when none of this name is prepared."""
+        ...
+
+    def roll_back_prepared(self, gid: GlobalId) -> bool:
+        """Roll a branch back; False when none of this name is prepared."""
+        ...
+
+    def has_marker(self, gid: GlobalId) -> bool:
+        """Tell whether a branch was committed."""
+        ...
+
+
+class Home(DecisionLedger, Protocol):
     """The home database of one pipeline, as seen by one driver."""
+
+    @property
+    def claim(self) -> Claim:
+        """The claim that this driver made."""
+        ...
 
     def claim_epoch(self) -> Epoch:
         """Fence every older driver of the pipeline and return the new epoch.
@@ -94,19 +213,62 @@ class Home(Protocol):
         """Read where the pipeline stands."""
         ...
 
-    def publish(
+    def open_publication(
         self, plan: BatchPlan, tally: BatchTally, *, restagings: int
-    ) -> PublishOutcome:
-        """Move the voted rows to their tables, with offsets and ledger, or nothing.
+    ) -> Publication:
+        """Lock the pipeline's row, fence, and compare the offsets.
 
         Raises:
             FencedError: A newer epoch is claimed.
-            RowsRejectedError: A result table refused rows; nothing was published.
-            OutcomeUnknownError: The answer to COMMIT was lost; calling again with
-                the same arguments finds out.
-            RetryableError: Nothing was published.
-            FatalError: The offsets or the staged rows do not fit the plan.
+            RetryableError: The server failed.
+            FatalError: The offsets do not fit the plan, or the claim is gone.
         """
+        ...
+
+    def read_decided(self) -> Mapping[str, GlobalId]:
+        """Read the newest decision of each branch, by the branch's name."""
+        ...
+
+
+class Participant(PreparedBranches, Protocol):
+    """A database that holds branches, as seen by one driver."""
+
+    def open(self) -> None:
+        """Make sure that it can take part, and that what is in doubt can be settled.
+
+        Raises:
+            ConfigurationError: The database cannot take part; see the fix.
+        """
+        ...
+
+    def create_tables(self) -> None:
+        """Make result tables and staging there; after what was in doubt is settled."""
+        ...
+
+    def touched(self, tally: BatchTally, terms: BatchTerms) -> Sequence[str]:
+        """Name its branches that a batch changes."""
+        ...
+
+    def begin_prepare(self, order: BranchOrder) -> None:
+        """Start to move a branch's rows; does not wait."""
+        ...
+
+    def await_prepared(self, gid: GlobalId, *, meanwhile: Callable[[], None]) -> None:
+        """Wait until a branch is prepared; call ``meanwhile`` every few seconds.
+
+        Raises:
+            RowsRejectedError: A result table refused rows.
+            FatalError: The database's history is another one than home's.
+            RetryableError: Anything else; the branch may yet become prepared.
+        """
+        ...
+
+    def await_quiet(self) -> None:
+        """Wait until nothing that was begun is still being worked on."""
+        ...
+
+    def newest_markers(self) -> Mapping[str, GlobalId]:
+        """Read the newest committed branch of each name."""
         ...
 
 

@@ -29,6 +29,7 @@ from sinks.protocol.errors import (
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan, Home, Progress, RowsRejectedError
+from sinks.protocol.publication import Publisher
 from sinks.protocol.votes import BatchTally, tally_votes
 from sinks.testing.planned_batches import (
     Position,
@@ -116,6 +117,7 @@ class _Driver:
         self._harness = harness
         self.home = harness.new_driver()
         self.epoch = self.home.claim_epoch()
+        self._publisher = Publisher(self.home)
         self._batches = 0
         self._attempts = 0
 
@@ -141,7 +143,7 @@ class _Driver:
         return tally_votes(votes, plan.ranges, records_read=len(records))
 
     def publish(self, plan: BatchPlan, tally: BatchTally) -> PublishOutcome:
-        return self.home.publish(plan, tally, restagings=0)
+        return self._publisher.publish(plan, tally, restagings=0)
 
     def run(self, lengths: Mapping[TopicPartition, int]) -> PublishOutcome:
         plan = self.plan(lengths)

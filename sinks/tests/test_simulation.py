@@ -19,6 +19,7 @@ from sinks.faultpoints import FaultPoint
 from sinks.protocol.coordinator import Coordinator
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.publication import Publisher
 from sinks.testing.memory_home import DatabaseState, LostAnswer, MemoryDatabase
 from sinks.testing.memory_stage import MemoryStage
 from sinks.testing.planned_batches import RESULTS, Position, plan_batch
@@ -33,7 +34,7 @@ LOG_END = {TopicPartition("events", 0): 40, TopicPartition("events", 1): 25}
 _NESTING_MAX = 2
 
 
-class DriverKilledError(Exception):
+class DriverKilledError(BaseException):
     """The process died at a fault point."""
 
 
@@ -58,7 +59,7 @@ class SimulatedDriver:
         self._stage = MemoryStage(
             database, holds_record=holds_record, zombies=chance.random() < 0.5
         )
-        self._coordinator = Coordinator(self._home)
+        self._coordinator = Coordinator(Publisher(self._home))
         self._batches = 0
         # Spark plans by its own memory, not by what Postgres says meanwhile.
         self._progress = self._home.read_progress()
@@ -70,9 +71,10 @@ class SimulatedDriver:
             tp: min(self._chance.randrange(9), end - starts.get(tp, 0))
             for tp, end in LOG_END.items()
         }
-        plan = plan_batch(
-            self._progress, lengths, epoch=self._epoch, spark_batch_id=self._batches
-        )
+        with faultpoints.making(FaultPoint.PLANNED):
+            plan = plan_batch(
+                self._progress, lengths, epoch=self._epoch, spark_batch_id=self._batches
+            )
         self._batches += 1
         self._coordinator.run_batch(plan, self._stage)
         self._progress = self._home.read_progress()

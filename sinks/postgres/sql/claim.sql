@@ -27,10 +27,10 @@ SELECT %(pipeline)s, coalesce(max(epoch), 0) + 1, %(host)s, %(process_id)s
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
 ON CONFLICT DO NOTHING
-RETURNING epoch, claimed_at
+RETURNING epoch, nonce
 
 -- name: newest_epoch
-SELECT epoch, claimed_at
+SELECT epoch, nonce
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
 ORDER BY epoch DESC
@@ -61,6 +61,12 @@ DROP SCHEMA IF EXISTS {schema} CASCADE
 
 -- name: fingerprint_key
 SELECT fingerprint_key FROM tallyweir.installation
+
+-- name: identify
+SELECT installation_id, pipeline_number
+FROM tallyweir.pipeline
+CROSS JOIN tallyweir.installation
+WHERE pipeline = %(pipeline)s
 
 -- name: server_clock
 SELECT clock_timestamp()

@@ -91,3 +91,19 @@ WHERE pipeline = %(pipeline)s
 
 -- name: check_deferred_constraints
 SET CONSTRAINTS ALL IMMEDIATE
+
+-- name: insert_batch_branch
+INSERT INTO tallyweir.batch_branch (pipeline, sequence, branch, gid)
+VALUES (%(pipeline)s, %(sequence)s, %(branch)s, %(gid)s)
+
+-- name: newest_decisions
+SELECT newest.gid
+FROM unnest(%(branches)s::text[]) AS wanted (branch)
+CROSS JOIN LATERAL (
+    SELECT gid
+    FROM tallyweir.batch_branch AS decided
+    WHERE decided.pipeline = %(pipeline)s
+      AND decided.branch = wanted.branch
+    ORDER BY sequence DESC
+    LIMIT 1
+) AS newest

@@ -14,12 +14,13 @@ from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import FatalError, FencedError, OutcomeUnknownError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
+from sinks.protocol.publication import Publisher
 from sinks.testing.memory_home import LostAnswer, MemoryDatabase
 from sinks.testing.memory_stage import MemoryStage
 from sinks.testing.planned_batches import RESULTS, plan_batch
 
 _P0 = TopicPartition("events", 0)
-_BEFORE_COMMIT = [FaultPoint.PLANNED, FaultPoint.ROWS_STAGED, FaultPoint.VOTED]
+_BEFORE_COMMIT = [FaultPoint.ROWS_STAGED, FaultPoint.VOTED]
 
 
 @pytest.fixture
@@ -39,8 +40,8 @@ class _World:
         self.database = MemoryDatabase()
         self.home = self.database.new_driver()
         self.stage = MemoryStage(self.database, zombies=zombies)
-        self.coordinator = Coordinator(self.home)
         epoch = self.home.claim_epoch()
+        self.coordinator = Coordinator(Publisher(self.home))
         self.plan = plan_batch(self.home.read_progress(), {_P0: 10}, epoch=epoch)
 
     @property
@@ -49,7 +50,7 @@ class _World:
 
 
 def test_a_batch_passes_the_fault_points_in_order(reached: list[FaultPoint]) -> None:
-    """Planned, staged, voted, committed; sealing is the caller's."""
+    """Staged, voted, committed; planning and sealing are the caller's."""
     world = _World()
     result = world.coordinator.run_batch(world.plan, world.stage)
     assert (PublishOutcome.COMMITTED, 0) == (result.outcome, result.restagings)
@@ -76,7 +77,7 @@ def test_refused_rows_become_dead_letters_by_staging_again(
     assert [0, 1, 2, 4, 5, 6, 7, 9] == world.offsets
     assert [1] == [entry.restagings for entry in world.database.state.ledger]
     assert [0, 0] == world.stage.calls
-    assert [*_BEFORE_COMMIT, *_BEFORE_COMMIT[1:], FaultPoint.DECISION_COMMITTED] == (
+    assert [*_BEFORE_COMMIT, *_BEFORE_COMMIT, FaultPoint.DECISION_COMMITTED] == (
         reached
     )
 
@@ -163,5 +164,6 @@ def test_disarmed_points_do_nothing(reached: list[FaultPoint]) -> None:
     """Production never arms a point, and disarming makes all inert."""
     faultpoints.disarm_all()
     for point in FaultPoint:
-        faultpoints.reach(point)
+        with faultpoints.making(point):
+            pass
     assert [] == reached

@@ -1,0 +1,175 @@
+"""Moves a batch's voted rows from staging to the result tables of one transaction.
+
+The home's publish transaction and every branch do the same: append what was staged
+for them, merge their windows, and count that what moved is what was voted for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.columns import names, table_identifier
+from sinks.postgres.naming import staging_table, state_table
+from sinks.postgres.outputs import (
+    AppendTable,
+    LatePolicy,
+    Output,
+    WindowTable,
+    staged_for,
+)
+from sinks.postgres.sqlstate import is_row_rejection
+from sinks.postgres.statements import load_statements
+from sinks.postgres.window_merge import WindowMerge
+from sinks.protocol.errors import RetryableError
+from sinks.protocol.votes import BatchTally, OutputTally
+
+_SQL = load_statements("sinks.postgres", "publish.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+
+class RowRefusedError(Exception):
+    """A result table refused a row; which one, bisection must find."""
+
+    def __init__(self, cause: psycopg.Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableNames:
+    """Names of the tables that one driver's transactions work with in a database.
+
+    Attributes:
+        pipeline_number: The pipeline's, in its home database.
+        epoch: The driver's.
+        installation: The home's, in every database but the home itself: two homes
+            may have numbered their pipelines alike.
+    """
+
+    pipeline_number: int
+    epoch: int
+    installation: str | None = None
+
+    def staging(self, table: str) -> sql.Identifier:
+        """Name a staging table."""
+        return staging_table(
+            self.pipeline_number, self.epoch, table, installation=self.installation
+        )
+
+    def state(self, table: str) -> sql.Identifier:
+        """Name the state of a window table."""
+        return state_table(self.pipeline_number, table, installation=self.installation)
+
+
+class OutputMoves:
+    """The result tables' share of one publish transaction.
+
+    Args:
+        connection: In that transaction; the caller ends it.
+        tables: The names of staging and state there.
+        tally: What was voted for.
+        values: The transaction's parameters: sequence, attempts, and the watermark
+            before and after the batch.
+    """
+
+    def __init__(
+        self,
+        connection: _Connection,
+        tables: TableNames,
+        tally: BatchTally,
+        values: Mapping[str, object],
+    ) -> None:
+        self._connection = connection
+        self._tables = tables
+        self._tally = tally
+        self._values = values
+
+    def run(self, outputs: Sequence[Output], branch: str) -> int:
+        """Move what was staged for a branch; return the number of staged rows moved.
+
+        Raises:
+            RetryableError: ``STAGED_ROWS_MISSING``, after a crash of the server.
+            RowRefusedError: A result table refused a row.
+            psycopg.Error: Anything that the server or the connection raised.
+        """
+        moved = 0
+        for output in outputs:
+            staged = staged_for(output.staging_table, branch)
+            if isinstance(output, AppendTable):
+                moved += self._append(output, staged)
+            else:
+                moved += self._merge_windows(output, staged)
+        # A user's deferred constraint must fail here, where the row can be found,
+        # and not inside COMMIT or PREPARE TRANSACTION.
+        with _row_refusals():
+            self._connection.execute(_SQL["check_deferred_constraints"])
+        return moved
+
+    def check_moved(self, staged: str, rows: int) -> None:
+        """Hold the rows that moved against those that were voted for.
+
+        Raises:
+            RetryableError: ``STAGED_ROWS_MISSING``.
+        """
+        voted = self._tally.staged.get(staged, 0)
+        if rows != voted:
+            raise RetryableError(
+                "STAGED_ROWS_MISSING",
+                saw=f"The tasks voted for {voted} rows of {staged}; staging holds "
+                f"{rows}.",
+                why="A crash of the server empties staging tables.",
+                fix="Nothing to do: the batch is staged again.",
+            )
+
+    def _append(self, output: AppendTable, staged: str) -> int:
+        if not self._tally.staged.get(staged):
+            return 0
+        statement = _SQL["move_append"].format(
+            target=table_identifier(output.table),
+            staging=self._tables.staging(staged),
+            columns=names(output.columns),
+            sources=sql.SQL(", ").join(c.from_staging for c in output.columns),
+        )
+        with _row_refusals():
+            moved = self._connection.execute(statement, self._values)
+        self.check_moved(staged, moved.rowcount)
+        return moved.rowcount
+
+    def _merge_windows(self, output: WindowTable, staged: str) -> int:
+        merge = WindowMerge(
+            self._connection,
+            output,
+            self._values,
+            staging=self._tables.staging(staged),
+            state=self._tables.state(output.table),
+        )
+        moved = 0
+        if self._tally.staged.get(staged):
+            # The merge groups rows, so its row count says nothing about staged ones.
+            moved = merge.count_staged()
+            self.check_moved(staged, moved)
+            tally = self._tally.outputs.get(output.table, OutputTally())
+            if tally.revised and output.late is LatePolicy.REVISE:
+                merge.keep_former_values()
+            merge.run()
+        if self._values["watermark_after"] != self._values["watermark_before"]:
+            merge.settle()
+        return moved
+
+
+@contextmanager
+def _row_refusals() -> Iterator[None]:
+    """Tell a row that the user's table refuses from every other error."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if is_row_rejection(error):
+            raise RowRefusedError(error) from error
+        raise

@@ -1,0 +1,235 @@
+"""A database that publishes branches of batches: the ``Participant`` port.
+
+Each branch has a connection and a thread of its own, so that all of them, and the
+home's own share, are worked on at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.migrations import migrate_participant
+from sinks.postgres.naming import application_name
+from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
+from sinks.postgres.outputs import HOME, HomeLayout, WindowTable, staged_for
+from sinks.postgres.prepared_branches import PostgresPreparedBranches
+from sinks.postgres.publication import publish_values
+from sinks.postgres.rejections import find_rejected
+from sinks.postgres.result_tables import create_result_tables
+from sinks.postgres.session import Session
+from sinks.postgres.sqlstate import translate
+from sinks.postgres.staging import staging_tables
+from sinks.postgres.staging_area import StagingArea
+from sinks.postgres.statements import load_statements
+from sinks.postgres.stored_state import read_global_id
+from sinks.protocol.errors import FatalError, RetryableError
+from sinks.protocol.in_doubt import Claim, GlobalId, compare_history
+from sinks.protocol.ports import BatchTerms, BranchOrder, RowsRejectedError
+from sinks.protocol.votes import BatchTally
+
+_PUBLISH = load_statements("sinks.postgres", "publish.sql")
+_SQL = load_statements("sinks.postgres", "participant.sql")
+
+#: How often the home's transaction is shown to be alive while branches are awaited.
+_MEANWHILE_S = 5.0
+
+_PREPARED = "PREPARE TRANSACTION"
+
+
+class PostgresParticipant(PostgresPreparedBranches):
+    """One driver's view of a database that takes part in its batches.
+
+    Args:
+        dsn: Of that database.
+        database: Its name in the pipeline; ``home`` for branches that are published
+            on the home server in parallel.
+        layout: The pipeline's tables.
+        claim: The driver's.
+    """
+
+    def __init__(
+        self, dsn: str, database: str, layout: HomeLayout, claim: Claim
+    ) -> None:
+        super().__init__(
+            dsn,
+            database,
+            installation=claim.installation,
+            pipeline_number=claim.pipeline_number,
+        )
+        self._layout = layout
+        self._branches = layout.branches_in(database)
+        # The home has made, and tidies, what its own branches work with.
+        self._is_home = database == HOME
+        self._names = TableNames(
+            pipeline_number=claim.pipeline_number,
+            epoch=claim.epoch,
+            installation=None if self._is_home else claim.installation,
+        )
+        name = application_name(claim.pipeline_number, claim.epoch)
+        self._sessions = {
+            branch: Session(dsn, application_name=f"{name} {branch}")
+            for branch in self._branches
+        }
+        self._session = Session(dsn, application_name=name)
+        self._staging = StagingArea(
+            self._session,
+            self._names,
+            {
+                table: columns
+                for branch in self._branches
+                for table, columns in staging_tables(layout, branch).items()
+            },
+        )
+        self._threads = ThreadPoolExecutor(len(self._branches) or 1, database)
+        self._preparing: dict[GlobalId, Future[None]] = {}
+
+    def open(self) -> None:
+        """Make the markers' table exist, so that what is in doubt can be settled.
+
+        Raises:
+            ConfigurationError: The login was refused, or a privilege is missing.
+            RetryableError: The database did not answer.
+
+        Crash:
+            Each migration is one transaction.
+        """
+        migrate_participant(self._dsn)
+
+    def create_tables(self) -> None:
+        """Make result tables and staging; what is in doubt is settled before.
+
+        Raises:
+            ConfigurationError: A table exists with other columns.
+            RetryableError: The database did not answer, or an orphan has a lock.
+
+        Crash:
+            One transaction; the next driver does the same for its own epoch.
+        """
+        if self._is_home:
+            return
+
+        def create(connection: psycopg.Connection[TupleRow]) -> None:
+            connection.execute(_PUBLISH["begin_settings"])
+            outputs = [
+                output
+                for output in self._layout.outputs
+                if set(output.branches) & set(self._branches)
+            ]
+            create_result_tables(connection, outputs, self._names.state)
+            self._staging.create(connection)
+
+        self._session.run(f"creating tables in {self._database}", create)
+        self._staging.drop_superseded()
+
+    def touched(self, tally: BatchTally, terms: BatchTerms) -> Sequence[str]:
+        """Name the branches that have rows, or windows that the watermark settles."""
+        moves_watermark = terms.watermark_before_us != terms.watermark_after_us
+        return [
+            branch
+            for branch in self._branches
+            if any(
+                tally.staged.get(staged_for(output.staging_table, branch))
+                or (moves_watermark and isinstance(output, WindowTable))
+                for output in self._layout.outputs_of(branch)
+            )
+        ]
+
+    def begin_prepare(self, order: BranchOrder) -> None:
+        """Start to move a branch's rows in its thread.
+
+        Crash:
+            The branch is prepared or not; undecided, it is rolled back by the next
+            driver or by the resolver.
+        """
+        self._preparing[order.gid] = self._threads.submit(self._prepare, order)
+
+    def await_prepared(self, gid: GlobalId, *, meanwhile: Callable[[], None]) -> None:
+        """Wait until a branch is prepared; see ``Participant`` for the errors."""
+        preparing = self._preparing[gid]
+        while not wait([preparing], timeout=_MEANWHILE_S).done:
+            meanwhile()
+        del self._preparing[gid]
+        preparing.result()
+
+    def await_quiet(self) -> None:
+        """Wait until no branch is being prepared any more, well or badly."""
+        wait(self._preparing.values())
+        self._preparing.clear()
+
+    def tidy(self) -> None:
+        """Empty staging when much lies in it; best effort, and safe at any time."""
+        try:
+            self._staging.tidy()
+        except RetryableError:
+            return
+
+    def close(self) -> None:
+        """Close every connection, after what is being worked on has ended."""
+        self._threads.shutdown(wait=True)
+        for session in (self._session, *self._sessions.values()):
+            session.close()
+        super().close()
+
+    def _prepare(self, order: BranchOrder) -> None:
+        branch = order.gid.branch
+        session = self._sessions[branch]
+        outputs = self._layout.outputs_of(branch)
+        doing = f"preparing branch {branch}"
+        try:
+            connection = session.connected()
+            self._move_and_prepare(connection, order)
+        except RowRefusedError as refusal:
+            connection.rollback()
+            rejected = find_rejected(
+                connection, outputs, self._names, order.tally, branch=branch
+            )
+            if not rejected:
+                raise translate(refusal.cause, doing=doing) from refusal
+            raise RowsRejectedError(rejected) from refusal
+        except psycopg.Error as error:
+            session.close()
+            raise translate(error, doing=doing) from error
+        except BaseException:
+            session.close()
+            raise
+
+    def _move_and_prepare(
+        self, connection: psycopg.Connection[TupleRow], order: BranchOrder
+    ) -> None:
+        gid, terms = order.gid, order.terms
+        values = {
+            **self._scope,
+            **publish_values(gid.claim.epoch, order.tally, terms),
+            "pipeline": self._layout.pipeline,
+            "branch": gid.branch,
+            "gid": str(gid),
+        }
+        connection.execute(_PUBLISH["begin_settings"])
+        row = connection.execute(_SQL["newest_marker"], values).fetchone()
+        # A database that was restored under a running driver is found out here.
+        compare_history(
+            gid.branch,
+            decided=terms.decided.get(gid.branch),
+            marked=None if row is None else read_global_id(row[0]),
+        )
+        moves = OutputMoves(connection, self._names, order.tally, values)
+        rows = moves.run(self._layout.outputs_of(gid.branch), gid.branch)
+        connection.execute(_SQL["insert_marker"], {**values, "rows": rows})
+        answer = connection.execute(
+            _SQL["prepare"].format(gid=sql.Literal(str(gid)))
+        ).statusmessage
+        if answer != _PREPARED:
+            # In a transaction that has failed, Postgres rolls back instead and
+            # reports no error.
+            raise FatalError(
+                "PREPARE_REFUSED",
+                saw=f"Postgres answered {answer!r} to {_PREPARED} of {gid}.",
+                why="The branch is not prepared, so its batch may not be decided.",
+                fix="Look into the server's log, and report this.",
+            )
+        self._staging.note_published(rows)

@@ -1,0 +1,348 @@
+"""The home's publish transaction: everything that a batch changes there, or nothing.
+
+The order of its steps is the protocol's (``sinks.protocol``):
+
+1. lock the pipeline's row, so that publish transactions of one pipeline queue up;
+2. fence and compare the offsets, on what is read under the lock;
+3. write the ledger: batch, partitions, outputs;
+4. move the voted rows from staging to their tables and check their number;
+5. merge the windows and settle those that the watermark has passed;
+6. advance offsets and watermark;
+7. write down the branches that were prepared in other databases: the decision;
+8. COMMIT, with ``synchronous_commit = on``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+from psycopg.types.json import Json
+
+from sinks.postgres.columns import names
+from sinks.postgres.instants import to_datetime, to_microseconds
+from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
+from sinks.postgres.outputs import HOME, AppendTable, HomeLayout
+from sinks.postgres.rejections import find_rejected
+from sinks.postgres.sqlstate import translate
+from sinks.postgres.staging import EVENT_LOGS
+from sinks.postgres.statements import load_statements
+from sinks.postgres.stored_state import lock_stored_state, read_decided
+from sinks.protocol.decisions import PublishDecision, decide_publish
+from sinks.protocol.errors import OutcomeUnknownError
+from sinks.protocol.identity import Epoch
+from sinks.protocol.identity import Sequence as SequenceNumber
+from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import BatchPlan, BatchTerms, RowsRejectedError
+from sinks.protocol.votes import BatchTally, EventCounts, OutputTally, PartitionTally
+from sinks.protocol.watermark import PartitionClock, advance_watermark
+
+_SQL = load_statements("sinks.postgres", "publish.sql")
+_CLAIM_SQL = load_statements("sinks.postgres", "claim.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+_COUNT_NAMES = ("read", "committed", "duplicate", "dead", "late", "expired", "filtered")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPublication:
+    """A batch as it stands after phase one: planned, staged and voted for."""
+
+    plan: BatchPlan
+    tally: BatchTally
+    #: How often it was staged again without rows that a table refused.
+    restagings: int
+
+
+class PostgresPublication:
+    """The ``Publication`` port on an open connection, which is closed on failure."""
+
+    def __init__(
+        self,
+        connection: _Connection,
+        layout: HomeLayout,
+        batch: StagedPublication,
+        *,
+        claim: Claim,
+    ) -> None:
+        self._connection = connection
+        self._layout = layout
+        self._claim = claim
+        self._plan = batch.plan
+        self._tally = batch.tally
+        self._restagings = batch.restagings
+        self._tables = TableNames(
+            pipeline_number=claim.pipeline_number, epoch=claim.epoch
+        )
+        with self._failures("locking the pipeline"):
+            self._open()
+
+    def _open(self) -> None:
+        """Lock, fence, compare the offsets and settle the batch's terms."""
+        self._execute("begin_settings")
+        stored = lock_stored_state(self._connection, self._layout.pipeline)
+        self.decision = decide_publish(
+            key=self._plan.key,
+            newest_epoch=stored.progress.newest_epoch,
+            claim_kept=stored.nonce == self._claim.nonce,
+            stored={
+                topic_partition: position.next_offset
+                for topic_partition, position in stored.progress.positions.items()
+            },
+            ranges=self._plan.ranges,
+        )
+        if self.decision is PublishDecision.ALREADY_COMMITTED:
+            return
+        former_us = stored.progress.watermark_us
+        assert former_us == self._plan.watermark_us, (
+            "the watermark moved without offsets"
+        )
+        self._now = self._clock()
+        watermark_us = advance_watermark(
+            former_us,
+            self._clocks_after(stored.clocks).values(),
+            delay_us=self._layout.watermark_delay_us,
+            idle_timeout_us=self._layout.idle_timeout_us,
+            now_us=to_microseconds(self._now),
+        )
+        self._terms = BatchTerms(
+            sequence=SequenceNumber(stored.progress.last_sequence + 1),
+            watermark_before_us=former_us,
+            watermark_after_us=watermark_us,
+            decided=read_decided(
+                self._connection, self._layout.pipeline, self._layout.branches
+            )
+            if self._layout.branches
+            else {},
+        )
+
+    @property
+    def terms(self) -> BatchTerms:
+        return self._terms
+
+    def move_rows(self) -> None:
+        """Do everything but the decision; see ``Publication`` for the errors."""
+        values = {
+            **publish_values(self._claim.epoch, self._tally, self._terms),
+            "pipeline": self._layout.pipeline,
+            "spark_batch_id": self._plan.key.spark_batch_id,
+        }
+        with self._failures("publishing a batch"):
+            moves = OutputMoves(self._connection, self._tables, self._tally, values)
+            self._write_ledger(values)
+            self._move_event_logs(values, moves)
+            self._advance(values)
+            moves.run(self._layout.outputs_of(HOME), HOME)
+
+    def keep_alive(self) -> None:
+        """Reset the timeout that ends the transaction of a paused driver."""
+        with self._failures("waiting for branches"):
+            self._connection.execute("SELECT")
+
+    def commit(self, branches: Sequence[GlobalId]) -> None:
+        """Commit, with the list of branches.
+
+        Crash:
+            Before the server has logged the COMMIT: nothing of the batch is visible,
+            its offsets included, so the next driver reads it again. After: all of it
+            is, and the next driver starts behind it.
+        """
+        with self._failures("writing the decision"):
+            for gid in branches:
+                self._execute(
+                    "insert_batch_branch",
+                    {
+                        "pipeline": self._layout.pipeline,
+                        "sequence": gid.sequence,
+                        "branch": gid.branch,
+                        "gid": str(gid),
+                    },
+                )
+        try:
+            self._connection.commit()
+        except psycopg.OperationalError as error:
+            self._connection.close()
+            raise OutcomeUnknownError(
+                "COMMIT_UNKNOWN",
+                saw="The connection was lost while Postgres was committing a batch.",
+                why="The batch may be in the tables or not.",
+                fix="Nothing to do: the offsets in Postgres tell, and are read next.",
+            ) from error
+        except psycopg.Error as error:
+            self._connection.close()
+            raise translate(error, doing="committing a batch") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._connection.closed:
+            self._connection.rollback()
+
+    @contextmanager
+    def _failures(self, doing: str) -> Iterator[None]:
+        """Translate what goes wrong; rows that are refused are looked for."""
+        try:
+            yield
+        except RowRefusedError as refusal:
+            self._connection.rollback()
+            rejected = find_rejected(
+                self._connection,
+                self._layout.outputs_of(HOME),
+                self._tables,
+                self._tally,
+                branch=HOME,
+            )
+            if not rejected:
+                # No single row is to blame, so staging again would not help.
+                raise translate(refusal.cause, doing=doing) from refusal
+            raise RowsRejectedError(rejected) from refusal
+        except psycopg.Error as error:
+            self._connection.close()
+            raise translate(error, doing=doing) from error
+        except BaseException:
+            if not self._connection.closed:
+                self._connection.rollback()
+            raise
+
+    def _clocks_after(
+        self, before: Mapping[TopicPartition, PartitionClock]
+    ) -> dict[TopicPartition, PartitionClock]:
+        after = dict(before)
+        for topic_partition, seen in self._tally.partitions.items():
+            if seen.event_time_max_us is None:
+                continue
+            former = before.get(topic_partition)
+            former_us = former.event_time_max_us if former else None
+            after[topic_partition] = PartitionClock(
+                event_time_max_us=max(
+                    seen.event_time_max_us,
+                    seen.event_time_max_us if former_us is None else former_us,
+                ),
+                active_at_us=to_microseconds(self._now),
+            )
+        return after
+
+    def _write_ledger(self, values: Mapping[str, object]) -> None:
+        self._execute(
+            "insert_batch",
+            {
+                **values,
+                "checksum": self._tally.checksum,
+                "lookups": Json(dict(self._plan.lookups)),
+                "restagings": self._restagings,
+                "planned_at": to_datetime(self._plan.planned_at_us),
+                "staged_at": self._clock(),
+            },
+        )
+        for planned in self._plan.ranges:
+            seen = self._tally.partitions.get(planned.topic_partition)
+            counts = seen.counts if seen else EventCounts()
+            self._execute(
+                "insert_batch_partition",
+                {
+                    **values,
+                    "topic": planned.topic_partition.topic,
+                    "partition": planned.topic_partition.partition,
+                    "from_offset": planned.from_offset,
+                    "until_offset": planned.until_offset,
+                    **{name: getattr(counts, name) for name in _COUNT_NAMES},
+                },
+            )
+        for output in self._layout.outputs:
+            tally = self._tally.outputs.get(output.table, OutputTally())
+            self._execute(
+                "insert_batch_output",
+                {
+                    **values,
+                    "output_table": output.table,
+                    "kind": "append" if isinstance(output, AppendTable) else "window",
+                    "events": tally.events,
+                    "rows": tally.rows,
+                    "late": tally.late,
+                    "revised": tally.revised,
+                },
+            )
+
+    def _move_event_logs(
+        self, values: Mapping[str, object], moves: OutputMoves
+    ) -> None:
+        """Move dead letters, late and expired events, repeats, and seen IDs."""
+        for table, columns in EVENT_LOGS.items():
+            if not self._tally.staged.get(table):
+                continue
+            moved = self._execute(
+                "move_event_log",
+                values,
+                target=sql.Identifier("tallyweir", table),
+                staging=self._tables.staging(table),
+                columns=names(columns),
+            )
+            moves.check_moved(table, moved.rowcount)
+
+    def _advance(self, values: Mapping[str, object]) -> None:
+        for planned in self._plan.ranges:
+            seen = self._tally.partitions.get(planned.topic_partition)
+            event_time_max_us = _event_time_max_us(seen)
+            advanced = self._execute(
+                "advance_position",
+                {
+                    **values,
+                    "topic": planned.topic_partition.topic,
+                    "partition": planned.topic_partition.partition,
+                    "topic_id": self._plan.topic_ids[planned.topic_partition.topic],
+                    "from_offset": planned.from_offset,
+                    "until_offset": planned.until_offset,
+                    "event_time_max": to_datetime(event_time_max_us),
+                    "active_at": None if event_time_max_us is None else self._now,
+                },
+            )
+            assert advanced.rowcount == 1, f"{planned} moved under the lock"
+        moved = self._execute("advance_pipeline", values)
+        assert moved.rowcount == 1, "the pipeline's row moved under its lock"
+
+    def _clock(self) -> datetime:
+        row = self._connection.execute(_CLAIM_SQL["server_clock"]).fetchone()
+        assert row is not None
+        assert isinstance(row[0], datetime)
+        return row[0]
+
+    def _execute(
+        self,
+        statement: str,
+        values: Mapping[str, object] | None = None,
+        **identifiers: sql.Composable,
+    ) -> psycopg.Cursor[TupleRow]:
+        composed = _SQL[statement].format(**identifiers)
+        return self._connection.execute(composed, values)
+
+
+def publish_values(
+    epoch: Epoch, tally: BatchTally, terms: BatchTerms
+) -> dict[str, object]:
+    """Collect the parameters that the statements of home and branches share."""
+    return {
+        "sequence": terms.sequence,
+        "epoch": epoch,
+        "watermark_before": to_datetime(terms.watermark_before_us),
+        "watermark_after": to_datetime(terms.watermark_after_us),
+        "attempts": list(tally.attempts),
+    }
+
+
+def _event_time_max_us(seen: PartitionTally | None) -> int | None:
+    return None if seen is None else seen.event_time_max_us

@@ -1,0 +1,47 @@
+-- What happens in a database that holds branches.
+
+-- name: list_prepared
+SELECT gid
+FROM pg_prepared_xacts
+-- The view shows the whole server, and only the own database's can be finished.
+WHERE database = current_database()
+  AND starts_with(gid, %(prefix)s)
+
+-- name: commit_prepared
+COMMIT PREPARED {gid}
+
+-- name: roll_back_prepared
+ROLLBACK PREPARED {gid}
+
+-- name: prepare
+PREPARE TRANSACTION {gid}
+
+-- name: has_marker
+SELECT 1
+FROM tallyweir_participant.marker
+WHERE gid = %(gid)s
+
+-- name: newest_markers
+SELECT DISTINCT ON (branch) gid
+FROM tallyweir_participant.marker
+WHERE installation = %(installation)s
+  AND pipeline_number = %(pipeline_number)s
+ORDER BY branch, sequence DESC
+
+-- name: newest_marker
+SELECT gid
+FROM tallyweir_participant.marker
+WHERE installation = %(installation)s
+  AND pipeline_number = %(pipeline_number)s
+  AND branch = %(branch)s
+ORDER BY sequence DESC
+LIMIT 1
+
+-- name: insert_marker
+INSERT INTO tallyweir_participant.marker (
+    installation, pipeline_number, branch, sequence, gid, pipeline, rows
+)
+VALUES (
+    %(installation)s, %(pipeline_number)s, %(branch)s, %(sequence)s, %(gid)s,
+    %(pipeline)s, %(rows)s
+)

@@ -1,0 +1,209 @@
+"""Prepared branches: how they are named, and what may be done with one.
+
+A branch is the share of a batch that another transaction than the home's publishes.
+It is *prepared* first; then the home's COMMIT, which holds the list of its branches,
+decides; then each branch is committed. Between the two a branch is in doubt: it
+survives crashes and keeps its locks until someone finishes it.
+
+Who may finish it, and how, follows from three facts:
+
+- the *decisions* in the home database: the global ids that a batch was committed
+  with. What is decided is committed, always, by whoever finds it.
+- the *newest claim*. A driver decides only while it holds it, under the lock of the
+  pipeline's row. So once that lock was ours and a newer claim is there, whatever an
+  older claim has not decided it never will.
+- the *marker* that each branch leaves in its own database. A global id that is gone
+  was committed if its marker is there; that it is gone proves nothing.
+
+Order matters: list what is prepared first, read claim and decisions afterwards.
+The other way round, a branch that was prepared and decided in between would look
+like one that nobody will ever decide (Citus learned it, issue 1030).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from sinks.protocol.errors import FatalError
+from sinks.protocol.identity import Epoch
+from sinks.protocol.identity import Sequence as SequenceNumber
+
+#: Postgres takes fewer than 200 bytes.
+GLOBAL_ID_BYTES_MAX = 199
+
+_PATTERN = re.compile(
+    r"tallyweir:(?P<installation>[0-9a-f]{12})"
+    r":(?P<pipeline_number>[0-9]{1,10}):(?P<epoch>[0-9]{1,19})"
+    r":(?P<nonce>[0-9a-f]{8}):(?P<sequence>[0-9]{1,19})"
+    r":(?P<branch>[a-z][a-z0-9_]{0,30}\.[0-9]{1,2}):(?P<attempt>[0-9]{1,10})"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Claim:
+    """One driver's claim of an epoch.
+
+    After a restore of the home database the same epoch may be claimed again; the
+    nonce, drawn at random with each claim, tells the two drivers apart.
+    """
+
+    installation: str
+    pipeline_number: int
+    epoch: Epoch
+    nonce: str
+
+    def is_of_the_same_pipeline(self, other: Claim) -> bool:
+        """Tell whether two claims are of one pipeline of one installation."""
+        return (self.installation, self.pipeline_number) == (
+            other.installation,
+            other.pipeline_number,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class GlobalId:
+    """Name of one prepared branch, unique over all tries, drivers and pipelines."""
+
+    claim: Claim
+    sequence: SequenceNumber
+    branch: str
+    #: Counts the tries of one driver, so that a try never meets its predecessor.
+    attempt: int
+
+    @property
+    def database(self) -> str:
+        """The database that the branch is in, by its name in the pipeline."""
+        return self.branch.rpartition(".")[0]
+
+    def __str__(self) -> str:
+        claim = self.claim
+        return (
+            f"tallyweir:{claim.installation}:{claim.pipeline_number}:{claim.epoch}"
+            f":{claim.nonce}:{self.sequence}:{self.branch}:{self.attempt}"
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> GlobalId | None:
+        """Read what ``str`` wrote; None for a name that is not of our making."""
+        match = _PATTERN.fullmatch(text)
+        if match is None:
+            return None
+        return cls(
+            claim=Claim(
+                installation=match["installation"],
+                pipeline_number=int(match["pipeline_number"]),
+                epoch=Epoch(int(match["epoch"])),
+                nonce=match["nonce"],
+            ),
+            sequence=SequenceNumber(int(match["sequence"])),
+            branch=match["branch"],
+            attempt=int(match["attempt"]),
+        )
+
+
+class InDoubtVerdict(Enum):
+    """What to do with a prepared branch."""
+
+    COMMIT = "commit"
+    ROLL_BACK = "roll_back"
+    #: It is not ours, or the driver that prepared it works and may yet decide it.
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InDoubtFacts:
+    """What the home database says, read under the lock of the pipeline's row."""
+
+    newest: Claim
+    #: Of the branches asked about, those that a batch was committed with.
+    decided: frozenset[GlobalId]
+    #: Decided branches, asked about or not, that nobody has yet seen committed.
+    unresolved: frozenset[GlobalId]
+
+
+def decide_in_doubt(
+    gid: GlobalId, facts: InDoubtFacts, *, at_rest: Claim | None
+) -> InDoubtVerdict:
+    """Tell what to do with a branch that was found prepared before the facts were read.
+
+    Args:
+        gid: A prepared branch, maybe a stranger's, which is left alone.
+        facts: Read from the home database after the branch was listed.
+        at_rest: The claim of the caller, when it is a driver that has no publish
+            transaction open: what that claim has not decided it will not decide.
+    """
+    if not gid.claim.is_of_the_same_pipeline(facts.newest):
+        return InDoubtVerdict.LEAVE
+    if gid in facts.decided:
+        return InDoubtVerdict.COMMIT
+    if gid.claim == facts.newest and gid.claim != at_rest:
+        return InDoubtVerdict.LEAVE
+    return InDoubtVerdict.ROLL_BACK
+
+
+def check_decided_is_committed(gid: GlobalId, *, marker_found: bool) -> None:
+    """Accept that a decided branch is not prepared any more, if its marker is there.
+
+    Raises:
+        FatalError: ``BRANCH_LOST``. That no branch has this name proves nothing: it
+            may have been committed, rolled back by hand, or lost in a failover.
+    """
+    if not marker_found:
+        raise FatalError(
+            "BRANCH_LOST",
+            saw=f"The batch of {gid} is decided, but the branch is neither prepared "
+            "nor committed in its database.",
+            why="Its rows are missing there: someone rolled it back by hand, or the "
+            "database went back in time.",
+            fix="See what differs with tallyweir repair PIPELINE --plan.",
+        )
+
+
+def compare_history(
+    branch: str, *, decided: GlobalId | None, marked: GlobalId | None
+) -> None:
+    """Hold the newest batch that home decided for a branch against its database.
+
+    Each database has one history, so if the newest entries agree, all do.
+
+    Args:
+        branch: Which one.
+        decided: The newest decision of the home database, all of them finished.
+        marked: The newest marker in the branch's database.
+
+    Raises:
+        FatalError: ``PARTICIPANT_AHEAD`` or ``PARTICIPANT_BEHIND``: one of the two
+            went back in time.
+    """
+    if decided == marked:
+        return
+    saw = (
+        f"Branch {branch}: home has decided {_batch(decided)}, "
+        f"its database holds {_batch(marked)}."
+    )
+    is_behind = marked is None or (
+        decided is not None and marked.sequence < decided.sequence
+    )
+    if is_behind:
+        raise FatalError(
+            "PARTICIPANT_BEHIND",
+            saw=saw,
+            why="The branch's database went back in time, by a restore or a failover, "
+            "and lacks rows that were committed.",
+            fix="See which with tallyweir repair PIPELINE --plan.",
+        )
+    raise FatalError(
+        "PARTICIPANT_AHEAD",
+        saw=saw,
+        why="The home database went back in time, by a restore or a failover; reading "
+        "on from its offsets would write rows a second time.",
+        fix="See which with tallyweir repair PIPELINE --plan.",
+    )
+
+
+def _batch(gid: GlobalId | None) -> str:
+    if gid is None:
+        return "nothing"
+    return f"batch {gid.sequence} of epoch {gid.claim.epoch} ({gid.claim.nonce})"

@@ -1,0 +1,208 @@
+"""Publishes batches over the home database and those that take part beside it.
+
+Two-phase commit with the home as last agent (Gray's optimisation): every branch is
+prepared first, then the home's COMMIT decides, then the branches are committed. A
+batch that changes the home database only prepares nothing and can never be in doubt.
+
+Pure like the rest of the protocol: ports and decisions, no I/O of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sinks.faultpoints import FaultPoint, making
+from sinks.protocol.decisions import PublishDecision, PublishOutcome
+from sinks.protocol.errors import RetryableError
+from sinks.protocol.in_doubt import GlobalId, compare_history
+from sinks.protocol.ports import (
+    BatchPlan,
+    BranchOrder,
+    Home,
+    Participant,
+    Publication,
+)
+from sinks.protocol.resolution import commit_decided, resolve
+from sinks.protocol.votes import BatchTally
+
+
+class Publisher:
+    """Publishes the batches of one driver, one after the other.
+
+    Args:
+        home: Has claimed its epoch.
+        participants: Every database that the pipeline's branches are in, for the
+            home's claim.
+    """
+
+    def __init__(self, home: Home, participants: Sequence[Participant] = ()) -> None:
+        self._home = home
+        self._participants = {one.database: one for one in participants}
+        self._attempts = 0
+        #: Whether a branch of ours, or of a driver before us, may be in doubt.
+        self._unsettled = bool(participants)
+
+    def start(self) -> None:
+        """Make the participants ready, and finish what drivers before have left.
+
+        Raises:
+            TallyweirError: As ``settle`` and the participants do.
+
+        Crash:
+            The next driver does the same.
+        """
+        for participant in self._participants.values():
+            participant.open()
+        self.settle()
+        for participant in self._participants.values():
+            participant.create_tables()
+
+    def publish(
+        self, plan: BatchPlan, tally: BatchTally, *, restagings: int
+    ) -> PublishOutcome:
+        """Publish a batch everywhere, or nowhere.
+
+        Raises:
+            FencedError: A newer epoch is claimed; nothing is decided.
+            RowsRejectedError: A result table refused rows; nothing is decided.
+            OutcomeUnknownError: The answer to the home's COMMIT was lost; calling
+                again with the same arguments finds out.
+            RetryableError: Nothing is decided; or all of it is, and a branch has yet
+                to be committed, which the next call or the next driver does.
+            FatalError: The databases disagree with the plan or with each other.
+
+        Crash:
+            Before the home's COMMIT: branches may stay prepared, undecided; the next
+            driver rolls them back. After it: branches may stay prepared, decided;
+            the next driver or the resolver commits them.
+        """
+        if self._unsettled:
+            self.settle()
+        with self._home.open_publication(
+            plan, tally, restagings=restagings
+        ) as publication:
+            if publication.decision is PublishDecision.ALREADY_COMMITTED:
+                branches: list[GlobalId] = []
+                outcome = PublishOutcome.ALREADY_COMMITTED
+            else:
+                branches = self._decide(publication, tally)
+                outcome = PublishOutcome.COMMITTED
+        if branches:
+            self._commit(branches)
+        return outcome
+
+    def settle(self) -> None:
+        """Finish what is in doubt: commit what is decided, roll back all the rest.
+
+        To be called while no publish transaction of this driver is open.
+
+        Raises:
+            FatalError: A decided branch is lost, or a database has another history.
+            ConfigurationError: A decided branch is in a database that the pipeline
+                does not know any more.
+            RetryableError: A database did not answer; call again.
+
+        Crash:
+            Each step is one statement that may be repeated.
+        """
+        for participant in self._participants.values():
+            participant.await_quiet()
+        claim = self._home.claim
+        resolution = resolve(self._home, self._participants, at_rest=claim)
+        if resolution.newest == claim:
+            self._check_histories()
+            self._unsettled = False
+
+    def sweep(self) -> None:
+        """Look once more for branches of drivers before this one; cheap.
+
+        A server may still act on PREPARE TRANSACTION when its client is long dead,
+        after every sweep at a start. What such a branch has locked would stop a
+        batch sooner or later.
+        """
+        if any(one.list_prepared() for one in self._participants.values()):
+            self.settle()
+
+    def _decide(self, publication: Publication, tally: BatchTally) -> list[GlobalId]:
+        """Prepare the branches, do the home's own share, and commit the home."""
+        orders = self._orders(publication, tally)
+        gids = [order.gid for order in orders]
+        if gids:
+            self._unsettled = True
+        try:
+            for order in orders:
+                self._participant(order.gid).begin_prepare(order)
+            publication.move_rows()
+            self._await_prepared(gids, publication)
+        except RetryableError:
+            raise
+        except Exception:
+            # The cause is known and the driver goes on, so it cleans up at once. A
+            # database that fails even now is settled before the next batch.
+            self._roll_back(gids)
+            raise
+        with making(FaultPoint.DECISION_COMMITTED):
+            publication.commit(gids)
+        return gids
+
+    def _orders(self, publication: Publication, tally: BatchTally) -> list[BranchOrder]:
+        orders = []
+        for participant in self._participants.values():
+            for branch in participant.touched(tally, publication.terms):
+                self._attempts += 1
+                gid = GlobalId(
+                    claim=self._home.claim,
+                    sequence=publication.terms.sequence,
+                    branch=branch,
+                    attempt=self._attempts,
+                )
+                orders.append(
+                    BranchOrder(gid=gid, tally=tally, terms=publication.terms)
+                )
+        return orders
+
+    def _await_prepared(
+        self, gids: Sequence[GlobalId], publication: Publication
+    ) -> None:
+        if not gids:
+            return
+        with making(FaultPoint.ALL_PREPARED):
+            for gid in gids:
+                with making(FaultPoint.BRANCH_PREPARED):
+                    self._participant(gid).await_prepared(
+                        gid, meanwhile=publication.keep_alive
+                    )
+
+    def _commit(self, gids: Sequence[GlobalId]) -> None:
+        with making(FaultPoint.ALL_COMMITTED):
+            for gid in gids:
+                with making(FaultPoint.BRANCH_COMMITTED):
+                    commit_decided(self._participant(gid), gid)
+        self._home.note_committed(gids)
+        self._unsettled = False
+
+    def _roll_back(self, gids: Sequence[GlobalId]) -> None:
+        for gid in gids:
+            try:
+                participant = self._participant(gid)
+                participant.await_quiet()
+                participant.roll_back_prepared(gid)
+            except RetryableError:
+                return
+
+    def _check_histories(self) -> None:
+        decided = self._home.read_decided()
+        for participant in self._participants.values():
+            marked = participant.newest_markers()
+            of_database = {
+                branch: gid
+                for branch, gid in decided.items()
+                if gid.database == participant.database
+            }
+            for branch in sorted({*marked, *of_database}):
+                compare_history(
+                    branch, decided=of_database.get(branch), marked=marked.get(branch)
+                )
+
+    def _participant(self, gid: GlobalId) -> Participant:
+        return self._participants[gid.database]
