@@ -28,7 +28,7 @@ from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan
-from sinks.protocol.recovery import decide_start
+from sinks.protocol.recovery import decide_start, topic_ids
 from spark_jobs.bridge import BatchReport, Bridge, BridgeParts
 from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.home_layout import SHARDS, build_home_layout
@@ -38,6 +38,7 @@ from spark_jobs.lookups import Lookups
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
+from spark_jobs.topic_watch import TopicWatch
 
 #: How often the driver looks whether it is told to stop.
 _POLL_S = 0.2
@@ -45,6 +46,8 @@ _POLL_S = 0.2
 DRAIN_TIMEOUT_S = 120.0
 #: Pauses between tries while the outside world is down.
 _BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+#: The longest of them while a server is away, for the driver to follow it back soon.
+_PATIENT_PAUSE_MAX_S = 5.0
 #: Failures in a row that are not an unreachable server.
 _FAILURES_MAX = 5
 #: These last as long as they last; giving up would need a person to start again.
@@ -147,6 +150,8 @@ class Driver:
         A driver that starts over must not fence whoever superseded it meanwhile, or
         two drivers would take the pipeline from each other for ever.
         """
+        # Asked before, or each try during an outage of Kafka would claim an epoch.
+        prepared.admin.read_topic_id()
         home = PostgresHome(self._settings.home_dsn, prepared.layout)
         try:
             if self._epoch is not None:
@@ -192,7 +197,9 @@ class Driver:
         starts = decide_start(stored, broker)
         fresh = {tp: offset for tp, offset in starts.items() if tp not in stored}
         if fresh:
-            home.register_positions(admin.read_topic_id(), fresh)
+            home.register_positions(
+                topic_ids(broker)[self._pipeline.source.topic], fresh
+            )
         return starts
 
     def _run_query(
@@ -210,16 +217,20 @@ class Driver:
             if self._once
             else writer.trigger(processingTime="0 seconds")
         )
+        ids = topic_ids(parts.home.read_progress().positions)
         query = writer.start()
         try:
-            self._await(query, bridge)
+            with TopicWatch(prepared.admin, ids, self._log) as watch:
+                self._await(query, bridge, watch)
         finally:
             query.stop()
         if bridge.failure is not None:
             raise bridge.failure
 
-    def _await(self, query: StreamingQuery, bridge: Bridge) -> None:
+    def _await(self, query: StreamingQuery, bridge: Bridge, watch: TopicWatch) -> None:
         while query.isActive:
+            if watch.failure is not None:
+                raise watch.failure
             if self._stop.is_set():
                 drained = bridge.drain(DRAIN_TIMEOUT_S)
                 self._log.info("drained" if drained else "stopped in mid-batch")
@@ -241,6 +252,8 @@ class Driver:
             if self._failures >= _FAILURES_MAX:
                 raise error
         pause_s = _BACKOFF_S[min(self._pauses, len(_BACKOFF_S)) - 1]
+        if error.code in _PATIENT:
+            pause_s = min(pause_s, _PATIENT_PAUSE_MAX_S)
         self._log.warning(
             "starting over",
             error_code=error.code,

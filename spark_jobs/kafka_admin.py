@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
 from confluent_kafka import (
     IsolationLevel,
@@ -14,11 +17,39 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
 from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
-#: Seconds until a silent broker is reported.
-BROKER_TIMEOUT_S = 10.0
+#: Seconds until a silent broker is reported. A broker that restarts or hands its
+#: partitions over is back within ten.
+BROKER_TIMEOUT_S = 15.0
+_PAUSE_S = 0.1
+
+#: What a broker that goes down gives to the requests at hand. Such a request is sent
+#: again and waits for a broker; one that timed out has waited already.
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,  # noqa: SLF001 - its public name
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """What may keep a pipeline from reading on although nothing fails.
+
+    Attributes:
+        topic_id: Kafka's id of the topic.
+        held: From the last stable offset to the end of each partition where the two
+            differ: an open transaction of a producer keeps these from being read.
+    """
+
+    topic_id: str
+    held: tuple[OffsetRange, ...]
 
 
 class KafkaAdmin:
@@ -65,33 +96,72 @@ class KafkaAdmin:
             for partition in partitions
         }
 
-    def _describe(self) -> TopicDescription:
-        futures = self._client.describe_topics(
-            TopicCollection([self._topic]), request_timeout=BROKER_TIMEOUT_S
-        )
-        try:
-            description: TopicDescription = futures[self._topic].result()
-        except KafkaException as error:
-            raise self._translate(error) from error
-        return description
+    def read_state(self) -> TopicState:
+        """Return the topic's id, and what open transactions hold.
 
-    def _offsets(self, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
-        asked = {
-            KafkaTopicPartition(self._topic, partition): spec
-            for partition in partitions
-        }
-        futures = self._client.list_offsets(
-            asked,
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=BROKER_TIMEOUT_S,
+        Raises:
+            ConfigurationError: ``TOPIC_MISSING``.
+            RetryableError: ``KAFKA_UNREACHABLE``.
+        """
+        description = self._describe()
+        partitions = [partition.id for partition in description.partitions]
+        stable = self._offsets(partitions, OffsetSpec.latest())
+        ends = self._offsets(
+            partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED
         )
-        try:
+        return TopicState(
+            topic_id=str(description.topic_id),
+            held=tuple(
+                OffsetRange(
+                    topic_partition=TopicPartition(self._topic, partition),
+                    from_offset=stable[partition],
+                    until_offset=ends[partition],
+                )
+                for partition in sorted(partitions)
+                if stable[partition] < ends[partition]
+            ),
+        )
+
+    def _describe(self) -> TopicDescription:
+        def ask(timeout_s: float) -> TopicDescription:
+            futures = self._client.describe_topics(
+                TopicCollection([self._topic]), request_timeout=timeout_s
+            )
+            description: TopicDescription = futures[self._topic].result()
+            return description
+
+        return self._insist(ask)
+
+    def _offsets(
+        self,
+        partitions: list[int],
+        spec: OffsetSpec,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[int, int]:
+        def ask(timeout_s: float) -> dict[int, int]:
+            futures = self._client.list_offsets(
+                {KafkaTopicPartition(self._topic, part): spec for part in partitions},
+                isolation_level=isolation_level,
+                request_timeout=timeout_s,
+            )
             return {
                 answered.partition: future.result().offset
                 for answered, future in futures.items()
             }
-        except KafkaException as error:
-            raise self._translate(error) from error
+
+        return self._insist(ask)
+
+    def _insist(self, ask: Callable[[float], _T]) -> _T:
+        """Ask until the broker answers or the time is up."""
+        deadline = time.monotonic() + BROKER_TIMEOUT_S
+        while True:
+            remaining_s = deadline - time.monotonic()
+            try:
+                return ask(max(_PAUSE_S, remaining_s))
+            except KafkaException as error:
+                if error.args[0].code() not in _PASSING or remaining_s <= _PAUSE_S:
+                    raise self._translate(error) from error
+            time.sleep(_PAUSE_S)
 
     def _translate(self, error: KafkaException) -> ConfigurationError | RetryableError:
         cause: KafkaError = error.args[0]

@@ -89,6 +89,19 @@ class DriverProcess:
             if found.get("event") == event:
                 return found
 
+    def mark(self) -> None:
+        """Forget the lines so far: ``wait_for`` returns what is logged from now on."""
+        while not self._events.empty():
+            self._events.get_nowait()
+
+    def wait_until_stopped(self) -> None:
+        """Return once a fault has stopped the driver, which goes on at SIGCONT."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        options = os.WSTOPPED | os.WNOHANG
+        while os.waitid(os.P_PID, self._process.pid, options) is None:
+            assert time.monotonic() < deadline, self._report("did not stop")
+            time.sleep(0.05)
+
     def wait(self, *, timeout_s: float = START_TIMEOUT_S) -> int:
         """Return the exit code once the driver has ended."""
         try:

@@ -214,6 +214,12 @@ class DriverWorld:
                 assert time.monotonic() < deadline, f"{query}: still {value!r}"
                 time.sleep(_POLL_S)
 
+    def await_read(self, records: int) -> None:
+        """Wait until that many records are in the ledger."""
+        self.await_value(
+            "SELECT sum(read) FROM tallyweir.batch_partition", lambda n: n == records
+        )
+
     def ledger(self) -> list[dict[str, Any]]:
         """Return the ledger's batches in order."""
         with psycopg.connect(self.home_dsn, row_factory=dict_row) as connection:
