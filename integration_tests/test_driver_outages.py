@@ -35,7 +35,7 @@ def test_the_driver_outlives_postgres(tmp_path: Path, kafka_bootstrap: str) -> N
     try:
         world = DriverWorld(tmp_path, kafka_bootstrap, postgres.dsn)
         everything = world.topic.send(numbered(world, 0, 1_000))
-        with world.driver(batch=100, fault="rows_staged:2:SIGSTOP") as driver:
+        with world.driver(batch=100, fault="after:rows_staged:2:SIGSTOP") as driver:
             driver.wait_until_stopped()
             # Immediate shutdown: as after a crash, staging is empty at the next start.
             postgres.daemon.stop(signal.SIGQUIT, deadline_s=30)
@@ -70,7 +70,7 @@ def test_a_batch_whose_tasks_find_no_broker_waits_for_it(
     """The outage is told meanwhile; nothing is dropped and no epoch is claimed."""
     world = DriverWorld(tmp_path, mortal_kafka.bootstrap, empty_dsn)
     everything = world.topic.send(numbered(world, 0, 1_000))
-    with world.driver(batch=100, fault="planned:1:SIGSTOP") as driver:
+    with world.driver(batch=100, fault="after:planned:1:SIGSTOP") as driver:
         driver.wait_until_stopped()
         _tell_outage(driver, mortal_kafka)
         _finish(world, driver, records=1_000)
@@ -87,7 +87,7 @@ def test_a_batch_that_cannot_compare_the_topic_any_more_is_dropped_whole(
     """
     world = DriverWorld(tmp_path, mortal_kafka.bootstrap, empty_dsn)
     everything = world.topic.send(numbered(world, 0, 1_000))
-    with world.driver(batch=100, fault="planned:2:SIGSTOP") as driver:
+    with world.driver(batch=100, fault="after:planned:2:SIGSTOP") as driver:
         driver.wait_until_stopped()
         _kill(mortal_kafka)
         driver.send(signal.SIGCONT)
