@@ -2,12 +2,14 @@
 
 Columns appear in order: the event's fields, then what each enrichment looks up.
 Rules see the fields only, because an invalid event is a dead letter before it is
-enriched; each enrichment sees those before it; outputs see all.
+enriched; each enrichment sees those before it; outputs see all, but are spread over
+databases by fields only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from schemas.contract import ContractField
 from spark_jobs.pipeline.definition import (
@@ -25,6 +27,7 @@ from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
 _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})
 # Instants. A local timestamp is none: without a zone it has no place in an order.
 _TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros"})
+_NESTED_TYPES = frozenset({"array", "map", "record"})
 
 
 def check_columns(pipeline: Pipeline, fields: Sequence[ContractField]) -> None:
@@ -63,7 +66,8 @@ def find_column_problems(
                 )
         known = [*known, *enrichment.select]
     for index, output in enumerate(pipeline.outputs):
-        for problem in _check_output(output, known):
+        found = chain(_check_output(output, known), _check_shard_by(output, fields))
+        for problem in found:
             yield problem.under("outputs", index)
 
 
@@ -100,6 +104,34 @@ def _check_output(output: Output, known: list[str]) -> Iterator[Problem]:
                 if aggregate.argument is not None:
                     for problem in find_unknown_columns(aggregate.argument, known):
                         yield problem.under("aggregates", aggregate.column)
+
+
+def _check_shard_by(
+    output: Output, fields: Sequence[ContractField]
+) -> Iterator[Problem]:
+    """Find columns whose value would not choose the same database for ever.
+
+    What is looked up may change, in value and in type, whenever its table does.
+    """
+    types = {field.name: field.type for field in fields}
+    for index, column in enumerate(output.shard_by):
+        at: Path = ("shard_by", index)
+        if column not in types:
+            yield Problem(
+                code="PIPELINE_UNKNOWN_COLUMN",
+                at=at,
+                saw=f"The event has no field {column!r}.",
+                why="Only a field of the event gives a row one place for ever.",
+                fix=suggest(column, types),
+            )
+        elif types[column] in _NESTED_TYPES:
+            yield Problem(
+                code="PIPELINE_COLUMN_TYPE",
+                at=at,
+                saw=f"The field {column!r} is of type {types[column]}.",
+                why="Rows are spread by simple values only.",
+                fix="Choose another field.",
+            )
 
 
 def _check_known(column: str, known: Iterable[str], at: Path) -> Iterator[Problem]:

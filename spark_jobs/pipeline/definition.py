@@ -15,6 +15,12 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from spark_jobs.pipeline.aggregate import Aggregate
+from spark_jobs.pipeline.databases import (
+    HOME,
+    check_databases,
+    check_declaration,
+    check_split,
+)
 from spark_jobs.pipeline.durations import EXAMPLES, format_duration
 from spark_jobs.pipeline.expressions import inspect_expression
 from spark_jobs.pipeline.names import (
@@ -27,7 +33,7 @@ from spark_jobs.pipeline.names import (
     check_table,
     check_topic,
 )
-from spark_jobs.pipeline.problems import Path, Problem, raise_if_any
+from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
 
 IDLE_TIMEOUT = timedelta(minutes=1)
 FUTURE_BOUND = timedelta(days=1)
@@ -179,16 +185,24 @@ class AppendOutput:
     Attributes:
         table: Where to; made when missing.
         columns: Which; None for all of the event's fields and all looked up.
+        databases: Where the table is; with several, each row is in one of them.
+        shard_by: Fields of the event whose values choose among several databases.
+        branches: How many transactions publish it at a time in its one database.
     """
 
     table: str
     columns: tuple[str, ...] | None = None
+    databases: tuple[str, ...] = (HOME,)
+    shard_by: tuple[str, ...] = ()
+    branches: int = 1
 
     def __post_init__(self) -> None:
         raise_if_any("AppendOutput", self._find_problems())
 
     def _find_problems(self) -> Iterator[Problem]:
         yield from check_output_table(self.table, ("table",))
+        yield from check_databases(self.databases, ("databases",))
+        yield from check_split(self.databases, self.shard_by, self.branches)
         if self.columns is None:
             return
         if not self.columns:
@@ -223,6 +237,9 @@ class WindowOutput:
         aggregates: What is kept of each group.
         allowed_lateness: How long after the on-time pane ``REVISE`` may revise.
         late: What becomes of late events.
+        databases: As in ``AppendOutput``.
+        shard_by: As in ``AppendOutput``; columns of ``by``, so that all events of a
+            group go to one database.
     """
 
     table: str
@@ -231,6 +248,8 @@ class WindowOutput:
     aggregates: tuple[Aggregate, ...]
     allowed_lateness: timedelta = timedelta()
     late: Late = Late.REVISE
+    databases: tuple[str, ...] = (HOME,)
+    shard_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         raise_if_any("WindowOutput", self._find_problems())
@@ -245,6 +264,17 @@ class WindowOutput:
         columns = [*self.by, *(aggregate.column for aggregate in self.aggregates)]
         yield from check_distinct(columns, "columns", ())
         yield from _check_duration(self.allowed_lateness, ("allowed_lateness",))
+        yield from check_databases(self.databases, ("databases",))
+        yield from check_split(self.databases, self.shard_by)
+        for index, column in enumerate(self.shard_by):
+            if column not in self.by:
+                yield Problem(
+                    code="PIPELINE_UNKNOWN_COLUMN",
+                    at=("shard_by", index),
+                    saw=f"by does not have {column!r}.",
+                    why="All events of a group must go to one database.",
+                    fix=suggest(column, self.by),
+                )
 
 
 Output: TypeAlias = AppendOutput | WindowOutput
@@ -262,6 +292,9 @@ class Pipeline:
             gives the dead letter its reason.
         enrich: Lookups, in order.
         outputs: At least one.
+        databases: Name to libpq connection string, without secrets; empty where the
+            driver's environment must give it. No part of what the pipeline is: two
+            that only differ here are equal.
 
     Raises:
         PipelineError: The parts do not fit together; it names every problem.
@@ -273,12 +306,23 @@ class Pipeline:
     validate: tuple[Rule, ...] = ()
     enrich: tuple[Enrichment, ...] = ()
     outputs: tuple[Output, ...]
+    databases: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def wanted_databases(self) -> Mapping[str, str]:
+        """Every database but the home: declared, or named by an output."""
+        named = {name: "" for one in self.outputs for name in one.databases}
+        wanted = {**named, **self.databases}
+        wanted.pop(HOME, None)
+        return wanted
 
     def __post_init__(self) -> None:
         raise_if_any("Pipeline", self._find_problems())
 
     def _find_problems(self) -> Iterator[Problem]:
         yield from check_pipeline_name(self.name, ("name",))
+        for name, conninfo in self.databases.items():
+            yield from check_declaration(name, conninfo, ("databases", name))
         codes = [rule.reason_code for rule in self.validate]
         yield from check_distinct(codes, "rules", ("validate",))
         added = [column for one in self.enrich for column in one.select]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
+from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.definition import (
     AppendOutput,
     Deduplicate,
@@ -138,7 +139,13 @@ def _enrichment_from_json(definition: Mapping[str, Any]) -> Enrichment:
 def _output_to_json(output: Output) -> dict[str, Any]:
     if isinstance(output, AppendOutput):
         columns = None if output.columns is None else list(output.columns)
-        return {"kind": "append", "table": output.table, "columns": columns}
+        return {
+            "kind": "append",
+            "table": output.table,
+            "columns": columns,
+            **_place_to_json(output),
+            **({"branches": output.branches} if output.branches > 1 else {}),
+        }
     return {
         "kind": "window",
         "table": output.table,
@@ -154,15 +161,35 @@ def _output_to_json(output: Output) -> dict[str, Any]:
         ],
         "allowed_lateness": format_duration(output.allowed_lateness),
         "late": output.late.value,
+        **_place_to_json(output),
     }
 
 
+def _place_to_json(output: Output) -> dict[str, Any]:
+    """Describe where an output goes; nothing for the home, as before there was more.
+
+    Where a database is does not belong to it: that may change, and the pipeline is
+    the same.
+    """
+    place: dict[str, Any] = {}
+    if output.databases != (HOME,):
+        place["databases"] = list(output.databases)
+    if output.shard_by:
+        place["shard_by"] = list(output.shard_by)
+    return place
+
+
 def _output_from_json(definition: Mapping[str, Any]) -> Output:
+    databases = tuple(definition.get("databases", (HOME,)))
+    shard_by = tuple(definition.get("shard_by", ()))
     if definition["kind"] == "append":
         columns = definition["columns"]
         return AppendOutput(
             table=definition["table"],
             columns=None if columns is None else tuple(columns),
+            databases=databases,
+            shard_by=shard_by,
+            branches=definition.get("branches", 1),
         )
     return WindowOutput(
         table=definition["table"],
@@ -178,4 +205,6 @@ def _output_from_json(definition: Mapping[str, Any]) -> Output:
         ),
         allowed_lateness=parse_duration(definition["allowed_lateness"]),
         late=Late(definition["late"]),
+        databases=databases,
+        shard_by=shard_by,
     )

@@ -14,6 +14,7 @@ from schemas.contract import load_contract
 from schemas.errors import ContractError
 from spark_jobs.pipeline.aggregate import Aggregate, parse_aggregate
 from spark_jobs.pipeline.columns import find_column_problems
+from spark_jobs.pipeline.databases import HOME, check_declaration
 from spark_jobs.pipeline.definition import (
     DEDUPLICATE_HORIZON,
     FUTURE_BOUND,
@@ -35,6 +36,7 @@ from spark_jobs.pipeline.problems import Path, Problem, suggest
 from spark_jobs.pipeline.yaml_document import Section, open_document
 
 _HEADER_PREFIX = "header:"
+_PLACE = ("database", "shard_by")
 # Stands in for a missing or wrong name, so that the rest can be checked as well.
 _NO_NAME = "unnamed"
 
@@ -50,8 +52,9 @@ def load_pipeline(path: FilePath) -> Pipeline:
             the error has the line of every problem.
     """
     file = open_document(path)
-    file.allow("pipeline", "source", "deduplicate", "validate", "enrich", "outputs")
-    file.require("pipeline", "source", "outputs")
+    required = ("pipeline", "source", "outputs")
+    file.allow(*required, "deduplicate", "validate", "enrich", "databases")
+    file.require(*required)
     pipeline = _read_pipeline(file)
     if pipeline is not None:
         _check_contract(pipeline, path, file)
@@ -75,6 +78,7 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         _read_enrichment(section) if section is not None else None
         for section in file.sections("enrich")
     ]
+    databases = _read_databases(file)
     sections = file.sections("outputs")
     outputs = _read_outputs(sections)
     enrichments = tuple(one for one in enrich if one is not None)
@@ -91,6 +95,7 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         validate=validate,
         enrich=enrichments,
         outputs=outputs,
+        databases=databases,
     )
 
 
@@ -227,6 +232,29 @@ def _read_expressions(section: Section) -> Iterator[tuple[str, str]]:
         yield key, text
 
 
+def _read_databases(file: Section) -> dict[str, str]:
+    """Read where databases are; those that are wrong are left out."""
+    section = file.section("databases")
+    if section is None:
+        return {}
+    databases: dict[str, str] = {}
+    for name, value in section.scalars().items():
+        if value is not None and not isinstance(value, str):
+            section.reject(
+                name,
+                f"The connection string of {name!r} is not text.",
+                "libpq reads it.",
+                "Write host=... dbname=..., or nothing where the environment gives it.",
+            )
+            continue
+        problems = list(check_declaration(name, value or "", (*section.at, name)))
+        for problem in problems:
+            section.report.add(problem)
+        if not problems:
+            databases[name] = value or ""
+    return databases
+
+
 def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
     outputs: list[Output] = []
     for index, section in enumerate(sections):
@@ -262,15 +290,31 @@ def _not_one_kind(at: Path, kinds: list[str]) -> Problem:
 
 
 def _read_append(section: Section) -> AppendOutput | None:
-    section.allow("table", "columns")
+    section.allow("table", "columns", *_PLACE, "branches")
     section.require("table")
     table = section.text("table")
     columns = section.texts("columns")
+    databases, shard_by = _read_place(section)
+    branches = section.whole_number("branches", default=1)
     if table is None:
         return None
     return section.report.attempt(
-        section.at, AppendOutput, table=table, columns=columns
+        section.at,
+        AppendOutput,
+        table=table,
+        columns=columns,
+        databases=databases,
+        shard_by=shard_by,
+        branches=branches,
     )
+
+
+def _read_place(section: Section) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Read where an output's rows go: the databases, and by what they are chosen."""
+    databases = section.one_or_more("database")
+    shard_by = section.texts("shard_by")
+    section.report.alias((*section.at, "databases"), (*section.at, "database"))
+    return (HOME,) if databases is None else databases, shard_by or ()
 
 
 def _read_window(section: Section) -> WindowOutput | None:
@@ -284,14 +328,16 @@ def _read_window(section: Section) -> WindowOutput | None:
                 code="PIPELINE_UNSUPPORTED",
             )
             return None
-    section.allow("table", "fixed", "by", "aggregate", "allowed_lateness", "late")
-    section.require("table", "fixed", "aggregate")
+    required = ("table", "fixed", "aggregate")
+    section.allow(*required, "by", "allowed_lateness", "late", *_PLACE)
+    section.require(*required)
     table = section.text("table")
     size = section.duration("fixed", None)
     by = section.texts("by")
     aggregates = _read_aggregates(section)
     allowed_lateness = section.duration("allowed_lateness", timedelta())
     late = _read_late(section)
+    databases, shard_by = _read_place(section)
     section.report.alias((*section.at, "size"), (*section.at, "fixed"))
     section.report.alias((*section.at, "aggregates"), (*section.at, "aggregate"))
     if table is None or size is None or aggregates is None:
@@ -305,6 +351,8 @@ def _read_window(section: Section) -> WindowOutput | None:
         aggregates=aggregates,
         allowed_lateness=allowed_lateness,
         late=late,
+        databases=databases,
+        shard_by=shard_by,
     )
 
 

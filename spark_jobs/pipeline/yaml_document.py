@@ -203,6 +203,16 @@ class Section:
             )
             return default
 
+    def whole_number(self, key: str, *, default: int) -> int:
+        """Read a number of decimal digits."""
+        node = self._values.get(key)
+        if node is None:
+            return default
+        if _kind(node) != "int" or not str(node.value).isdecimal():
+            self._mistyped(node, (*self.at, key), "a whole number", "Write digits.")
+            return default
+        return int(node.value)
+
     def boolean(self, key: str, *, default: bool) -> bool:
         """Read true or false."""
         node = self._values.get(key)
@@ -228,6 +238,13 @@ class Section:
             return None
         values = [self._text(node, at) for at, node in nodes]
         return tuple(value for value in values if value is not None)
+
+    def one_or_more(self, key: str) -> tuple[str, ...] | None:
+        """Read a string or a list of strings."""
+        if isinstance(self._values.get(key), SequenceNode):
+            return self.texts(key)
+        text = self.text(key)
+        return None if text is None else (text,)
 
     def section(self, key: str) -> Section | None:
         """Read a mapping; None if absent or something else."""
@@ -296,7 +313,8 @@ class Section:
         if isinstance(node, ScalarNode) and kind not in {"str", "null"}:
             saw = f"YAML reads the unquoted {node.value} as {found}."
         elif isinstance(node, ScalarNode) and kind == "str":
-            saw = f"{at[-1]} is the text {node.value!r}."
+            # What it says is not shown: where a mapping belongs, it may be a secret.
+            saw = f"{at[-1]} is text."
         else:
             saw = f"{at[-1]} is {found}."
         self.report.add(
