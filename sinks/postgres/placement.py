@@ -1,0 +1,48 @@
+"""A pipeline's outputs stay where they are: the rows of one table in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sinks.postgres.outputs import HOME
+from sinks.protocol.errors import ConfigurationError
+
+
+def check_not_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) -> None:
+    """Refuse a pipeline that would write a table's rows to other databases than before.
+
+    What was written would stay where it is, and windows that are still open would
+    begin again from nothing elsewhere. How many branches publish an output in its
+    database may change.
+
+    Args:
+        stored: The pipeline's definition as it last ran.
+        definition: As it is to run now.
+
+    Raises:
+        ConfigurationError: ``OUTPUT_MOVED``.
+    """
+    before = {output["table"]: _place_of(output) for output in stored["outputs"]}
+    for output in definition["outputs"]:
+        table, place = output["table"], _place_of(output)
+        if before.get(table, place) != place:
+            raise ConfigurationError(
+                "OUTPUT_MOVED",
+                saw=f"{table} was written to {_text(before[table])}, and is now to be "
+                f"written to {_text(place)}.",
+                why="The rows that it has would stay behind, and its open windows be "
+                "cut in two.",
+                fix="Put database and shard_by back, or give the output another table.",
+            )
+
+
+def _place_of(output: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    # The home is left out of definitions, as before there were other databases.
+    return output.get("databases", [HOME]), output.get("shard_by", [])
+
+
+def _text(place: tuple[list[str], list[str]]) -> str:
+    databases, shard_by = place
+    by = f" by {', '.join(shard_by)}" if shard_by else ""
+    return f"{', '.join(databases)}{by}"

@@ -1,0 +1,77 @@
+"""Where one task attempt stages: in the home, and in every database it has rows for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from sinks.postgres.columns import Column
+from sinks.postgres.outputs import HOME, database_of, staged_for
+from sinks.postgres.staging import StagingWriter
+
+
+class TaskStaging:
+    """Copies one task attempt's rows to the databases of the branches they belong to.
+
+    Used as a context manager. Leaving it normally commits in every database; the vote
+    may be given only after that.
+
+    Args:
+        open_writer: Opens the writer of a database; asked for the home at once, and
+            for another with the first rows for it.
+
+    Crash:
+        Between two commits some databases hold rows that nobody voted for; nobody
+        will ever move them.
+    """
+
+    def __init__(self, open_writer: Callable[[str], StagingWriter]) -> None:
+        self._open_writer = open_writer
+        self._writers: dict[str, StagingWriter] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._writer(HOME)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Commits one after the other; after one that fails, the others roll back.
+        self._open.__exit__(kind, error, trace)
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Rows copied so far, by the names that ``staged_for`` gives."""
+        return {
+            table: rows
+            for writer in self._writers.values()
+            for table, rows in writer.rows.items()
+        }
+
+    def copy(
+        self, branch: str, table: str, columns: tuple[Column, ...], rows: pa.Table
+    ) -> None:
+        """Copy rows that one branch will publish, as ``StagingWriter.copy`` does.
+
+        Raises:
+            ConfigurationError: The login to the branch's database was refused.
+            RetryableError: A server or connection failed.
+            FatalError: As ``StagingWriter.copy`` does.
+        """
+        if rows.num_rows:
+            writer = self._writer(database_of(branch))
+            writer.copy(staged_for(table, branch), columns, rows)
+
+    def _writer(self, database: str) -> StagingWriter:
+        if database not in self._writers:
+            writer = self._open_writer(database)
+            self._writers[database] = self._open.enter_context(writer)
+        return self._writers[database]
