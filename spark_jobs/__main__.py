@@ -39,7 +39,7 @@ def main() -> int:
 
 def _run(pipeline_file: Path, *, once: bool) -> int:
     pipeline = load_pipeline(pipeline_file)
-    settings = DriverSettings.from_environment(os.environ)
+    settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
     from spark_jobs.driver import Driver  # noqa: PLC0415
 

@@ -10,7 +10,7 @@ use. The event's fields keep their names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -41,6 +41,19 @@ FRAME_BYTES = 5
 def argument_column(output_number: int, aggregate_number: int) -> str:
     """Name the column that holds an aggregate's argument."""
     return f"tallyweir_w{output_number}_a{aggregate_number}"
+
+
+def branch_column(output_number: int) -> str:
+    """Name the column that says which of an output's databases an event goes to."""
+    return f"tallyweir_b{output_number}"
+
+
+def choose_branch(columns: Sequence[str], ways: int) -> Column:
+    """Choose one of several databases by the values of columns; null is a value.
+
+    Rows are where it has put them, and users look for them by it: it can never change.
+    """
+    return F.pmod(F.xxhash64(*map(F.col, columns)), F.lit(ways)).cast("int")
 
 
 def nested_as_json(events: DataFrame) -> DataFrame:
@@ -167,6 +180,9 @@ class EventFrameRecipe:
         if self.pipeline.validate:
             derived[BROKEN_RULE] = self._broken_rule()
         for number, output in enumerate(self.pipeline.outputs):
+            if output.shard_by:
+                ways = len(output.databases)
+                derived[branch_column(number)] = choose_branch(output.shard_by, ways)
             if not isinstance(output, WindowOutput):
                 continue
             for position, aggregate in enumerate(output.aggregates):

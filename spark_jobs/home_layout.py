@@ -29,12 +29,14 @@ from pyspark.sql.types import (
 from schemas.contract import Contract
 from sinks.postgres.columns import Column
 from sinks.postgres.outputs import (
+    HOME,
     AggregateFunction,
     AppendTable,
     HomeLayout,
     LatePolicy,
     WindowAggregate,
     WindowTable,
+    branch_name,
 )
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.event_frame import argument_column
@@ -43,6 +45,7 @@ from spark_jobs.pipeline.aggregate import AggregateFunction as Declared
 from spark_jobs.pipeline.definition import (
     AppendOutput,
     Late,
+    Output,
     Pipeline,
     WindowOutput,
 )
@@ -118,6 +121,21 @@ def event_columns(
     return (*(field.name for field in contract.fields), *looked_up)
 
 
+def branches_of(output: Output) -> tuple[str, ...]:
+    """Name the transactions that publish an output, in the order of its databases.
+
+    What goes to the home is published with the offsets, except an output that is
+    split over several transactions there.
+    """
+    if isinstance(output, AppendOutput) and output.branches > 1:
+        (database,) = output.databases
+        return tuple(branch_name(database, n) for n in range(output.branches))
+    return tuple(
+        HOME if database == HOME else branch_name(database, 0)
+        for database in output.databases
+    )
+
+
 def build_home_layout(
     pipeline: Pipeline, contract: Contract, schema: StructType
 ) -> HomeLayout:
@@ -145,6 +163,7 @@ def build_home_layout(
                         Column(name=name, postgres_type=types[name])
                         for name in event_columns(pipeline, contract, output)
                     ),
+                    branches=branches_of(output),
                 )
             )
         else:
@@ -185,6 +204,7 @@ def _window_table(
         if output.late is Late.REVISE
         else 0,
         late=LatePolicy(output.late.value),
+        branches=branches_of(output),
     )
 
 

@@ -33,7 +33,7 @@ _FRAME_BYTES = 5
 def main() -> None:
     """Read a topic to its end into a table."""
     topic, table = sys.argv[1:]
-    settings = DriverSettings.from_environment(os.environ)
+    settings = DriverSettings.from_environment(os.environ, {})
     spark = start_session(settings, name="jdbc-peer")
     tasks = spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))

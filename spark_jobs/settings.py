@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sinks.postgres.databases import parse_databases
 from sinks.protocol.errors import ConfigurationError
 
 HOME_DSN_VARIABLE = "TALLYWEIR_HOME_DSN"
@@ -23,6 +24,7 @@ class DriverSettings:
         kafka_bootstrap: ``host:port``, several separated by commas.
         home_dsn: libpq connection string, empty for libpq's defaults. Hidden in
             ``repr``, because it may hold a password.
+        databases: Connection string of every other database, hidden as well.
         spark_master: Such as ``local[4]`` or ``spark://host:7077``.
         spark_jars: The connector's jars.
         state_directory: For checkpoints, caches and logs; may be deleted whenever
@@ -33,6 +35,7 @@ class DriverSettings:
 
     kafka_bootstrap: str
     home_dsn: str = field(repr=False)
+    databases: Mapping[str, str] = field(repr=False)
     spark_master: str
     spark_jars: str
     state_directory: Path
@@ -40,11 +43,18 @@ class DriverSettings:
     driver_memory: str
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> DriverSettings:
+    def from_environment(
+        cls, environment: Mapping[str, str], wanted_databases: Mapping[str, str]
+    ) -> DriverSettings:
         """Read the settings.
 
+        Args:
+            environment: Of the process.
+            wanted_databases: As the pipeline declares them.
+
         Raises:
-            ConfigurationError: ``SETTING_MISSING`` or ``SETTING_INVALID``.
+            ConfigurationError: ``SETTING_MISSING`` or ``SETTING_INVALID``, or as
+                ``parse_databases`` does.
         """
         bootstrap = environment.get("TALLYWEIR_KAFKA_BOOTSTRAP")
         if not bootstrap:
@@ -57,6 +67,7 @@ class DriverSettings:
         return cls(
             kafka_bootstrap=bootstrap,
             home_dsn=environment.get(HOME_DSN_VARIABLE, ""),
+            databases=parse_databases(environment, wanted_databases),
             spark_master=environment.get("TALLYWEIR_SPARK_MASTER", _local_master()),
             spark_jars=environment.get("TALLYWEIR_SPARK_JARS", ""),
             state_directory=Path(

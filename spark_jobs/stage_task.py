@@ -8,6 +8,7 @@ voting. Nothing that it does is visible to anyone before the driver publishes.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,11 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from sinks.postgres.connection import read_fingerprint_key
-from sinks.postgres.outputs import HomeLayout
+from sinks.postgres.databases import parse_databases
+from sinks.postgres.outputs import HOME, HomeLayout
 from sinks.postgres.run_source import PostgresRunSource
 from sinks.postgres.staging import StagingConnection, StagingWriter
+from sinks.postgres.task_staging import TaskStaging
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.offsets import TopicPartition
@@ -53,7 +56,8 @@ class StageTask:
     """All that a task must know; travels to the executors with each batch.
 
     Holds no secret: the home database's address comes from the executor's own
-    environment, and the fingerprints' key from that database.
+    environment, and so does that of every other database whose address is not in the
+    pipeline file; the fingerprints' key comes from the home database.
     """
 
     layout: HomeLayout
@@ -61,6 +65,10 @@ class StageTask:
     topic: str
     #: Further names of columns: ours, to the event's fields that they stand for.
     aliases: Mapping[str, str]
+    #: The databases beside the home, as the pipeline file declares them.
+    declared_databases: Mapping[str, str]
+    #: The home's, which its staging in other databases is named by.
+    installation: str
     pipeline_number: int
     epoch: Epoch
     #: The newest batch whose IDs count as seen.
@@ -91,10 +99,8 @@ class StageTask:
         for alias, field in self.aliases.items():
             table = table.append_column(alias, table.column(field))
         worker = _worker()
-        connection = worker.connection.get(
-            os.environ.get(HOME_DSN_VARIABLE, ""),
-            pipeline_number=self.pipeline_number,
-            epoch=self.epoch,
+        connection = worker.connections[HOME].get(
+            self._dsn(HOME), pipeline_number=self.pipeline_number, epoch=self.epoch
         )
         events = find_dead(table, self.rules)
         runs: list[Run] = []
@@ -110,21 +116,35 @@ class StageTask:
             topic=self.topic,
             watermark_us=self.watermark_us,
         )
-        with StagingWriter(
-            connection,
-            pipeline_number=self.pipeline_number,
-            epoch=self.epoch,
-            attempt=attempt,
-        ) as writer:
-            outputs = staged.write(writer, runs)
+
+        def open_writer(database: str) -> StagingWriter:
+            return StagingWriter(
+                worker.connections[database].get(
+                    self._dsn(database),
+                    pipeline_number=self.pipeline_number,
+                    epoch=self.epoch,
+                ),
+                pipeline_number=self.pipeline_number,
+                epoch=self.epoch,
+                attempt=attempt,
+                installation=None if database == HOME else self.installation,
+            )
+
+        with TaskStaging(open_writer) as staging:
+            outputs = staged.write(staging, runs)
         return Vote(
             attempt=attempt,
             partitions=self._tally_partitions(events, received),
-            staged=writer.rows,
+            staged=staging.rows,
             outputs=outputs,
             checksum=_checksum(events),
             buckets=frozenset(run.bucket for run in runs),
         )
+
+    def _dsn(self, database: str) -> str:
+        if database == HOME:
+            return os.environ.get(HOME_DSN_VARIABLE, "")
+        return parse_databases(os.environ, self.declared_databases)[database]
 
     def _mark_expired(self, events: ClassifiedEvents) -> None:
         if self.watermark_us is None:
@@ -245,7 +265,9 @@ class _Worker:
     """What a Python worker keeps between tasks; all of it can be made again."""
 
     def __init__(self) -> None:
-        self.connection = StagingConnection()
+        self.connections: defaultdict[str, StagingConnection] = defaultdict(
+            StagingConnection
+        )
         self._caches: dict[tuple[Path, str], SegmentCache] = {}
 
     def cache(self, directory: Path, key: str) -> SegmentCache:

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from sinks.postgres.outputs import AppendTable, HomeLayout, LatePolicy, WindowTable
-from sinks.postgres.staging import EVENT_LOGS, StagingWriter
+from sinks.postgres.outputs import (
+    HOME,
+    AppendTable,
+    HomeLayout,
+    LatePolicy,
+    Output,
+    WindowTable,
+)
+from sinks.postgres.staging import EVENT_LOGS
+from sinks.postgres.task_staging import TaskStaging
 from sinks.protocol.votes import OutputTally
 from sinks.seen_ids.run import Run
 from spark_jobs import event_frame as frame
-from spark_jobs.event_classes import BoolArray, ClassifiedEvents, EventClass
+from spark_jobs.event_classes import (
+    BoolArray,
+    ClassifiedEvents,
+    EventClass,
+    I64Array,
+)
 from spark_jobs.window_partials import (
     aggregate_windows,
     find_late,
     find_revising,
     window_starts,
 )
+
+#: Odd, near 2**64 over the golden ratio: multiples of it spread evenly over 64 bits.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+#: Keeps the partitions from choosing alike for the same offset.
+_PARTITION_STEP = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +59,18 @@ class StagedRows:
     watermark_us: int | None
 
     def write(
-        self, writer: StagingWriter, runs: Sequence[Run]
+        self, staging: TaskStaging, runs: Sequence[Run]
     ) -> dict[str, OutputTally]:
         """Copy every row to its staging table; return what each output took."""
         self._mark_late()
         tallies: dict[str, OutputTally] = {}
         for number, output in enumerate(self.layout.outputs):
             if isinstance(output, AppendTable):
-                tallies[output.table] = self._write_append(writer, output)
+                tallies[output.table] = self._write_append(staging, output, number)
             else:
-                tallies[output.table] = self._write_windows(writer, output, number)
-        self._write_event_logs(writer)
-        self._write_runs(writer, runs)
+                tallies[output.table] = self._write_windows(staging, output, number)
+        self._write_event_logs(staging)
+        self._write_runs(staging, runs)
         return tallies
 
     def _mark_late(self) -> None:
@@ -64,53 +84,80 @@ class StagedRows:
             late &= find_late(starts, output, self.watermark_us)
         self.events.classes[late] = EventClass.LATE
 
-    def _write_append(self, writer: StagingWriter, output: AppendTable) -> OutputTally:
+    def _write_append(
+        self, staging: TaskStaging, output: AppendTable, number: int
+    ) -> OutputTally:
         committed = self.events.is_class(EventClass.COMMITTED)
         wanted = [column.name for column in output.event_columns]
-        chosen = _filter(
-            self.events.table.select([*wanted, frame.PARTITION, frame.OFFSET]),
-            committed,
-        )
-        columns = [chosen.column(name) for name in wanted]
-        columns += self._positions(chosen)
-        rows = pa.table(columns, names=[column.name for column in output.columns])
-        writer.copy(output.staging_table, output.columns, rows)
-        return OutputTally(events=rows.num_rows, rows=rows.num_rows)
+        events = self.events.table.select([*wanted, frame.PARTITION, frame.OFFSET])
+        written = 0
+        for branch, part in self._split(output, number, committed):
+            chosen = _filter(events, part)
+            columns = [chosen.column(name) for name in wanted]
+            columns += self._positions(chosen)
+            rows = pa.table(columns, names=[column.name for column in output.columns])
+            staging.copy(branch, output.staging_table, output.columns, rows)
+            written += rows.num_rows
+        return OutputTally(events=int(np.count_nonzero(committed)), rows=written)
 
     def _write_windows(
-        self, writer: StagingWriter, output: WindowTable, number: int
+        self, staging: TaskStaging, output: WindowTable, number: int
     ) -> OutputTally:
         starts = window_starts(self.events.event_time_us, output.size_us)
         candidates = self.events.is_class(EventClass.COMMITTED)
         candidates |= self.events.is_class(EventClass.LATE)
         late = candidates & find_late(starts, output, self.watermark_us)
         taken = candidates & ~late
-        events = int(np.count_nonzero(taken))
-        rows = 0
-        if events:
+        written = 0
+        for branch, part in self._split(output, number, taken):
+            if not part.any():
+                continue
             partials = aggregate_windows(
-                _filter(self.events.table, taken), starts[taken], output, number
+                _filter(self.events.table, part), starts[part], output, number
             )
-            rows = partials.num_rows
-            writer.copy(output.staging_table, output.staging_columns, partials)
+            columns = output.staging_columns
+            staging.copy(branch, output.staging_table, columns, partials)
+            written += partials.num_rows
         if output.late is not LatePolicy.DROP:
-            self._write_late(writer, output, late)
+            self._write_late(staging, output, late)
         revising = taken & find_revising(starts, output, self.watermark_us)
         return OutputTally(
-            events=events,
-            rows=rows,
+            events=int(np.count_nonzero(taken)),
+            rows=written,
             late=int(np.count_nonzero(late)),
             revised=int(np.count_nonzero(revising)),
         )
 
+    def _split(
+        self, output: Output, number: int, events: BoolArray
+    ) -> Iterator[tuple[str, BoolArray]]:
+        """Yield each branch of an output with its share of the events."""
+        branches = output.branches
+        if len(branches) == 1:
+            yield branches[0], events
+            return
+        column = frame.branch_column(number)
+        if column in self.events.table.column_names:
+            chosen = np.asarray(self.events.array(column))
+        else:
+            chosen = spread_evenly(
+                np.asarray(self.events.array(frame.PARTITION)),
+                np.asarray(self.events.array(frame.OFFSET)),
+                len(branches),
+            )
+        assert chosen.min() >= 0, "an event of no branch would be lost"
+        assert chosen.max() < len(branches), "an event of no branch would be lost"
+        for index, branch in enumerate(branches):
+            yield branch, events & (chosen == index)
+
     def _write_late(
-        self, writer: StagingWriter, output: WindowTable, late: BoolArray
+        self, staging: TaskStaging, output: WindowTable, late: BoolArray
     ) -> None:
         chosen = self.events.table.filter(pa.array(late))
         if not chosen.num_rows:
             return
         self._copy_log(
-            writer,
+            staging,
             "late_event",
             [
                 _constant(output.table, chosen.num_rows),
@@ -121,7 +168,7 @@ class StagedRows:
             ],
         )
 
-    def _write_event_logs(self, writer: StagingWriter) -> None:
+    def _write_event_logs(self, staging: TaskStaging) -> None:
         table = self.events.table
         expired = table.filter(pa.array(self.events.is_class(EventClass.EXPIRED)))
         if expired.num_rows:
@@ -130,26 +177,26 @@ class StagedRows:
                 expired.column(frame.VALUE),
             )
             self._copy_log(
-                writer,
+                staging,
                 "expired_event",
                 [*self._positions(expired), _id_text(expired), times, values],
             )
         repeats = table.filter(pa.array(self.events.is_class(EventClass.DUPLICATE)))
         if repeats.num_rows:
             self._copy_log(
-                writer,
+                staging,
                 "duplicate_event",
                 [*self._positions(repeats), _id_text(repeats)],
             )
         if self.events.reasons:
-            self._write_dead(writer)
+            self._write_dead(staging)
 
-    def _write_dead(self, writer: StagingWriter) -> None:
+    def _write_dead(self, staging: TaskStaging) -> None:
         rows = sorted(self.events.reasons)
         dead = self.events.table.take(pa.array(rows))
         reasons = [self.events.reasons[row] for row in rows]
         self._copy_log(
-            writer,
+            staging,
             "dead_letter",
             [
                 *self._positions(dead),
@@ -162,12 +209,12 @@ class StagedRows:
             ],
         )
 
-    def _write_runs(self, writer: StagingWriter, runs: Sequence[Run]) -> None:
+    def _write_runs(self, staging: TaskStaging, runs: Sequence[Run]) -> None:
         if not runs:
             return
         encoded = [run.encode() for run in runs]
         self._copy_log(
-            writer,
+            staging,
             "seen_id_run",
             [
                 pa.array([run.bucket for run in runs], pa.int64()),
@@ -181,10 +228,11 @@ class StagedRows:
         )
 
     def _copy_log(
-        self, writer: StagingWriter, table: str, columns: list[pa.ChunkedArray]
+        self, staging: TaskStaging, table: str, columns: list[pa.ChunkedArray]
     ) -> None:
         names = [column.name for column in EVENT_LOGS[table]]
-        writer.copy(table, EVENT_LOGS[table], pa.table(columns, names=names))
+        rows = pa.table(columns, names=names)
+        staging.copy(HOME, table, EVENT_LOGS[table], rows)
 
     def _positions(self, rows: pa.Table) -> list[pa.ChunkedArray]:
         return [
@@ -192,6 +240,19 @@ class StagedRows:
             rows.column(frame.PARTITION),
             rows.column(frame.OFFSET),
         ]
+
+
+def spread_evenly(
+    partitions: npt.NDArray[np.integer[Any]], offsets: I64Array, ways: int
+) -> I64Array:
+    """Choose one of several ways for each event, by its position in Kafka only.
+
+    Offsets may come in steps, as when each transaction has one event and a marker;
+    multiplying spreads any steps, which a remainder of the offset would not.
+    """
+    mixed = offsets.astype(np.uint64) + partitions.astype(np.uint64) * _PARTITION_STEP
+    high = (mixed * _SPREAD) >> np.uint64(32)
+    return (high % np.uint64(ways)).astype(np.int64)
 
 
 def _filter(table: pa.Table, chosen: BoolArray) -> pa.Table:

@@ -190,3 +190,50 @@ def test_without_deduplication_there_is_no_horizon() -> None:
         _schema(),
     )
     assert layout.horizon_us is None
+
+
+@pytest.mark.parametrize(
+    ("output", "branches"),
+    [
+        (AppendOutput(table="t"), ("home",)),
+        (AppendOutput(table="t", databases=("b",)), ("b.0",)),
+        (AppendOutput(table="t", branches=2), ("home.0", "home.1")),
+        (
+            AppendOutput(table="t", databases=("b",), branches=3),
+            ("b.0", "b.1", "b.2"),
+        ),
+        (
+            AppendOutput(
+                table="t", databases=("b", "home", "a"), shard_by=("country",)
+            ),
+            ("b.0", "home", "a.0"),
+        ),
+    ],
+)
+def test_an_output_is_published_where_its_databases_are(
+    output: AppendOutput, branches: tuple[str, ...]
+) -> None:
+    """In the order of the list, by whose positions rows are spread."""
+    layout = build_home_layout(
+        replace(_pipeline(), outputs=(output,)),
+        load_contract("page_view.v1", Path()),
+        _schema(),
+    )
+    assert branches == layout.outputs[0].branches
+
+
+def test_a_window_is_published_where_its_databases_are() -> None:
+    """Branches of several outputs in one database are one transaction."""
+    append, window = _pipeline().outputs
+    pipeline = replace(
+        _pipeline(),
+        outputs=(
+            replace(append, databases=("b",)),
+            replace(window, databases=("home", "b"), shard_by=("page",)),
+        ),
+    )
+    layout = build_home_layout(
+        pipeline, load_contract("page_view.v1", Path()), _schema()
+    )
+    assert ("home", "b.0") == layout.outputs[1].branches
+    assert ("b.0",) == layout.branches

@@ -29,6 +29,7 @@ _PIPELINE = Pipeline(
 _SETTINGS = DriverSettings(
     kafka_bootstrap="broker:9092",
     home_dsn="",
+    databases={},
     spark_master="local[1]",
     spark_jars="",
     state_directory=Path("state"),

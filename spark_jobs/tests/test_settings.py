@@ -14,7 +14,7 @@ _LEAST = {"TALLYWEIR_KAFKA_BOOTSTRAP": "broker:9092"}
 
 def test_only_the_broker_must_be_named() -> None:
     """Everything else has a default; an empty DSN leaves it to the PG* variables."""
-    settings = DriverSettings.from_environment(_LEAST)
+    settings = DriverSettings.from_environment(_LEAST, {})
     assert ("broker:9092", "", BATCH_OFFSETS_MAX) == (
         settings.kafka_bootstrap,
         settings.home_dsn,
@@ -32,7 +32,8 @@ def test_settings_are_taken_from_the_environment() -> None:
             "TALLYWEIR_STATE_DIR": "somewhere",
             "TALLYWEIR_BATCH_OFFSETS_MAX": "7",
             "TALLYWEIR_SPARK_MASTER": "local[1]",
-        }
+        },
+        {},
     )
     assert (Path.cwd() / "somewhere", 7, "local[1]") == (
         settings.state_directory,
@@ -45,7 +46,7 @@ def test_settings_are_taken_from_the_environment() -> None:
 def test_without_a_broker_there_is_no_driver(environment: dict[str, str]) -> None:
     """An empty address is none."""
     with pytest.raises(ConfigurationError) as caught:
-        DriverSettings.from_environment(environment)
+        DriverSettings.from_environment(environment, {})
     assert "SETTING_MISSING" == caught.value.code
 
 
@@ -53,13 +54,30 @@ def test_without_a_broker_there_is_no_driver(environment: dict[str, str]) -> Non
 def test_a_batch_is_a_whole_number_above_zero(text: str) -> None:
     """The error names the variable and what it holds."""
     with pytest.raises(ConfigurationError) as caught:
-        DriverSettings.from_environment({**_LEAST, "TALLYWEIR_BATCH_OFFSETS_MAX": text})
+        DriverSettings.from_environment(
+            {**_LEAST, "TALLYWEIR_BATCH_OFFSETS_MAX": text}, {}
+        )
     assert "SETTING_INVALID" == caught.value.code
     assert f"TALLYWEIR_BATCH_OFFSETS_MAX is {text!r}" in caught.value.saw
 
 
-def test_the_password_is_not_printed() -> None:
+def test_no_password_is_printed() -> None:
     """Settings end up in logs."""
-    dsn = "postgresql://u:hush-hush@h/d"
-    settings = DriverSettings.from_environment({**_LEAST, "TALLYWEIR_HOME_DSN": dsn})
+    settings = DriverSettings.from_environment(
+        {
+            **_LEAST,
+            "TALLYWEIR_HOME_DSN": "postgresql://u:hush-hush@h/d",
+            "TALLYWEIR_DATABASES": '{"billing": "host=b password=be-quiet"}',
+        },
+        {},
+    )
+    assert "host=b password=be-quiet" == settings.databases["billing"]
     assert "hush-hush" not in repr(settings)
+    assert "be-quiet" not in repr(settings)
+
+
+def test_a_pipelines_databases_must_be_given() -> None:
+    """A driver that cannot know where to write does not start."""
+    with pytest.raises(ConfigurationError) as caught:
+        DriverSettings.from_environment(_LEAST, {"billing": ""})
+    assert "DATABASE_UNKNOWN" == caught.value.code

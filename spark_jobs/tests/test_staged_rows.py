@@ -1,0 +1,249 @@
+"""Which branch publishes a row: each of an output's events in exactly one part."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sinks.postgres.columns import Column
+from sinks.postgres.outputs import (
+    HOME,
+    AggregateFunction,
+    AppendTable,
+    HomeLayout,
+    LatePolicy,
+    Output,
+    WindowAggregate,
+    WindowTable,
+)
+from sinks.postgres.task_staging import TaskStaging
+from sinks.protocol.votes import OutputTally
+from spark_jobs import event_frame as frame
+from spark_jobs.event_classes import ClassifiedEvents, EventClass
+from spark_jobs.staged_rows import StagedRows, spread_evenly
+
+_EVENTS = 500
+_KEYS = 40
+_HOUR_US = 3_600_000_000
+_KEY = Column(name="kind", postgres_type="text")
+
+
+class _Staging:
+    """Keeps the rows of each branch and table."""
+
+    def __init__(self) -> None:
+        self.copied: dict[tuple[str, str], list[dict[str, object]]] = {}
+
+    def copy(
+        self, branch: str, table: str, columns: tuple[Column, ...], rows: pa.Table
+    ) -> None:
+        assert [column.name for column in columns] == rows.column_names
+        self.copied.setdefault((branch, table), []).extend(rows.to_pylist())
+
+
+def _events(seed: int) -> ClassifiedEvents:
+    """Events of two partitions, some dead; null keys and their hashes among them."""
+    draw = random.Random(seed)
+    keys = [draw.choice([None, *map(str, range(_KEYS))]) for _ in range(_EVENTS)]
+    times = [draw.randrange(3 * _HOUR_US) for _ in range(_EVENTS)]
+    table = pa.table(
+        {
+            frame.PARTITION: pa.array([n % 2 for n in range(_EVENTS)], pa.int32()),
+            frame.OFFSET: pa.array(range(_EVENTS), pa.int64()),
+            frame.TIMESTAMP: pa.array(times, pa.timestamp("us", "UTC")),
+            frame.KEY: pa.nulls(_EVENTS, pa.binary()),
+            frame.VALUE: pa.array([b"x"] * _EVENTS),
+            frame.EVENT_ID: pa.array([str(n) for n in range(_EVENTS)]),
+            frame.EVENT_TIME: pa.array(times, pa.timestamp("us", "UTC")),
+            "kind": pa.array(keys, pa.string()),
+            # As Spark computes it: a function of the key, and null is a key.
+            frame.branch_column(0): pa.array(
+                [42 % 3 if key is None else int(key) % 3 for key in keys], pa.int32()
+            ),
+        }
+    )
+    events = ClassifiedEvents(
+        table=table,
+        classes=np.zeros(_EVENTS, dtype=np.uint8),
+        event_time_us=np.array(times),
+    )
+    for row in draw.sample(range(_EVENTS), 25):
+        events.mark_dead(row, "MALFORMED", "")
+    return events
+
+
+def _append(*branches: str) -> AppendTable:
+    return AppendTable(
+        table="t",
+        staging_table="output_0",
+        event_columns=(_KEY,),
+        branches=branches,
+    )
+
+
+def _window(*branches: str) -> WindowTable:
+    count = WindowAggregate(
+        column=Column(name="n", postgres_type="bigint"),
+        function=AggregateFunction.COUNT,
+        number=0,
+        partial_type="bigint",
+    )
+    return WindowTable(
+        table="t",
+        staging_table="output_0",
+        size_us=_HOUR_US,
+        by=(_KEY,),
+        aggregates=(count,),
+        allowed_lateness_us=0,
+        late=LatePolicy.SIDE_TABLE,
+        branches=branches,
+    )
+
+
+def _write(
+    events: ClassifiedEvents, output: Output, watermark_us: int | None = None
+) -> tuple[_Staging, OutputTally]:
+    layout = HomeLayout(
+        pipeline="p",
+        definition="{}",
+        definition_hash="",
+        outputs=(output,),
+        shards=1,
+        bucket_seconds=60,
+        watermark_delay_us=0,
+        idle_timeout_us=1,
+        horizon_us=None,
+    )
+    rows = StagedRows(
+        events=events, layout=layout, topic="t", watermark_us=watermark_us
+    )
+    staging = _Staging()
+    tallies = rows.write(cast(TaskStaging, staging), [])
+    return staging, tallies["t"]
+
+
+def _without(events: ClassifiedEvents, column: str) -> ClassifiedEvents:
+    events.table = events.table.drop_columns([column])
+    return events
+
+
+_SHARDED = ("a.0", HOME, "b.0")
+_SEEDS = range(5)
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+@pytest.mark.parametrize("sharded", [True, False])
+def test_every_event_is_appended_by_exactly_one_branch(
+    seed: int, *, sharded: bool
+) -> None:
+    """None is lost between the branches, and none is in two."""
+    events = _events(seed)
+    branches: tuple[str, ...] = _SHARDED
+    if not sharded:
+        events, branches = _without(events, frame.branch_column(0)), ("a.0", "a.1")
+    committed = np.flatnonzero(events.is_class(EventClass.COMMITTED)).tolist()
+    staging, tally = _write(events, _append(*branches))
+    appended = Counter(
+        row["kafka_offset"]
+        for (_, table), rows in staging.copied.items()
+        for row in rows
+        if table == "output_0"
+    )
+    assert Counter(committed) == appended
+    assert OutputTally(events=len(committed), rows=len(committed)) == tally
+    used = {branch for branch, table in staging.copied if table == "output_0"}
+    assert set(branches) == used
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+@pytest.mark.parametrize("kind", [_append, _window])
+def test_all_rows_of_a_key_go_to_the_branch_that_its_hash_names(
+    seed: int, kind: Callable[..., Output]
+) -> None:
+    """The position in the list of databases is the hash; null is a key like others."""
+    staging, _ = _write(_events(seed), kind(*_SHARDED))
+    seen = set()
+    for (branch, table), rows in staging.copied.items():
+        if table == "output_0":
+            for row in rows:
+                key = cast("str | None", row["kind"])
+                assert branch == _SHARDED[42 % 3 if key is None else int(key) % 3]
+                seen.add(key)
+    assert None in seen
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_a_window_over_several_databases_counts_what_one_would(seed: int) -> None:
+    """Its groups are the same, and lie apart; its tally is of all of them."""
+    alone, tally = _write(_events(seed), _window(HOME))
+    apart, tally_apart = _write(_events(seed), _window(*_SHARDED))
+    groups = [
+        {(row["window_start"], row["kind"]): row["tallyweir_events"] for row in rows}
+        for (_, table), rows in apart.copied.items()
+        if table == "output_0"
+    ]
+    together = {key: events for group in groups for key, events in group.items()}
+    assert sum(map(len, groups)) == len(together)
+    assert together == {
+        (row["window_start"], row["kind"]): row["tallyweir_events"]
+        for row in alone.copied[HOME, "output_0"]
+    }
+    assert tally == tally_apart
+
+
+def test_what_is_no_result_stays_at_home() -> None:
+    """Dead letters and late events are kept beside the offsets that passed them."""
+    staging, tally = _write(_events(0), _window(*_SHARDED), 2 * _HOUR_US)
+    logs = {key for key in staging.copied if key[1] != "output_0"}
+    assert {(HOME, "dead_letter"), (HOME, "late_event")} == logs
+    assert tally.late == len(staging.copied[HOME, "late_event"]) > 0
+    starts = {
+        row["window_start"]
+        for (_, table), rows in staging.copied.items()
+        for row in rows
+        if table == "output_0"
+    }
+    assert {datetime.fromtimestamp(2 * 3600, UTC)} == starts
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, None])
+def test_an_event_of_no_branch_stops_the_task(wrong: int | None) -> None:
+    """It would be committed and in no table."""
+    events = _events(0)
+    place = events.table.column_names.index(frame.branch_column(0))
+    chosen = [0] * (_EVENTS - 1) + [wrong]
+    events.table = events.table.set_column(
+        place, frame.branch_column(0), pa.array(chosen, pa.int32())
+    )
+    with pytest.raises(AssertionError, match="would be lost"):
+        _write(events, _append(*_SHARDED))
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 16, 1000])
+@pytest.mark.parametrize("ways", [2, 3, 7, 16])
+def test_events_are_spread_evenly_whatever_steps_their_offsets_take(
+    step: int, ways: int
+) -> None:
+    """Transactions of one event leave only every second offset to events."""
+    offsets = np.arange(0, 8_000 * step, step, dtype=np.int64)
+    partitions = np.repeat(np.arange(4, dtype=np.int32), 2_000)
+    chosen = spread_evenly(partitions, offsets, ways)
+    shares = np.bincount(chosen, minlength=ways) / len(offsets)
+    assert len(shares) == ways
+    assert max(abs(shares - 1 / ways)) < 0.1 / ways
+
+
+def test_the_same_offset_of_another_partition_chooses_for_itself() -> None:
+    """Else partitions that are written in step would all load one branch."""
+    partitions = np.arange(64, dtype=np.int32)
+    chosen = spread_evenly(partitions, np.full(64, 7, dtype=np.int64), 4)
+    assert 4 == len(set(chosen.tolist()))
+    again = spread_evenly(partitions[::-1], np.full(64, 7, dtype=np.int64), 4)
+    assert chosen.tolist() == again.tolist()[::-1]
