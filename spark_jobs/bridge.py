@@ -192,8 +192,6 @@ class Bridge:
             topic=pipeline.source.topic,
             aliases=parts.recipe.aliases,
             declared_databases=pipeline.wanted_databases,
-            installation="",
-            declared_databases=pipeline.wanted_databases,
             installation=parts.home.claim.installation,
             pipeline_number=parts.home.claim.pipeline_number,
             epoch=parts.epoch,
