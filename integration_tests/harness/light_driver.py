@@ -1,0 +1,236 @@
+"""``python -m integration_tests.harness.light_driver``: a driver without Spark.
+
+A process of its own with the production coordinator, publisher and databases. Its
+source is the numbers themselves: offset n of the one partition holds the number n,
+which is staged for the branch ``n % branches``. So it starts in a second, and a test
+can let it die at each point of the protocol.
+
+It reads one JSON object from its first argument::
+
+    {"home": DSN, "databases": {name: DSN}, "until": OFFSET,
+     "fault": {"point": "voted", "side": "before", "kind": "kill"}}
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from integration_tests.harness.postgres_driver import (
+    TP,
+    PostgresDriver,
+    append_table,
+    layout_of,
+)
+from sinks.faultpoints import FaultPoint, Side, arm, making
+from sinks.postgres import participant, publication
+from sinks.postgres.home import PostgresHome
+from sinks.postgres.outputs import HOME, HomeLayout, branch_name, staged_for
+from sinks.protocol.coordinator import Coordinator
+from sinks.protocol.decisions import check_epoch
+from sinks.protocol.errors import RetryableError, TallyweirError
+from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
+from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
+from sinks.testing.planned_batches import plan_batch
+
+TABLE = "numbers"
+BATCH = 6
+
+#: The fault of this process: an error that nobody expects.
+INJECTED = "an injected error"
+
+
+def layout(databases: Sequence[str]) -> HomeLayout:
+    """Describe the one output, spread over the home and some other databases."""
+    branches = (HOME, *(branch_name(name, 0) for name in sorted(databases)))
+    output = append_table(TABLE, number="bigint")
+    return layout_of(replace(output, branches=branches))
+
+
+class LightDriver:
+    """Runs batches until an offset is reached, and starts over as drivers do."""
+
+    def __init__(self, orders: Mapping[str, Any]) -> None:
+        self._orders = orders
+        self._layout = layout(list(orders["databases"]))
+        self._attempts = 0
+        self._epoch: Epoch | None = None
+
+    def run(self) -> None:
+        """Run to the end; an outage of a moment is outlived."""
+        while True:
+            try:
+                self._claim_and_run()
+            except RetryableError as error:
+                print(f"starting over: {error}", file=sys.stderr)  # noqa: T201
+                continue
+            return
+
+    def _claim_and_run(self) -> None:
+        if self._epoch is not None:
+            self._check_that_nobody_took_over(self._epoch)
+        driver = PostgresDriver(
+            dsn=self._orders["home"],
+            layout=self._layout,
+            databases=self._orders["databases"],
+        )
+        self._epoch = driver.epoch
+        coordinator = Coordinator(driver.publisher)
+        batch = 0
+        while True:
+            progress = driver.home.read_progress()
+            check_epoch(driver.epoch, progress.newest_epoch)
+            start = next((p.next_offset for p in progress.positions.values()), 0)
+            if start >= self._orders["until"]:
+                return
+            with making(FaultPoint.PLANNED):
+                plan = plan_batch(
+                    progress, {TP: BATCH}, epoch=driver.epoch, spark_batch_id=batch
+                )
+
+            coordinator.run_batch(plan, functools.partial(self._stage, driver))
+            with making(FaultPoint.SEALED):
+                driver.publisher.sweep()
+            batch += 1
+
+    def _check_that_nobody_took_over(self, epoch: Epoch) -> None:
+        home = PostgresHome(self._orders["home"], self._layout)
+        try:
+            check_epoch(epoch, home.read_progress().newest_epoch)
+        finally:
+            home.close()
+
+    def _stage(
+        self,
+        driver: PostgresDriver,
+        plan: BatchPlan,
+        rejected: Sequence[RejectedRow],
+    ) -> StagedBatch:
+        assert not rejected, "the table refuses nothing"
+        (covered,) = plan.ranges
+        self._attempts += 1
+        (output,) = self._layout.outputs
+        numbers = range(covered.from_offset, covered.until_offset)
+        staged = {}
+        for index, branch in enumerate(output.branches):
+            rows = [
+                (number, TP.topic, TP.partition, number)
+                for number in numbers
+                if number % len(output.branches) == index
+            ]
+            table = staged_for(output.staging_table, branch)
+            driver.stage_rows(table, rows, attempt=self._attempts)
+            staged[table] = len(rows)
+        counts = EventCounts(read=covered.length, committed=covered.length)
+        vote = Vote(
+            attempt=Attempt(self._attempts),
+            partitions={
+                TP: PartitionTally(
+                    counts=counts,
+                    offset_min=covered.from_offset,
+                    offset_max=covered.until_offset - 1,
+                )
+            },
+            staged=staged,
+            outputs={TABLE: OutputTally(events=covered.length, rows=covered.length)},
+            checksum=sum(numbers),
+        )
+        return StagedBatch(votes=[vote], records_read=covered.length)
+
+
+def _arm(orders: Mapping[str, Any]) -> None:
+    """Let the fault happen once, at its point in the second batch of the process."""
+    fault = orders["fault"]
+    point, side = FaultPoint(fault["point"]), Side(fault["side"])
+    batches = 0
+
+    def count() -> None:
+        nonlocal batches
+        batches += 1
+
+    def act() -> None:
+        nonlocal batches
+        is_due = batches == 2 or (
+            batches == 1 and (FaultPoint.PLANNED, Side.BEFORE) == (point, side)
+        )
+        if not is_due:
+            return
+        batches = 3
+        _FAULTS[fault["kind"]](orders)
+
+    if (FaultPoint.PLANNED, Side.BEFORE) == (point, side):
+
+        def count_and_act() -> None:
+            act()
+            count()
+
+        arm(point, count_and_act, side=side)
+        return
+    arm(FaultPoint.PLANNED, count, side=Side.BEFORE)
+    arm(point, act, side=side)
+
+
+def _kill(_orders: Mapping[str, Any]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _hang(_orders: Mapping[str, Any]) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _reset(orders: Mapping[str, Any]) -> None:
+    """Break every connection that drivers have, in every database."""
+    for dsn in (orders["home"], *orders["databases"].values()):
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid() "
+                "AND application_name LIKE 'tallyweir%'"
+            )
+
+
+def _error(_orders: Mapping[str, Any]) -> None:
+    raise RuntimeError(INJECTED)
+
+
+_FAULTS = {"kill": _kill, "hang": _hang, "reset": _reset, "error": _error}
+
+
+def _shorten_timeouts() -> None:
+    """Let the server end the transaction of a hung driver at once, not in 30 s."""
+    for statements in (publication._SQL, participant._PUBLISH):
+        settings = statements["begin_settings"].as_string(None)
+        short = settings.replace(
+            "idle_in_transaction_session_timeout', '30s'",
+            "idle_in_transaction_session_timeout', '500ms'",
+        )
+        assert short != settings
+        statements["begin_settings"] = sql.SQL(short)
+
+
+def main() -> int:
+    """Run the driver; exit codes are those of real drivers."""
+    orders = json.loads(sys.argv[1])
+    _shorten_timeouts()
+    if orders.get("fault"):
+        _arm(orders)
+    try:
+        LightDriver(orders).run()
+    except TallyweirError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
