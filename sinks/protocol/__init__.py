@@ -7,7 +7,8 @@ Authority
 =========
 Postgres is the only authority. One transaction of the home database holds a batch's
 results, the next Kafka offsets, the IDs seen, the window state, the watermark, the
-dead letters, the late events and a ledger row. It commits or it does not. Spark's
+dead letters, the late events and a ledger row. It commits or it does not. Where
+outputs live in other databases as well, that COMMIT decides for them. Spark's
 checkpoint, the executors' caches and the staging tables can be deleted at any moment
 and are rebuilt.
 
@@ -15,30 +16,46 @@ A batch's life
 ==============
 ::
 
-    driver                    tasks                      home database
-    ------                    -----                      -------------
-    claim_epoch ------------------------------------->   epoch_claim += epoch
-    read_progress <-----------------------------------   offsets, watermark
+    driver                    tasks                     home             participants
+    ------                    -----                     ----             ------------
+    claim_epoch ------------------------------------>   epoch_claim
+    settle what is in doubt ------------------------------------------->  finish
+    read_progress <----------------------------------   offsets
     1 plan: Spark fixes half-open offset ranges
                               · planned
     2 stage ------------->    decode, validate, dedup,
-                              enrich, aggregate
-                              COPY, tagged by attempt ->  staging (UNLOGGED)
+                              enrich, aggregate,
+                              COPY, tagged by attempt -> staging  ----->  staging
                               · rows_staged
             <-------------    vote: rows, counts
       tally the votes, check the conservation law
                               · voted
-    3 publish ---------------------------------------->  lock the pipeline's row
-                                                         newest epoch == own?
-                                                         stored offsets == from?
-                                                         move voted rows, merge
-                                                         windows, ledger, offsets
-                                                         COMMIT
+    3 publish --------------------------------------->  lock the
+                                                        pipeline's row,
+                                                        fence, compare
+                                                        the offsets
+      begin_prepare --------------------------------------------------->  move voted
+                                                        move voted        rows, marker,
+                                                        rows, merge       PREPARE
+                                                        windows, ledger   TRANSACTION
+                              · branch_prepared (each)
+                              · all_prepared
+                                                        list of branches,
+                                                        COMMIT
                               · decision_committed
-    4 seal: Spark writes its commit log; nobody reads it again
+    4 finish ---------------------------------------------------------->  COMMIT
+                              · branch_committed (each)                   PREPARED
+                              · all_committed
+    5 seal: Spark writes its commit log; nobody reads it again
                               · sealed
 
-The dotted names are the fault points of ``sinks.faultpoints``.
+The dotted names are the fault points of ``sinks.faultpoints``. A batch that changes
+the home only has no participants: nothing is prepared, nothing can be in doubt.
+
+Modules, in the order in which a batch meets them: ``coordinator`` takes it from plan
+to ledger; ``votes`` adds up phase one; ``publication`` prepares, decides and commits;
+``decisions`` and ``offsets`` say whether it may; ``in_doubt`` and ``resolution`` say
+what becomes of a branch that a crash has left.
 
 The fence
 =========
@@ -62,6 +79,20 @@ Answer to COMMIT is lost
     The outcome is unknown, never "failed". Publishing is called again; it queues for
     the row lock that the lost transaction holds until it ends, and then compares the
     offsets: ``ALREADY_COMMITTED`` is a success.
+Driver dies while branches are prepared
+    Undecided, nobody will ever decide them: the next driver, or the resolver, rolls
+    them back once a newer claim is there. Decided, they are committed by whoever
+    finds them.
+PREPARE TRANSACTION arrives when its client is long dead
+    It belongs to a claim that is superseded, and is found by the next sweep, which
+    follows every batch.
+A branch is gone
+    That proves nothing. Its marker, a row of the same transaction, proves that it
+    was committed; without it the pipeline stops.
+A participant goes back in time, or the home does and a participant does not
+    Before each batch the newest marker of a branch is held against the newest
+    decision of home. Where they differ, the pipeline stops and says which batches
+    only one side knows.
 Server crashes
     UNLOGGED staging is empty afterwards. The number of moved rows differs from the
     votes, the transaction is rolled back, and the batch is staged again.
@@ -84,4 +115,6 @@ Invariants
     moved rows == voted rows                     per staging table
     watermark_after >= watermark_before
     sequence is dense per pipeline
+    a branch is committed only if decided, and decided only once all are prepared
+    a decided branch is never rolled back
 """
