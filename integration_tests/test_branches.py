@@ -233,3 +233,18 @@ def test_a_participant_that_went_back_stops_the_running_driver(
         _publish(driver, 6)
     assert "PARTICIPANT_BEHIND" == raised.value.code
     assert [1, 4] == _numbers(home_dsn)
+
+
+def test_a_branch_that_a_pipeline_gave_up_does_not_stop_it(
+    home_dsn: str, billing_dsn: str
+) -> None:
+    """Its markers stay behind, and are not taken for another history."""
+    databases = {"billing": billing_dsn}
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT, databases=databases)
+    _publish(driver, 0)
+    fewer = layout_of(replace(_NUMBERS, branches=(HOME, "billing.1")))
+    driver = PostgresDriver(dsn=home_dsn, layout=fewer, databases=databases)
+    plan = driver.plan(1)
+    staged = {"output_0@billing.1": driver.positioned(plan, [(9,)])}
+    assert PublishOutcome.COMMITTED is driver.publish(plan, driver.stage(plan, staged))
+    assert [0, 2, 9] == _numbers(billing_dsn)

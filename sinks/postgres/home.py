@@ -187,7 +187,7 @@ class PostgresHome(PostgresDecisionLedger):
             StagedPublication(plan=plan, tally=tally, restagings=restagings),
             claim=self.claim,
         )
-        self._staging.note_published(sum(tally.staged.values()))
+        self._staging.note_published(tally.staged)
         return publication
 
     def tidy(self, *, live_from_us: int | None) -> None:

@@ -139,6 +139,11 @@ class PostgresParticipant(PostgresPreparedBranches):
             )
         ]
 
+    def newest_markers(self) -> dict[str, GlobalId]:
+        """Read the newest marker of each branch that the pipeline has now."""
+        found = super().newest_markers()
+        return {name: gid for name, gid in found.items() if name in self._branches}
+
     def begin_prepare(self, order: BranchOrder) -> None:
         """Start to move a branch's rows in its thread.
 
@@ -146,6 +151,10 @@ class PostgresParticipant(PostgresPreparedBranches):
             The branch is prepared or not; undecided, it is rolled back by the next
             driver or by the resolver.
         """
+        own = staging_tables(self._layout, order.gid.branch)
+        self._staging.note_published(
+            {table: order.tally.staged.get(table, 0) for table in own}
+        )
         self._preparing[order.gid] = self._threads.submit(self._prepare, order)
 
     def await_prepared(self, gid: GlobalId, *, meanwhile: Callable[[], None]) -> None:
@@ -232,4 +241,3 @@ class PostgresParticipant(PostgresPreparedBranches):
                 why="The branch is not prepared, so its batch may not be decided.",
                 fix="Look into the server's log, and report this.",
             )
-        self._staging.note_published(rows)

@@ -55,9 +55,9 @@ class StagingArea:
             installation=self._names.installation,
         )
 
-    def note_published(self, rows: int) -> None:
-        """Remember that rows were moved and are of no use any more."""
-        self._rows += rows
+    def note_published(self, staged: Mapping[str, int]) -> None:
+        """Remember that rows, counted by table, are of no use here any more."""
+        self._rows += sum(staged.get(table, 0) for table in self._tables)
 
     def tidy(self) -> None:
         """Empty the tables when enough lies in them.
