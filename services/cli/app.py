@@ -21,7 +21,10 @@ COMMAND_MODULES = (
     "services.cli.why",
     "services.cli.status",
     "services.cli.accept_gap",
+    "services.cli.indoubt",
+    "services.cli.resolver",
     "services.cli.bench",
+    "services.cli.chaos",
     "services.cli.doctor",
     "services.cli.suite",
 )

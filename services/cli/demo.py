@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Never, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
 from services.cli.rendering import example, note, say, say_json, use_rich
+from services.cli.signals import end_once_on_signals
 from services.cli.verify import say_receipt
 from sinks.protocol.errors import FatalError
 
@@ -65,7 +65,7 @@ def demo(
     from services.demo.world import demo_world
 
     started = time.monotonic()
-    _end_once_on_signals()
+    end_once_on_signals()
     scenario = write_scenario(events, seed)
     screen = _screen(scenario)
     screen.tell(f"{events:,} flights, seed {seed}; starting the servers")
@@ -159,20 +159,3 @@ def _not_verified(world: DemoWorld, receipt: Receipt) -> FatalError:
         why="The tables do not account for every event, once.",
         fix=f"Report it with the lines above; all files are left in {world.directory}.",
     )
-
-
-def _end_once_on_signals() -> None:
-    """Turn the first signal that ends a program into an exit that cleans up.
-
-    Further ones are ignored: a second Ctrl-C must not leave servers behind.
-    """
-    fatal = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def end(number: int, _frame: object) -> Never:
-        for further in fatal:
-            signal.signal(further, signal.SIG_IGN)
-        note("interrupted: stopping the driver and the servers")
-        sys.exit(128 + number)
-
-    for number in fatal:
-        signal.signal(number, end)

@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+import random
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from sinks.protocol.errors import RetryableError
 
 _LOG_LINES_SHOWN = 15
 _POLL_INTERVAL_S = 0.05
+_SERVER_PORTS = range(20_000, 32_000)
 # Two shells, so that the server is nobody's child: it leaves no zombie behind in a
 # process that outlives it, and the inner one knows its own number.
 _DETACH = '/bin/sh -c "$0" "$@" &'
@@ -129,8 +131,13 @@ class Daemon:
 
 
 def free_port(preferred: int | None = None) -> int:
-    """A TCP port on 127.0.0.1 that nobody listens on: the preferred one if possible."""
-    for port in (preferred or 0, 0):
+    """A TCP port on 127.0.0.1 that nobody listens on: the preferred one if possible.
+
+    Others lie below the range from which the kernel serves clients: one of those could
+    take a server's port while the server restarts, and its address would change.
+    """
+    chosen = random.sample(_SERVER_PORTS, 100)
+    for port in (*([] if preferred is None else [preferred]), *chosen, 0):
         with socket.socket() as probe:
             # Without this a port of a server stopped a minute ago seems taken.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,0 +1,187 @@
+"""Everything that a finished run left behind, read once and held in memory."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection, sql
+
+from services.chaos.plan import HOME
+from services.chaos.sent_log import Place
+from services.chaos.workload import ChaosEvent
+from services.chaos.world import EVENTS_TABLE, PIPELINE
+from sinks.postgres.statements import load_statements
+
+_SQL = load_statements("services.chaos", "observation.sql")
+
+Connections = Mapping[str, Connection[tuple[Any, ...]]]
+
+#: Beginning of a window and site.
+WindowKey = tuple[dt.datetime, str]
+#: Events, sum, least and greatest amount.
+WindowTotals = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRow:
+    """One row of the append output.
+
+    Attributes:
+        database: Where it lies.
+        place: The record that it says it came from.
+        event_id: Of its event.
+        fingerprint: Of its columns, computed from the columns.
+    """
+
+    database: str
+    place: Place
+    event_id: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerBatch:
+    """One row of ``tallyweir.batch``."""
+
+    sequence: int
+    epoch: int
+    spark_batch_id: int
+    published_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRange:
+    """One row of ``tallyweir.batch_partition``; ``other`` are all further counts."""
+
+    sequence: int
+    partition: int
+    from_offset: int
+    until_offset: int
+    read: int
+    committed: int
+    duplicate: int
+    dead: int
+    other: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the databases hold.
+
+    Attributes:
+        rows: Of the append output, of all databases.
+        duplicates: Place and event ID of each dropped repeat.
+        dead_letters: Place and reason of each.
+        other_places: Of late and expired events.
+        batches: The ledger, by sequence.
+        ranges: The ledger's ranges, by sequence and partition.
+        positions: Next offset, by partition.
+        last_sequence: Of the pipeline's row.
+        claims: Every epoch that was claimed.
+        windows: Totals, by window and site; several under one key are all kept.
+    """
+
+    rows: tuple[ResultRow, ...]
+    duplicates: tuple[tuple[Place, str], ...]
+    dead_letters: tuple[tuple[Place, str], ...]
+    other_places: tuple[Place, ...]
+    batches: tuple[LedgerBatch, ...]
+    ranges: tuple[LedgerRange, ...]
+    positions: Mapping[int, int]
+    last_sequence: int
+    claims: tuple[int, ...]
+    windows: tuple[tuple[WindowKey, WindowTotals], ...]
+
+
+def observe(connections: Connections) -> Observation:
+    """Read everything; nothing may work meanwhile.
+
+    Args:
+        connections: By database name.
+    """
+    home = connections[HOME]
+
+    def fetch(statement: str) -> list[tuple[Any, ...]]:
+        return home.execute(_SQL[statement], {"pipeline": PIPELINE}).fetchall()
+
+    ((last_sequence,),) = fetch("last_sequence")
+    return Observation(
+        rows=tuple(
+            row
+            for database, connection in connections.items()
+            for row in _read_rows(database, connection)
+        ),
+        duplicates=tuple(
+            ((partition, offset), event_id)
+            for partition, offset, event_id in fetch("duplicates")
+        ),
+        dead_letters=tuple(
+            ((partition, offset), reason)
+            for partition, offset, reason in fetch("dead_letters")
+        ),
+        other_places=tuple(
+            (partition, offset) for partition, offset in fetch("other_places")
+        ),
+        batches=tuple(
+            LedgerBatch(
+                sequence=sequence,
+                epoch=epoch,
+                spark_batch_id=spark_batch_id,
+                published_at=published_at,
+            )
+            for sequence, epoch, spark_batch_id, published_at in fetch("batches")
+        ),
+        ranges=tuple(LedgerRange(**_named(row)) for row in fetch("ranges")),
+        positions=dict(fetch("positions")),
+        last_sequence=last_sequence,
+        claims=tuple(epoch for (epoch,) in fetch("claims")),
+        windows=tuple(
+            ((start, site), (events, int(total), least, most))
+            for start, site, events, total, least, most in fetch("windows")
+        ),
+    )
+
+
+def read_prepared(connections: Connections) -> dict[str, list[str]]:
+    """Return the gids of prepared transactions, by database that has some."""
+    found = {
+        name: [gid for (gid,) in connection.execute(_SQL["prepared"])]
+        for name, connection in connections.items()
+    }
+    return {name: gids for name, gids in found.items() if gids}
+
+
+def _read_rows(
+    database: str, connection: Connection[tuple[Any, ...]]
+) -> list[ResultRow]:
+    statement = _SQL["result_rows"].format(table=sql.Identifier(EVENTS_TABLE))
+    return [
+        ResultRow(
+            database=database,
+            place=(partition, offset),
+            event_id=event_id,
+            fingerprint=ChaosEvent(
+                event_id=event_id,
+                site=site,
+                amount=amount,
+                happened_at_us=happened_at_us,
+                note=note,
+            ).fingerprint,
+        )
+        for (
+            partition,
+            offset,
+            event_id,
+            site,
+            amount,
+            happened_at_us,
+            note,
+        ) in connection.execute(statement)
+    ]
+
+
+def _named(row: tuple[Any, ...]) -> dict[str, int]:
+    return dict(zip(LedgerRange.__dataclass_fields__, row, strict=True))

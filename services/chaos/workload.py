@@ -1,0 +1,254 @@
+"""The events of a run and the producer transactions that carry them.
+
+Of every ten events one is sent again, near, far or in another partition; for every
+twenty there is one bad record. Three of seven committed transactions follow one that
+aborts, so that about 30 % of all abort: those hold events that must never appear, and
+events that are sent again and committed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from schemas.codec import encode
+from schemas.contract import Contract
+from schemas.wire_format import HEADER_BYTES, frame
+
+PARTITIONS = 4
+SITES = tuple(f"site-{number}" for number in range(8))
+#: Event times of a run lie within so much time, however many events it has.
+SPAN_US = 24 * 3_600 * 1_000_000
+#: 2025-01-01 00:00 UTC, in microseconds since 1970.
+EPOCH_US = 1_735_689_600 * 1_000_000
+
+EVENTS_PER_REPEAT = 10
+EVENTS_PER_BAD = 20
+_JITTER_US = 60 * 1_000_000
+_TRANSACTION_RECORDS = (20, 160)
+_ABORTED_BEFORE_COMMITTED = 3 / 7
+_GHOSTS_MAX = 40
+_RESENT_MAX = 40
+
+
+class RecordKind(StrEnum):
+    """What a record is, and so what must become of it."""
+
+    EVENT = "event"
+    REPEAT = "repeat"
+    UNDECODABLE = "undecodable"
+    RULE_BREAKER = "rule_breaker"
+    #: An event that only aborted transactions hold.
+    GHOST = "ghost"
+
+
+GOOD = frozenset({RecordKind.EVENT, RecordKind.REPEAT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosEvent:
+    """The fields of one event."""
+
+    event_id: str
+    site: str
+    amount: int
+    happened_at_us: int
+    note: str
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all fields, 32 hex digits."""
+        text = f"{self.event_id}|{self.site}|{self.amount}|{self.happened_at_us}"
+        return hashlib.blake2b(
+            f"{text}|{self.note}".encode(), digest_size=16
+        ).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record for Kafka.
+
+    Attributes:
+        kind: What it is.
+        event: What it says; of an undecodable one, what was broken.
+        partition: Where it goes.
+        payload: Its value.
+    """
+
+    kind: RecordKind
+    event: ChaosEvent
+    partition: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """One producer transaction.
+
+    Attributes:
+        commits: Whether it is to commit.
+        records: In order.
+        before: Records of committed transactions that come before it.
+    """
+
+    commits: bool
+    records: tuple[Record, ...]
+    before: int
+
+
+def count_records(events: int) -> int:
+    """Count the records that the workload commits."""
+    return events + events // EVENTS_PER_REPEAT + events // EVENTS_PER_BAD
+
+
+class Workload:
+    """Everything that is sent in a run; the same for the same seed.
+
+    Args:
+        contract: Of the events.
+        events: How many different valid ones.
+        seed: Decides the rest.
+    """
+
+    def __init__(self, contract: Contract, *, events: int, seed: int) -> None:
+        self._contract = contract
+        self._events = events
+        self._source = random.Random(f"{seed}/workload")  # noqa: S311 (repeatable)
+        self._ghosts = itertools.count()
+
+    def transactions(self) -> Iterator[Transaction]:
+        """Make every transaction, in order."""
+        records = self._committed_records()
+        before = 0
+        while True:
+            size = self._source.randint(*_TRANSACTION_RECORDS)
+            chunk = tuple(itertools.islice(records, size))
+            if not chunk:
+                return
+            if self._source.random() < _ABORTED_BEFORE_COMMITTED:
+                yield Transaction(
+                    commits=False, records=self._aborted_records(chunk), before=before
+                )
+            yield Transaction(commits=True, records=chunk, before=before)
+            before += len(chunk)
+
+    def _committed_records(self) -> Iterator[Record]:
+        """Make events, and put repeats and bad records between them."""
+        due: list[tuple[int, int, Record]] = []
+        tie = itertools.count()
+        repeated = bad = 0
+        for index in range(self._events):
+            while due and due[0][0] <= index:
+                yield heapq.heappop(due)[2]
+            record = self._record(RecordKind.EVENT, self._event(f"e{index}", index))
+            yield record
+            # Which event of each ten, and where the bad record comes, is chance.
+            if index % EVENTS_PER_REPEAT == 0:
+                repeated = index + self._source.randrange(EVENTS_PER_REPEAT)
+            if index % EVENTS_PER_BAD == 0:
+                bad = index + self._source.randrange(EVENTS_PER_BAD)
+            if index == repeated and self._is_whole(index, EVENTS_PER_REPEAT):
+                at = index + self._repeat_after()
+                heapq.heappush(due, (at, next(tie), self._repeat(record)))
+            if index == bad and self._is_whole(index, EVENTS_PER_BAD):
+                yield self._bad(index)
+        while due:
+            yield heapq.heappop(due)[2]
+
+    def _is_whole(self, index: int, size: int) -> bool:
+        """Tell whether the group of ``size`` that holds an event is complete."""
+        return (index // size + 1) * size <= self._events
+
+    def _event(
+        self, event_id: str, index: int, amount: int | None = None
+    ) -> ChaosEvent:
+        step_us = SPAN_US // max(1, self._events)
+        return ChaosEvent(
+            event_id=event_id,
+            site=self._source.choice(SITES),
+            amount=self._source.randrange(10_000) if amount is None else amount,
+            happened_at_us=EPOCH_US
+            + index * step_us
+            + self._source.randrange(_JITTER_US),
+            note=self._source.randbytes(self._source.randint(4, 24)).hex(),
+        )
+
+    def _record(
+        self, kind: RecordKind, event: ChaosEvent, partition: int | None = None
+    ) -> Record:
+        if partition is None:
+            partition = self._source.randrange(PARTITIONS)
+        return Record(
+            kind=kind, event=event, partition=partition, payload=self._encode(event)
+        )
+
+    def _encode(self, event: ChaosEvent) -> bytes:
+        return encode(
+            self._contract,
+            {
+                "event_id": event.event_id,
+                "site": event.site,
+                "amount": event.amount,
+                "happened_at": event.happened_at_us,
+                "note": event.note,
+            },
+        )
+
+    def _repeat_after(self) -> int:
+        """Choose after how many events a repeat follows: soon, or much later."""
+        if self._source.random() < 0.5:  # noqa: PLR2004 (one half)
+            return self._source.randint(0, 5)
+        return self._source.randint(100, max(101, self._events // 3))
+
+    def _repeat(self, record: Record) -> Record:
+        """Send the same bytes, mostly to another partition."""
+        return Record(
+            kind=RecordKind.REPEAT,
+            event=record.event,
+            partition=self._source.randrange(PARTITIONS),
+            payload=record.payload,
+        )
+
+    def _bad(self, index: int) -> Record:
+        event = self._event(f"bad{index}", index)
+        match self._source.randrange(4):
+            case 0:
+                broken = self._event(f"bad{index}", index, amount=-1 - event.amount)
+                return self._record(RecordKind.RULE_BREAKER, broken)
+            case 1:
+                payload = b"\xff" + self._encode(event)[1:]
+            case 2:
+                payload = self._encode(event)[: HEADER_BYTES + 3]
+            case _:
+                payload = frame(1, self._source.randbytes(16))
+        return Record(
+            kind=RecordKind.UNDECODABLE,
+            event=event,
+            partition=self._source.randrange(PARTITIONS),
+            payload=payload,
+        )
+
+    def _aborted_records(self, following: tuple[Record, ...]) -> tuple[Record, ...]:
+        """Make what a transaction loses: ghosts, and events that come again."""
+        index = min(self._events, self._index_of(following))
+        ghosts = [
+            self._record(
+                RecordKind.GHOST, self._event(f"ghost{next(self._ghosts)}", index)
+            )
+            for _ in range(self._source.randint(1, _GHOSTS_MAX))
+        ]
+        resent = self._source.sample(
+            following, min(len(following), self._source.randint(0, _RESENT_MAX))
+        )
+        mixed = [*ghosts, *resent]
+        self._source.shuffle(mixed)
+        return tuple(mixed)
+
+    def _index_of(self, records: tuple[Record, ...]) -> int:
+        step_us = SPAN_US // max(1, self._events)
+        return (records[0].event.happened_at_us - EPOCH_US) // max(1, step_us)

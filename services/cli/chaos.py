@@ -1,0 +1,128 @@
+"""``chaos``: kill everything again and again, and count what arrived."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.rendering import example, note, say, say_json, say_table
+from services.cli.signals import end_once_on_signals
+from sinks.protocol.errors import FatalError
+
+if TYPE_CHECKING:
+    from services.chaos.report import ChaosReport
+
+_DATABASES_MAX = 8
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir chaos --kills 10 --events 50000 --seed 7",
+            "tallyweir chaos --kills 300 --events 1000000 --report chaos.md",
+        )
+    )(chaos)
+
+
+def chaos(  # noqa: PLR0913, PLR0917 (the options of a command)
+    kills: Annotated[int, typer.Option(min=1, help="Faults to inject, in all.")] = 10,
+    events: Annotated[
+        int, typer.Option(min=100, help="Different valid events to send.")
+    ] = 50_000,
+    seed: Annotated[
+        int, typer.Option(help="Same seed, same events and same faults.")
+    ] = 7,
+    databases: Annotated[
+        int,
+        typer.Option(
+            min=1, max=_DATABASES_MAX, help="Database servers: home and participants."
+        ),
+    ] = 1,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="End with one line of JSON.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page about the run to this file.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the run's files, for a look.")
+    ] = False,
+) -> None:
+    """Break a running pipeline in every way, and prove that each event counted once.
+
+    Kafka, Postgres and the drivers are the run's own. They are killed, paused, started
+    twice, cut off in mid-message and robbed of their checkpoints, while events come
+    with repeats, broken ones and aborted transactions, and a reader looks at snapshots.
+    Then all is held against what was sent. Exit code 0 only when every invariant holds.
+    """
+    from services.chaos.plan import ChaosOptions, write_plan
+    from services.chaos.report import read_git_commit
+    from services.chaos.run import run_chaos
+    from services.chaos.workload import count_records
+
+    started = time.monotonic()
+
+    def tell(text: str) -> None:
+        note(f"{time.monotonic() - started:7.1f} s  {text}")
+
+    end_once_on_signals()
+    options = ChaosOptions(kills=kills, events=events, seed=seed, databases=databases)
+    plan = write_plan(options, records=count_records(events))
+    tell(f"seed {seed}, git {read_git_commit()}")
+    tell(f"plan: {json.dumps(plan.as_json())}")
+    result = run_chaos(options, tell, keep=keep)
+    _say_report(result)
+    if report is not None:
+        report.write_text(result.as_markdown(dt.datetime.now(dt.UTC).date()), "utf-8")
+    if as_json:
+        say_json(result.as_json())
+    if result.verdict != "ok":
+        raise _not_proven(result)
+
+
+def _say_report(report: ChaosReport) -> None:
+    say_table(
+        ("invariant", "verdict", "checked", "violations", "note"),
+        [
+            (
+                check.name,
+                check.verdict.value,
+                f"{check.checked:,} {check.unit}",
+                check.violation_count,
+                check.note,
+            )
+            for check in report.checks
+        ],
+    )
+    for check in report.checks:
+        for violation in check.violations:
+            say(f"  {check.name}: {violation}")
+    kinds = ", ".join(f"{kind} {count}" for kind, count in report.kills.items())
+    say(f"faults: {kinds or 'none'}")
+    say("events: " + ", ".join(f"{k} {n:,}" for k, n in report.events.items()))
+    recovery = report.recovery.as_json()
+    say(
+        f"recovery: p50 {recovery['p50']} s, p99 {recovery['p99']} s, "
+        f"max {recovery['max']} s, {recovery['n']} deaths"
+    )
+    say(
+        f"{report.batches:,} batches, {report.drivers:,} drivers, "
+        f"{report.snapshots:,} snapshots, {report.seconds:.0f} s: {report.verdict}"
+    )
+
+
+def _not_proven(report: ChaosReport) -> FatalError:
+    broken = [check.name for check in report.checks if check.violation_count]
+    return FatalError(
+        "CHAOS_NOT_PROVEN",
+        saw=f"Broken: {', '.join(broken) or 'nothing, but no fault was injected'}.",
+        why="An event was lost, doubled or fractured, or the run proves nothing.",
+        fix=f"Run again with --keep and the same seed ({report.plan.options.seed}), "
+        "and report it with the lines above.",
+    )
