@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.datasets.page_views import read_page_views
@@ -15,11 +16,34 @@ from services.endpoints import Endpoints
 from services.ingest.producer import EventProducer
 from services.ingest.topics import ensure_topic
 
-PIPELINE_FILE = Path(__file__).with_name("page-views-append.yaml")
-PIPELINE = "bench-page-views"
 TOPIC = "bench-page-views"
 TABLE = "bench_page_views"
 PARTITIONS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchPipeline:
+    """A pipeline under measurement.
+
+    Attributes:
+        name: As its file says.
+        file: Its file.
+        table: Where it appends the page views.
+        databases: Where they may be beside the home, by name.
+    """
+
+    name: str
+    file: Path
+    table: str
+    databases: Mapping[str, str] = field(default_factory=dict)
+
+
+#: Deduplicated page views into one table of the home database, as the peer does.
+PAGE_VIEWS = BenchPipeline(
+    name="bench-page-views",
+    file=Path(__file__).with_name("page-views-append.yaml"),
+    table=TABLE,
+)
 
 
 @contextmanager

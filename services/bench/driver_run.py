@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 
 import psycopg
 
-from services.bench.bench_world import PIPELINE, PIPELINE_FILE
+from services.bench.bench_world import BenchPipeline
 from services.endpoints import Endpoints, child_environment
+from sinks.postgres.databases import DATABASES_VARIABLE
 from sinks.protocol.errors import FatalError
 
 _POLL_S = 0.5
@@ -43,11 +45,14 @@ class MeasuredBatch:
 
 
 @contextmanager
-def running_driver(endpoints: Endpoints) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the benchmark's pipeline; drain it at the end."""
+def running_driver(
+    endpoints: Endpoints, pipeline: BenchPipeline
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a pipeline; drain it at the end."""
     driver = subprocess.Popen(
-        [sys.executable, "-m", "spark_jobs", str(PIPELINE_FILE)],
-        env=child_environment(endpoints),
+        [sys.executable, "-m", "spark_jobs", str(pipeline.file)],
+        env=child_environment(endpoints)
+        | {DATABASES_VARIABLE: json.dumps(dict(pipeline.databases))},
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -62,7 +67,12 @@ def running_driver(endpoints: Endpoints) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def await_events(
-    driver: subprocess.Popen[bytes], dsn: str, *, events: int, timeout_s: float
+    driver: subprocess.Popen[bytes],
+    dsn: str,
+    pipeline: BenchPipeline,
+    *,
+    events: int,
+    timeout_s: float,
 ) -> list[MeasuredBatch]:
     """Wait until so many events are in the ledger; return all batches so far.
 
@@ -71,7 +81,7 @@ def await_events(
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        batches = read_batches(dsn)
+        batches = read_batches(dsn, pipeline)
         seen = sum(batch.read for batch in batches)
         if seen >= events:
             return batches
@@ -86,11 +96,11 @@ def await_events(
         time.sleep(_POLL_S)
 
 
-def read_batches(dsn: str) -> list[MeasuredBatch]:
-    """Read the ledger of the benchmark's pipeline; empty before it exists."""
+def read_batches(dsn: str, pipeline: BenchPipeline) -> list[MeasuredBatch]:
+    """Read the ledger of a pipeline; empty before it exists."""
     with psycopg.connect(dsn) as connection:
         try:
-            rows = connection.execute(_BATCHES, (PIPELINE,)).fetchall()
+            rows = connection.execute(_BATCHES, (pipeline.name,)).fetchall()
         except psycopg.errors.UndefinedTable:
             return []
     return [

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import psycopg
 
 from services.bench.bench_world import (
+    PAGE_VIEWS,
     PARTITIONS,
-    TABLE,
     TOPIC,
+    BenchPipeline,
     bench_servers,
     produce_page_views,
 )
 from services.bench.driver_run import await_events, running_driver
 from services.datasets.page_views import read_page_views
+from services.endpoints import Endpoints
 from services.ingest.producer import EventProducer
 from services.ingest.topics import ensure_topic
 from sinks.protocol.errors import FatalError
@@ -26,6 +29,7 @@ EVENTS_PER_BATCH = 5
 _WARM_UP_BATCHES = 20
 _POLL_S = 0.005
 _VISIBLE_TIMEOUT_S = 60.0
+_WARM_UP_TIMEOUT_S = 180.0
 
 
 def measure_latency(
@@ -41,47 +45,87 @@ def measure_latency(
         warm_up = produce_page_views(
             endpoints.kafka_bootstrap, events=20_000, duplicates=0.0, seed=seed
         )
-        with running_driver(endpoints) as driver:
+        with running_driver(endpoints, PAGE_VIEWS) as driver:
             say("warming up")
-            await_events(driver, endpoints.home_dsn, events=warm_up, timeout_s=180)
-            views = list(
-                read_page_views(
-                    EVENTS_PER_BATCH * (batches + _WARM_UP_BATCHES), seed=seed + 1
-                )
+            await_events(
+                driver,
+                endpoints.home_dsn,
+                PAGE_VIEWS,
+                events=warm_up,
+                timeout_s=_WARM_UP_TIMEOUT_S,
             )
-            with psycopg.connect(endpoints.home_dsn, autocommit=True) as reader:
-                producer = EventProducer(endpoints.kafka_bootstrap)
-                seconds = [
-                    _send_and_await(producer, reader, views[at : at + EVENTS_PER_BATCH])
-                    for at in range(0, len(views), EVENTS_PER_BATCH)
-                ][_WARM_UP_BATCHES:]
-    ordered = sorted(seconds)
+            seconds = time_small_batches(
+                endpoints, PAGE_VIEWS, batches=batches, seed=seed + 1
+            )
     return {
-        "latency_p50_ms": round(statistics.median(ordered) * 1000),
-        "latency_p90_ms": round(ordered[int(0.9 * len(ordered))] * 1000),
-        "latency_max_ms": round(ordered[-1] * 1000),
+        **in_milliseconds(seconds),
         "events_per_batch": EVENTS_PER_BATCH,
         "batches": batches,
         "seed": seed,
     }
 
 
+def time_small_batches(
+    endpoints: Endpoints, pipeline: BenchPipeline, *, batches: int, seed: int
+) -> list[float]:
+    """Send small batches to a running driver, one at a time; return their seconds.
+
+    Raises:
+        FatalError: Events did not become visible in time.
+    """
+    views = list(
+        read_page_views(EVENTS_PER_BATCH * (batches + _WARM_UP_BATCHES), seed=seed)
+    )
+    producer = EventProducer(endpoints.kafka_bootstrap)
+    with ExitStack() as opened:
+        opened_readers = [
+            opened.enter_context(psycopg.connect(dsn, autocommit=True))
+            for dsn in (endpoints.home_dsn, *pipeline.databases.values())
+        ]
+        readers = [one for one in opened_readers if has_table(one, pipeline.table)]
+        return [
+            _send_and_await(
+                producer, readers, pipeline.table, views[at : at + EVENTS_PER_BATCH]
+            )
+            for at in range(0, len(views), EVENTS_PER_BATCH)
+        ][_WARM_UP_BATCHES:]
+
+
+def has_table(connection: psycopg.Connection[tuple[int, ...]], table: str) -> bool:
+    """Tell whether a database has a table of that name."""
+    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,))
+    return found.fetchone() == (True,)
+
+
+def in_milliseconds(seconds: Sequence[float]) -> dict[str, object]:
+    """Describe latencies by their median, their ninth decile and the worst."""
+    ordered = sorted(seconds)
+    return {
+        "latency_p50_ms": round(statistics.median(ordered) * 1000),
+        "latency_p90_ms": round(ordered[int(0.9 * len(ordered))] * 1000),
+        "latency_max_ms": round(ordered[-1] * 1000),
+    }
+
+
 def _send_and_await(
     producer: EventProducer,
-    reader: psycopg.Connection[tuple[object, ...]],
+    readers: Sequence[psycopg.Connection[tuple[int, ...]]],
+    table: str,
     views: list[tuple[bytes, bytes]],
 ) -> float:
     statement = psycopg.sql.SQL(
         "SELECT count(*) FROM {} WHERE event_id = ANY(%s)"
-    ).format(psycopg.sql.Identifier(TABLE))
+    ).format(psycopg.sql.Identifier(table))
     event_ids = [key.decode() for key, _ in views]
     began = time.monotonic()
     for key, payload in views:
         producer.send(TOPIC, key=key, payload=payload)
     producer.flush()
     while time.monotonic() - began < _VISIBLE_TIMEOUT_S:
-        found = reader.execute(statement, (event_ids,)).fetchone()
-        if found == (len(views),):
+        found = [
+            reader.execute(statement, (event_ids,)).fetchone() for reader in readers
+        ]
+        if sum(row[0] for row in found if row is not None) == len(views):
             return time.monotonic() - began
         time.sleep(_POLL_S)
     raise FatalError(

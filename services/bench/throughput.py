@@ -19,8 +19,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from services.bench.bench_world import (
-    TABLE,
+    PAGE_VIEWS,
     TOPIC,
+    BenchPipeline,
     bench_servers,
     produce_page_views,
 )
@@ -64,7 +65,8 @@ def measure_throughput(
             seed=seed,
         )
         say("running tallyweir")
-        ours = _measure_driver(endpoints, events, rounds, distinct)
+        ours = measure_driver(endpoints, PAGE_VIEWS, events=events, rounds=rounds)
+        _check_distinct(endpoints.home_dsn, PAGE_VIEWS.table, distinct)
         say(f"tallyweir: cold {ours.cold:,.0f}, warm {ours.warm:,.0f} events/s")
         say("running the peer")
         peer = _measure_peer(endpoints, events, rounds, distinct)
@@ -108,15 +110,23 @@ def rates_of(batches: Sequence[MeasuredBatch], events: int) -> Rates:
     )
 
 
-def _measure_driver(
-    endpoints: Endpoints, events: int, rounds: int, distinct: int
+def measure_driver(
+    endpoints: Endpoints, pipeline: BenchPipeline, *, events: int, rounds: int
 ) -> Rates:
+    """Run a driver over the topic's rounds of ``events`` each.
+
+    Raises:
+        FatalError: The run did not end.
+    """
     timeout_s = 120 + rounds * events / _EVENTS_PER_SECOND_MIN
-    with running_driver(endpoints) as driver:
+    with running_driver(endpoints, pipeline) as driver:
         batches = await_events(
-            driver, endpoints.home_dsn, events=rounds * events, timeout_s=timeout_s
+            driver,
+            endpoints.home_dsn,
+            pipeline,
+            events=rounds * events,
+            timeout_s=timeout_s,
         )
-    _check_distinct(endpoints.home_dsn, TABLE, distinct)
     return rates_of(batches, events)
 
 

@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     )
     bench.command(epilog=example("tallyweir bench throughput --json"))(throughput)
     bench.command(epilog=example("tallyweir bench latency --json"))(latency)
+    bench.command(epilog=example("tallyweir bench databases --json"))(databases)
     app.add_typer(bench)
 
 
@@ -47,6 +48,19 @@ def latency(
     from services.bench.latency import measure_latency
 
     _show(measure_latency(batches=batches, seed=seed, say=note), as_json=as_json)
+
+
+def databases(
+    events: Annotated[
+        int, typer.Option(min=100_000, help="Events of each of the two rounds.")
+    ] = 1_000_000,
+    seed: _Seed = 7,
+    as_json: _Json = False,
+) -> None:
+    """What several databases cost, against one, for large and for small batches."""
+    from services.bench.several_databases import measure_databases
+
+    _show(measure_databases(events=events, seed=seed, say=note), as_json=as_json)
 
 
 def _show(figures: dict[str, object], *, as_json: bool) -> None:

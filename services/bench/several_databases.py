@@ -1,0 +1,148 @@
+"""What several databases cost: the same events by one, by three, and by branches.
+
+Every variant reads the same topic, one after the other, on the same machine. The
+databases are servers of their own, as they would be where somebody needs several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psycopg
+import yaml
+
+from services.bench.bench_world import (
+    PAGE_VIEWS,
+    BenchPipeline,
+    bench_servers,
+    produce_page_views,
+)
+from services.bench.driver_run import await_events, running_driver
+from services.bench.latency import has_table, in_milliseconds, time_small_batches
+from services.bench.throughput import DUPLICATES, rates_of
+from services.embedded.postgres import EmbeddedPostgres
+from services.embedded.state_directory import state_directory
+from services.endpoints import Endpoints
+from sinks.protocol.errors import FatalError
+
+_SMALL_BATCHES = 40
+_RUN_TIMEOUT_S = 900.0
+_OTHERS = ("p1", "p2")
+
+#: What each variant adds to the output of the plain pipeline.
+VARIANTS: Mapping[str, Mapping[str, object]] = {
+    "one_database": {},
+    "one_participant": {"database": "p1"},
+    "three_databases": {"database": ["home", *_OTHERS], "shard_by": ["event_id"]},
+    "two_branches": {"branches": 2},
+}
+
+
+def measure_databases(
+    *, events: int, seed: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure each variant over two rounds of ``events``, then small batches.
+
+    Raises:
+        FatalError: A run did not end, or its tables do not hold each event once.
+    """
+    figures: dict[str, object] = {"events": events, "seed": seed}
+    with bench_servers() as endpoints, _participants() as databases:
+        say(f"producing 2 rounds of {events:,} page views")
+        distinct = produce_page_views(
+            endpoints.kafka_bootstrap,
+            events=2 * events,
+            duplicates=DUPLICATES,
+            seed=seed,
+        )
+        sent = 2 * events
+        for number, variant in enumerate(VARIANTS):
+            say(f"running {variant}")
+            pipeline = _pipeline_of(variant, databases)
+            with running_driver(endpoints, pipeline) as driver:
+                batches = await_events(
+                    driver,
+                    endpoints.home_dsn,
+                    pipeline,
+                    events=sent,
+                    timeout_s=_RUN_TIMEOUT_S,
+                )
+                _check_distinct(endpoints, pipeline, distinct)
+                rates = rates_of(batches, events)
+                seconds = time_small_batches(
+                    endpoints,
+                    pipeline,
+                    batches=_SMALL_BATCHES,
+                    seed=seed + 1 + number,
+                )
+            # The next variant finds them in the topic as well.
+            small = _count(endpoints, pipeline) - distinct
+            sent += small
+            distinct += small
+            figures[variant] = {
+                "events_per_second": round(rates.warm),
+                "cold_events_per_second": round(rates.cold),
+                **in_milliseconds(seconds),
+            }
+            say(f"{variant}: {figures[variant]}")
+    return figures
+
+
+@contextmanager
+def _participants() -> Iterator[dict[str, str]]:
+    with ExitStack() as started:
+        databases = {}
+        for name in _OTHERS:
+            server = EmbeddedPostgres(state_directory() / "bench" / name)
+            started.callback(server.stop)
+            server.start()
+            databases[name] = server.dsn
+        yield databases
+
+
+def _pipeline_of(variant: str, databases: Mapping[str, str]) -> BenchPipeline:
+    """Write the plain pipeline with the variant's output, under its own name."""
+    definition = yaml.safe_load(PAGE_VIEWS.file.read_text())
+    name = f"bench-{variant.replace('_', '-')}"
+    table = f"bench_{variant}"
+    added = VARIANTS[variant]
+    definition["pipeline"] = name
+    definition["outputs"] = [{"append": {"table": table, **added}}]
+    file: Path = state_directory() / "bench" / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(definition))
+    return BenchPipeline(
+        name=name,
+        file=file,
+        table=table,
+        databases=databases if "database" in added else {},
+    )
+
+
+def _check_distinct(
+    endpoints: Endpoints, pipeline: BenchPipeline, distinct: int
+) -> None:
+    """A fast wrong answer is no answer."""
+    rows = _count(endpoints, pipeline)
+    if rows != distinct:
+        raise FatalError(
+            "BENCH_WRONG",
+            saw=f"{pipeline.table} holds {rows} rows for {distinct} events.",
+            why="The rate of a wrong result means nothing.",
+            fix="Report this with the seed.",
+        )
+
+
+def _count(endpoints: Endpoints, pipeline: BenchPipeline) -> int:
+    total = 0
+    for dsn in (endpoints.home_dsn, *pipeline.databases.values()):
+        with psycopg.connect(dsn) as connection:
+            if has_table(connection, pipeline.table):
+                statement = psycopg.sql.SQL("SELECT count(*) FROM {}").format(
+                    psycopg.sql.Identifier(pipeline.table)
+                )
+                row = connection.execute(statement).fetchone()
+                assert row is not None
+                total += row[0]
+    return total
