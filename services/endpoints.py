@@ -70,11 +70,33 @@ def resolve_endpoints() -> Endpoints:
         TallyweirError: An embedded server could not be started.
     """
     bootstrap = given_kafka_bootstrap()
-    dsn = given_home_dsn()
     return Endpoints(
         kafka_bootstrap=_start_embedded_kafka() if bootstrap is None else bootstrap,
-        home_dsn=_start_embedded_postgres() if dsn is None else dsn,
+        home_dsn=resolve_home_dsn(),
     )
+
+
+def resolve_home_dsn() -> str:
+    """Find the home database only; see ``resolve_endpoints``.
+
+    Raises:
+        TallyweirError: The embedded server could not be started.
+    """
+    dsn = given_home_dsn()
+    return _start_embedded_postgres() if dsn is None else dsn
+
+
+def resolve_databases() -> dict[str, str]:
+    """Find the home database and those of ``TALLYWEIR_DATABASES``, by their names.
+
+    Raises:
+        TallyweirError: The variable is malformed, or as ``resolve_home_dsn``.
+    """
+    from sinks.postgres.databases import parse_databases  # noqa: PLC0415 - slow
+    from sinks.postgres.outputs import HOME  # noqa: PLC0415 - as above
+
+    others = parse_databases(os.environ, {})
+    return {HOME: resolve_home_dsn(), **others}
 
 
 def child_environment(endpoints: Endpoints) -> dict[str, str]:

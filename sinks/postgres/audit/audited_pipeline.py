@@ -140,13 +140,7 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
     try:
         rows = fetch(connection, _LEDGER["pipeline_row"], pipeline=name)
     except UndefinedTable as error:
-        raise ConfigurationError(
-            "LEDGER_MISSING",
-            saw="The database has no table tallyweir.pipeline.",
-            why="The first driver that starts creates the ledger; none has here.",
-            fix="Start a pipeline, or correct the database that TALLYWEIR_HOME_DSN "
-            "names.",
-        ) from error
+        raise ledger_missing() from error
     if not rows:
         known = [r["pipeline"] for r in fetch(connection, _LEDGER["known_pipelines"])]
         raise ConfigurationError(
@@ -170,6 +164,16 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         bucket_seconds=row["bucket_seconds"],
         watermark=row["watermark"],
         last_sequence=row["last_sequence"],
+    )
+
+
+def ledger_missing() -> ConfigurationError:
+    """Explain that a database is no home yet."""
+    return ConfigurationError(
+        "LEDGER_MISSING",
+        saw="The database has no table tallyweir.pipeline.",
+        why="The first driver that starts creates the ledger; none has here.",
+        fix="Start a pipeline, or correct the database that TALLYWEIR_HOME_DSN names.",
     )
 
 

@@ -1,0 +1,337 @@
+"""``indoubt``: shows what is prepared and not finished, and finishes it by hand.
+
+Crash:
+    ``commit`` and ``rollback`` send one statement about one branch; it is done or
+    not, and calling again finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.rendering import example, note, say, say_json
+from sinks.protocol.errors import ConfigurationError, TallyweirError
+from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts, InDoubtVerdict
+
+if TYPE_CHECKING:
+    from sinks.postgres.audit.in_doubt import Evidence, HomeClaims, PreparedBranch
+
+_UNREACHABLE_EXIT_CODE = 75
+
+_ACTIONS = {
+    InDoubtVerdict.COMMIT: "commits it",
+    InDoubtVerdict.ROLL_BACK: "rolls it back",
+    InDoubtVerdict.LEAVE: "leaves it alone",
+}
+
+_Gid = Annotated[str, typer.Argument(help="Global id, as `indoubt list` shows it.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What is in doubt in every database that could be looked into."""
+
+    installation: str
+    databases: Sequence[str]
+    evidence: Sequence[Evidence]
+    failures: Mapping[str, TallyweirError]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    group = typer.Typer(
+        help="Show and finish prepared branches that no one has finished yet.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    group.command(
+        "list",
+        epilog=example("tallyweir indoubt list", "tallyweir indoubt list --json"),
+    )(show)
+    group.command("commit", epilog=example("tallyweir indoubt commit GID"))(commit)
+    group.command("rollback", epilog=example("tallyweir indoubt rollback GID"))(
+        roll_back
+    )
+    app.add_typer(group, name="indoubt")
+
+
+def show(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on one line.")
+    ] = False,
+) -> None:
+    """Show each prepared branch of this home's pipelines with its evidence.
+
+    Looks into the home and each database of TALLYWEIR_DATABASES, changes nothing and
+    waits for nothing. A driver at work has branches in doubt for moments.
+    """
+    from services.endpoints import resolve_databases
+
+    found = find_in_doubt(resolve_databases())
+    if as_json:
+        say_json(_as_json(found))
+    else:
+        _say(found)
+    if found.failures:
+        raise typer.Exit(_UNREACHABLE_EXIT_CODE)
+
+
+def commit(gid: _Gid) -> None:
+    """Commit a prepared branch whose batch is decided; refuses any other."""
+    _finish(gid, InDoubtVerdict.COMMIT)
+    say(f"Committed {gid}.")
+
+
+def roll_back(gid: _Gid) -> None:
+    """Roll back a prepared branch that nobody will decide; refuses any other."""
+    _finish(gid, InDoubtVerdict.ROLL_BACK)
+    say(f"Rolled back {gid}.")
+
+
+def find_in_doubt(databases: Mapping[str, str]) -> Findings:
+    """Look into every database; one that fails does not hide the others.
+
+    Raises:
+        TallyweirError: The home database cannot be asked.
+    """
+    from sinks.postgres.audit.in_doubt import list_prepared, read_claims, read_evidence
+    from sinks.postgres.connection import connect
+    from sinks.postgres.outputs import HOME
+
+    prepared: list[PreparedBranch] = []
+    failures: dict[str, TallyweirError] = {}
+    with connect(databases[HOME], application_name="tallyweir indoubt") as home:
+        claims = read_claims(home)
+        for name, dsn in databases.items():
+            try:
+                with connect(dsn, application_name="tallyweir indoubt") as there:
+                    found = list_prepared(there, name, claims.prefix)
+                # Two names may lead to one database; each branch is shown once.
+                prepared += [
+                    one
+                    for one in found
+                    if one.gid.database == name or one.gid.database not in databases
+                ]
+            except TallyweirError as error:
+                failures[name] = error
+        evidence = read_evidence(home, prepared)
+    return Findings(
+        installation=claims.installation,
+        databases=list(databases),
+        evidence=evidence,
+        failures=failures,
+    )
+
+
+def check_may_finish(
+    gid: GlobalId, wanted: InDoubtVerdict, facts: InDoubtFacts, *, pipeline: str
+) -> None:
+    """Accept to commit or roll back a branch if that contradicts nobody.
+
+    Args:
+        gid: A prepared branch of the pipeline.
+        wanted: ``COMMIT`` or ``ROLL_BACK``.
+        facts: Read under the lock of the pipeline's row, after it was listed.
+        pipeline: The pipeline's name.
+
+    Raises:
+        ConfigurationError: ``INDOUBT_DECIDED``, ``INDOUBT_UNDECIDED`` or
+            ``INDOUBT_DRIVER_MAY_DECIDE``.
+    """
+    from sinks.protocol.in_doubt import decide_in_doubt
+
+    verdict = decide_in_doubt(gid, facts, at_rest=None)
+    if verdict is wanted:
+        return
+    match verdict:
+        case InDoubtVerdict.COMMIT:
+            raise ConfigurationError(
+                "INDOUBT_DECIDED",
+                saw=f"Batch {gid.sequence} of pipeline {pipeline} is decided, and "
+                f"{gid} belongs to it.",
+                why="Rolled back, its rows would be missing from a batch that is "
+                "committed everywhere else.",
+                fix=f"tallyweir indoubt commit {gid}",
+            )
+        case InDoubtVerdict.ROLL_BACK:
+            raise ConfigurationError(
+                "INDOUBT_UNDECIDED",
+                saw=f"No batch of pipeline {pipeline} was decided with {gid}; "
+                f"{_named(facts.newest)} has superseded its driver.",
+                why="Its events are read from Kafka again; committed, its rows would "
+                "be there twice.",
+                fix=f"tallyweir indoubt rollback {gid}",
+            )
+        case InDoubtVerdict.LEAVE:
+            raise ConfigurationError(
+                "INDOUBT_DRIVER_MAY_DECIDE",
+                saw=f"{gid} is of {_named(facts.newest)}, the newest claim of pipeline "
+                f"{pipeline}, and not decided.",
+                why="That driver may decide it at any moment, either way; nobody else "
+                "knows whether it lives.",
+                fix=f"Leave it alone while the driver works. If it is dead, start "
+                f"pipeline {pipeline}: a new claim rolls the branch back.",
+            )
+
+
+def _finish(text: str, wanted: InDoubtVerdict) -> None:
+    from services.endpoints import resolve_databases
+    from sinks.postgres.audit.in_doubt import list_prepared, read_claims
+    from sinks.postgres.connection import connect
+    from sinks.postgres.decision_ledger import PostgresDecisionLedger
+    from sinks.postgres.outputs import HOME
+    from sinks.postgres.prepared_branches import PostgresPreparedBranches
+    from sinks.postgres.session import Session
+
+    databases = resolve_databases()
+    name = "tallyweir indoubt"
+    with connect(databases[HOME], application_name=name) as home:
+        claims = read_claims(home)
+    gid, pipeline = _own(text, claims)
+    if gid.database not in databases:
+        raise _database_unknown(gid, databases)
+    with connect(databases[gid.database], application_name=name) as there:
+        prepared = list_prepared(there, gid.database, claims.prefix)
+    branches = PostgresPreparedBranches(
+        databases[gid.database],
+        gid.database,
+        installation=claims.installation,
+        pipeline_number=gid.claim.pipeline_number,
+    )
+    session = Session(databases[HOME], application_name=name)
+    with closing(branches), closing(session):
+        if gid not in {branch.gid for branch in prepared}:
+            raise _not_prepared(gid, is_marked=branches.has_marker(gid))
+        ledger = PostgresDecisionLedger(session, pipeline)
+        facts = ledger.read_in_doubt([gid])
+        check_may_finish(gid, wanted, facts, pipeline=pipeline)
+        if wanted is InDoubtVerdict.COMMIT:
+            done = branches.commit_prepared(gid)
+            if done:
+                ledger.note_committed([gid])
+        else:
+            done = branches.roll_back_prepared(gid)
+        if not done:
+            raise _not_prepared(gid, is_marked=branches.has_marker(gid))
+
+
+def _own(text: str, claims: HomeClaims) -> tuple[GlobalId, str]:
+    """Read a global id and name its pipeline; refuse whatever is not this home's."""
+    gid = GlobalId.parse(text)
+    if gid is None or gid.claim.installation != claims.installation:
+        raise ConfigurationError(
+            "INDOUBT_FOREIGN",
+            saw=f"{text} was not prepared for this home database, whose global ids "
+            f"begin with {claims.prefix}",
+            why="Who prepared it is the only one to know whether it is decided.",
+            fix="Ask its owner. `tallyweir indoubt list` shows what is ours.",
+        )
+    pipeline = claims.pipeline_of(gid)
+    if pipeline is None:
+        raise ConfigurationError(
+            "INDOUBT_FOREIGN",
+            saw=f"{gid} is of pipeline number {gid.claim.pipeline_number}, which this "
+            "home database does not know.",
+            why="Home went back to before the pipeline was registered; its decisions "
+            "are gone.",
+            fix="If home shall stay as it is, the batch never happened: ROLLBACK "
+            f"PREPARED '{gid}' by psql in {gid.database}.",
+        )
+    return gid, pipeline
+
+
+def _database_unknown(gid: GlobalId, databases: Iterable[str]) -> ConfigurationError:
+    return ConfigurationError(
+        "DATABASE_UNKNOWN",
+        saw=f"{gid} is in database {gid.database}; known are {', '.join(databases)}.",
+        why="Nothing says where that is.",
+        fix=f"Name {gid.database} in TALLYWEIR_DATABASES.",
+    )
+
+
+def _not_prepared(gid: GlobalId, *, is_marked: bool) -> ConfigurationError:
+    return ConfigurationError(
+        "INDOUBT_NOT_PREPARED",
+        saw=f"No branch {gid} is prepared in {gid.database}"
+        + (", and its marker says that it is committed." if is_marked else "."),
+        why="Somebody has finished it."
+        if is_marked
+        else "It was rolled back, or never existed.",
+        fix="Nothing to do; see `tallyweir indoubt list`.",
+    )
+
+
+def _named(claim: Claim) -> str:
+    return f"epoch {claim.epoch} ({claim.nonce})"
+
+
+def _say(found: Findings) -> None:
+    count = len(found.evidence)
+    where = ", ".join(name for name in found.databases if name not in found.failures)
+    if count:
+        plural = "branch is" if count == 1 else "branches are"
+        say(f"{count} prepared {plural} in doubt; looked into {where}.")
+    else:
+        say(f"Nothing is in doubt; looked into {where}.")
+    for evidence in found.evidence:
+        _say_evidence(evidence)
+    for name, error in found.failures.items():
+        note(f"{name} could not be looked into: {error.code}")
+        note(f"  saw: {error.saw}")
+
+
+def _say_evidence(evidence: Evidence) -> None:
+    branch, decision = evidence.branch, evidence.decision
+    gid = branch.gid
+    pipeline = evidence.pipeline or f"number {gid.claim.pipeline_number}, unknown"
+    say(
+        f"\n{gid}\n"
+        f"  database  {branch.database}, branch {gid.branch}, owner {branch.owner}\n"
+        f"  prepared  {branch.prepared_at:%Y-%m-%d %H:%M:%S%z}, "
+        f"{branch.age_s:,.0f} s ago\n"
+        f"  batch     {gid.sequence} of pipeline {pipeline}, "
+        f"by {_named(gid.claim)}\n"
+        f"  newest    {_named(evidence.newest) if evidence.newest else 'no claim'}\n"
+        + (
+            "  decided   no\n"
+            if decision is None
+            else f"  decided   yes, as batch {decision.sequence} at "
+            f"{decision.published_at:%Y-%m-%d %H:%M:%S%z}\n"
+        )
+        + f"  resolver  {_ACTIONS[evidence.verdict]}: {evidence.why}"
+    )
+
+
+def _as_json(found: Findings) -> dict[str, object]:
+    return {
+        "installation": found.installation,
+        "databases": {
+            name: found.failures[name].code if name in found.failures else "ok"
+            for name in found.databases
+        },
+        "branches": [
+            {
+                "gid": str(one.branch.gid),
+                "database": one.branch.database,
+                "branch": one.branch.gid.branch,
+                "pipeline": one.pipeline,
+                "sequence": one.branch.gid.sequence,
+                "epoch": one.branch.gid.claim.epoch,
+                "nonce": one.branch.gid.claim.nonce,
+                "prepared_at": one.branch.prepared_at.isoformat(),
+                "age_s": one.branch.age_s,
+                "owner": one.branch.owner,
+                "decided_at": one.decision and one.decision.published_at.isoformat(),
+                "newest_epoch": one.newest and one.newest.epoch,
+                "newest_nonce": one.newest and one.newest.nonce,
+                "verdict": one.verdict.value,
+                "why": one.why,
+            }
+            for one in found.evidence
+        ],
+    }

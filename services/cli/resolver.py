@@ -1,0 +1,71 @@
+"""``resolver``: finishes what crashes have left prepared, for every pipeline."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example, say
+
+_DURATION = re.compile(r"([1-9][0-9]{0,5}) ?(s|m)")
+_FAILED = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir resolver",
+            "tallyweir resolver --once",
+            "tallyweir resolver --every 2m",
+        )
+    )(resolver)
+
+
+def resolver(
+    once: Annotated[bool, typer.Option("--once", help="Do one round and end.")] = False,
+    every: Annotated[
+        str, typer.Option(help="How often to look: seconds or minutes.")
+    ] = "30s",
+) -> None:
+    """Finish the prepared branches of all pipelines of the home database.
+
+    Looks into the home and each database of TALLYWEIR_DATABASES. What is decided is
+    committed, orphans of superseded drivers are rolled back; what a live driver may
+    yet decide, and whatever is not ours, is left alone. Safe beside running drivers,
+    which do the same for themselves. With --once the exit code is 1 when something
+    could not be done.
+    """
+    from services.endpoints import resolve_databases
+    from services.resolver.service import ResolverService, configure_logging
+
+    every_s = seconds_of(every)
+    configure_logging()
+    service = ResolverService(resolve_databases(), every_s=every_s)
+    service.stop_on_signals()
+    if not once:
+        service.run()
+        return
+    report = service.run_once()
+    say(
+        f"{len(report.committed)} committed, {len(report.rolled_back)} rolled back, "
+        f"{len(report.left)} left, {len(report.failures)} failures"
+    )
+    if report.failures:
+        raise typer.Exit(_FAILED)
+
+
+def seconds_of(text: str) -> float:
+    """Read a duration such as ``30s`` or ``2m``.
+
+    Raises:
+        typer.BadParameter: It is none.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(
+            f"{text!r} is no duration such as 30s or 2m", param_hint="--every"
+        )
+    return int(match[1]) * (60.0 if match[2] == "m" else 1.0)

@@ -1,0 +1,3 @@
+"""The resolver: a service that finishes the branches that a crash has left prepared."""
+
+from __future__ import annotations

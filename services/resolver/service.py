@@ -1,0 +1,74 @@
+"""Runs the resolver's rounds until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from types import FrameType
+
+import structlog
+
+from services.resolver.rounds import ResolverRound, RoundReport
+
+
+class ResolverService:
+    """Does a round now and one every ``every_s`` seconds.
+
+    Args:
+        databases: Connection strings of the home and of the others, by name.
+        every_s: From the start of one round to the start of the next.
+    """
+
+    def __init__(self, databases: Mapping[str, str], *, every_s: float) -> None:
+        self._databases = databases
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._log = structlog.get_logger()
+
+    def request_stop(self) -> None:
+        """Ask the service to end after the step at hand; safe in a signal handler."""
+        self._stop.set()
+
+    def stop_on_signals(self) -> None:
+        """End cleanly on SIGTERM and Ctrl-C."""
+
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            self.request_stop()
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+
+    def run_once(self) -> RoundReport:
+        """Do one round."""
+        return ResolverRound(self._databases, is_stopped=self._stop.is_set).run()
+
+    def run(self) -> None:
+        """Do rounds until stopped; a failure waits for the next round."""
+        self._log.info(
+            "resolver started", databases=list(self._databases), every_s=self._every_s
+        )
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            self.run_once()
+            self._stop.wait(max(0.0, begun + self._every_s - time.monotonic()))
+        self._log.info("resolver stopped")
+
+
+def configure_logging() -> None:
+    """One line an event on stderr: for people on a terminal, else as JSON."""
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer()
+        if sys.stderr.isatty()
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            renderer,
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
