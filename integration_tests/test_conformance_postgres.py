@@ -7,17 +7,15 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 from psycopg import sql
 
-from integration_tests.harness.commit_proxy import (
-    CommitFault,
-    CommitProxy,
-    commit_proxy,
-)
 from integration_tests.harness.postgres_driver import (
     arrow_rows,
     execute,
     layout_of,
     query,
 )
+from services.chaos.plan import Cut, CutSide
+from services.chaos.wire_messages import Statement
+from services.chaos.wire_proxy import WireProxy, wire_proxy
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.naming import staging_table
@@ -25,8 +23,8 @@ from sinks.postgres.outputs import AppendTable
 from sinks.postgres.staging import StagingWriter
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.offsets import TopicPartition
-from sinks.testing.conformance import (
-    CASES,
+from sinks.testing.conformance import CASES
+from sinks.testing.home_harness import (
     IDLE_TIMEOUT_US,
     WATERMARK_DELAY_US,
     HomeHarness,
@@ -43,7 +41,7 @@ _LAYOUT = layout_of(
 class _PostgresHarness:
     """Binds the suite to ``PostgresHome``; drivers connect through the proxy."""
 
-    def __init__(self, dsn: str, proxy: CommitProxy) -> None:
+    def __init__(self, dsn: str, proxy: WireProxy) -> None:
         self._dsn = dsn
         self._proxy = proxy
         self._homes: list[PostgresHome] = []
@@ -125,7 +123,8 @@ class _PostgresHarness:
         )
 
     def lose_next_answer(self, *, committed: bool) -> None:
-        self._proxy.arm(CommitFault.CUT_AFTER_COMMIT if committed else CommitFault.DROP)
+        side = CutSide.AFTER if committed else CutSide.BEFORE
+        self._proxy.arm(Cut(statement=Statement.PUBLISH_COMMIT, side=side, skip=0))
 
     def _pipeline_number(self) -> int:
         ((number,),) = query(
@@ -137,7 +136,7 @@ class _PostgresHarness:
 @pytest.fixture
 def postgres_harness(home_dsn: str) -> Iterator[_PostgresHarness]:
     """A pipeline on a fresh database whose drivers connect through a proxy."""
-    with commit_proxy(home_dsn) as proxy:
+    with wire_proxy(home_dsn) as proxy:
         harness = _PostgresHarness(home_dsn, proxy)
         yield harness
         harness.close()

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from integration_tests.harness.commit_proxy import CommitFault, commit_proxy
 from integration_tests.harness.postgres_driver import (
     TP,
     PostgresDriver,
@@ -16,6 +15,9 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
+from services.chaos.plan import Cut, CutSide
+from services.chaos.wire_messages import Statement
+from services.chaos.wire_proxy import wire_proxy
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.naming import staging_table
@@ -135,35 +137,39 @@ def test_every_table_moves_together_or_not_at_all(home_dsn: str) -> None:
     assert [2, 2, 2, 1, 3] == counts[1:]
 
 
-@pytest.mark.parametrize("fault", CommitFault)
+def _publish_cut(side: CutSide) -> Cut:
+    return Cut(statement=Statement.PUBLISH_COMMIT, side=side, skip=0)
+
+
+@pytest.mark.parametrize("side", CutSide)
 def test_a_lost_answer_to_commit_counts_the_batch_once(
-    home_dsn: str, fault: CommitFault
+    home_dsn: str, side: CutSide
 ) -> None:
     """Whether COMMIT is lost, or its answer, publishing again ends the same."""
-    with commit_proxy(home_dsn) as proxy:
+    with wire_proxy(home_dsn) as proxy:
         driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT, home_dsn=proxy.dsn)
         driver.append([(0,)])
         plan = driver.plan(3)
         rows = driver.positioned(plan, [(1,), (2,), (3,)])
         tally = driver.stage(plan, {"output_0": rows})
-        proxy.arm(fault)
+        proxy.arm(_publish_cut(side))
 
         with pytest.raises(OutcomeUnknownError) as raised:
             driver.publish(plan, tally)
 
         assert "COMMIT_UNKNOWN" == raised.value.code
-        assert not proxy.armed
-        if fault is CommitFault.DROP:
+        assert proxy.disarm()
+        if side is CutSide.BEFORE:
             assert [(0,)] == query(home_dsn, _NUMBERS)
-        if fault is CommitFault.CUT_AFTER_COMMIT:
+        if side is CutSide.AFTER:
             assert [(0,), (1,), (2,), (3,)] == query(home_dsn, _NUMBERS)
         outcome = driver.publish(plan, tally)
         driver.home.close()
     assert {
-        CommitFault.DROP: outcome is PublishOutcome.COMMITTED,
-        CommitFault.CUT_AFTER_COMMIT: outcome is PublishOutcome.ALREADY_COMMITTED,
-        CommitFault.CUT_WHILE_COMMITTING: True,
-    }[fault]
+        CutSide.BEFORE: outcome is PublishOutcome.COMMITTED,
+        CutSide.AFTER: outcome is PublishOutcome.ALREADY_COMMITTED,
+        CutSide.RESET: True,
+    }[side]
     assert [(0,), (1,), (2,), (3,)] == query(home_dsn, _NUMBERS)
     assert [(1,), (2,)] == query(
         home_dsn, "SELECT sequence FROM tallyweir.batch ORDER BY 1"
@@ -172,11 +178,11 @@ def test_a_lost_answer_to_commit_counts_the_batch_once(
 
 def test_the_coordinator_asks_again_by_itself(home_dsn: str) -> None:
     """One lost answer does not end the driver."""
-    with commit_proxy(home_dsn) as proxy:
+    with wire_proxy(home_dsn) as proxy:
         driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT, home_dsn=proxy.dsn)
         plan = driver.plan(1)
         tally = driver.stage(plan, {"output_0": driver.positioned(plan, [(1,)])})
-        proxy.arm(CommitFault.CUT_AFTER_COMMIT)
+        proxy.arm(_publish_cut(CutSide.AFTER))
         outcome = Coordinator(driver.publisher)._publish(plan, tally, 0)
         driver.home.close()
     assert PublishOutcome.ALREADY_COMMITTED is outcome

@@ -58,7 +58,7 @@ class WireProxy:
             self._to_pass = cut.skip
 
     def await_cut(self, timeout_s: float) -> bool:
-        """Wait until the armed cut has happened; tell whether it has."""
+        """Wait until the armed cut happens; tell whether it has."""
         return self._fired.wait(timeout_s)
 
     def disarm(self) -> bool:
@@ -110,7 +110,6 @@ class WireProxy:
                     continue
                 _send(server, b"".join(passed))
                 _break(cut.side, message, client, server)
-                self._fired.set()
                 return
             if not _send(server, b"".join(passed)):
                 return
@@ -125,6 +124,7 @@ class WireProxy:
                 self._to_pass -= 1
                 return None
             cut, self._cut = self._cut, None
+            self._fired.set()
             return cut
 
 
