@@ -22,7 +22,6 @@ LONG_MODULES = {
     "integration_tests/test_audit.py": 768,
     "schemas/safety.py": 428,
     "sinks/postgres/home.py": 415,
-    "sinks/testing/conformance.py": 515,
     "spark_jobs/pipeline/tests/test_pipeline_file.py": 408,
 }
 #: The same for functions.

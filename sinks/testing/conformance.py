@@ -12,9 +12,8 @@ reader of the tables sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -24,149 +23,20 @@ from sinks.protocol.errors import (
     FencedError,
     OutcomeUnknownError,
     RetryableError,
-    TallyweirError,
 )
-from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan, Home, Progress, RowsRejectedError
-from sinks.protocol.publication import Publisher
-from sinks.protocol.votes import BatchTally, tally_votes
-from sinks.testing.planned_batches import (
-    Position,
-    event_time_us,
-    plan_batch,
-    positions_of,
-    vote_on,
+from sinks.protocol.ports import RowsRejectedError
+from sinks.testing.home_harness import (
+    P0,
+    P1,
+    WATERMARK_DELAY_US,
+    HomeDriver,
+    HomeHarness,
+    LedgerLine,
+    refused,
 )
-
-P0 = TopicPartition("events", 0)
-P1 = TopicPartition("events", 1)
-
-#: What the harness must configure its pipeline with.
-WATERMARK_DELAY_US = 3_000_000
-IDLE_TIMEOUT_US = 60_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerLine:
-    """What the ledger says of one batch."""
-
-    sequence: int
-    epoch: int
-    committed: int
-    checksum: int
-
-
-class HomeHarness(Protocol):
-    """What the cases need beside the port: the tasks' side and a reader's eyes.
-
-    All drivers belong to one pipeline on one empty home database, whose only output
-    is the append table ``RESULTS``, staged under the same name.
-    """
-
-    def new_driver(self) -> Home:
-        """Return a driver that has not claimed an epoch yet."""
-        ...
-
-    def stage(self, epoch: Epoch, attempt: Attempt, rows: Iterable[Position]) -> None:
-        """Stage rows of ``RESULTS`` as one task attempt."""
-        ...
-
-    def published(self) -> list[Position]:
-        """Read the result table, sorted."""
-        ...
-
-    def ledger(self) -> list[LedgerLine]:
-        """Read the ledger in the order of its sequence."""
-        ...
-
-    def refuse(self, rows: Iterable[Position]) -> None:
-        """Make the result table refuse these rows from now on."""
-        ...
-
-    def crash_server(self) -> None:
-        """Empty the staging tables as a crash of the server does."""
-        ...
-
-    def make_idle(self, topic_partition: TopicPartition) -> None:
-        """Pretend that a partition's last event came before the idle timeout."""
-        ...
-
-    def undo_newest_claim(self) -> None:
-        """Take the newest claim back, as restoring a backup does."""
-        ...
-
-    def lose_next_answer(self, *, committed: bool) -> None:
-        """Lose the answer to the next COMMIT of a driver, after or before it acts."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """Everything that a publish may change."""
-
-    progress: Progress
-    rows: list[Position]
-    ledger: list[LedgerLine]
-
-
-class _Driver:
-    """A driver that has claimed its epoch, with its tasks."""
-
-    def __init__(self, harness: HomeHarness) -> None:
-        self._harness = harness
-        self.home = harness.new_driver()
-        self.epoch = self.home.claim_epoch()
-        self._publisher = Publisher(self.home)
-        self._batches = 0
-        self._attempts = 0
-
-    def plan(self, lengths: Mapping[TopicPartition, int]) -> BatchPlan:
-        plan = plan_batch(
-            self.home.read_progress(),
-            lengths,
-            epoch=self.epoch,
-            spark_batch_id=self._batches,
-        )
-        self._batches += 1
-        return plan
-
-    def stage(
-        self, plan: BatchPlan, records: Sequence[Position] | None = None
-    ) -> BatchTally:
-        """Stage and vote; by default each offset of the plan holds a record."""
-        if records is None:
-            records = positions_of(plan.ranges)
-        self._attempts += 1
-        self._harness.stage(self.epoch, Attempt(self._attempts), records)
-        votes = [vote_on(self._attempts, records)]
-        return tally_votes(votes, plan.ranges, records_read=len(records))
-
-    def publish(self, plan: BatchPlan, tally: BatchTally) -> PublishOutcome:
-        return self._publisher.publish(plan, tally, restagings=0)
-
-    def run(self, lengths: Mapping[TopicPartition, int]) -> PublishOutcome:
-        plan = self.plan(lengths)
-        return self.publish(plan, self.stage(plan))
-
-    def see(self) -> _Seen:
-        return _Seen(
-            progress=self.home.read_progress(),
-            rows=self._harness.published(),
-            ledger=self._harness.ledger(),
-        )
-
-
-def _refused(
-    harness: HomeHarness, driver: _Driver, plan: BatchPlan, tally: BatchTally
-) -> TallyweirError:
-    """Publish, expecting an error and no change that a reader could see."""
-    witness = harness.new_driver()
-    before = witness.read_progress(), harness.published(), harness.ledger()
-    with pytest.raises(TallyweirError) as raised:
-        driver.publish(plan, tally)
-    assert before == (witness.read_progress(), harness.published(), harness.ledger())
-    return raised.value
+from sinks.testing.planned_batches import event_time_us, positions_of
 
 
 def epochs_rise_with_every_claim(harness: HomeHarness) -> None:
@@ -178,7 +48,7 @@ def epochs_rise_with_every_claim(harness: HomeHarness) -> None:
 
 def an_unused_pipeline_stands_at_the_beginning(harness: HomeHarness) -> None:
     """Before the first batch there are no positions, no watermark, no sequence."""
-    seen = _Driver(harness).see()
+    seen = HomeDriver(harness).see()
     assert (
         seen.progress.positions,
         seen.progress.watermark_us,
@@ -189,7 +59,7 @@ def an_unused_pipeline_stands_at_the_beginning(harness: HomeHarness) -> None:
 
 def the_next_batch_commits(harness: HomeHarness) -> None:
     """Rows, offsets, watermark, sequence and ledger move together."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     for sequence, length in enumerate((3, 5), start=1):
         before = driver.see()
         plan = driver.plan({P0: length})
@@ -219,7 +89,7 @@ def the_next_batch_commits(harness: HomeHarness) -> None:
 
 def only_rows_of_attempts_that_voted_are_published(harness: HomeHarness) -> None:
     """Rows of a zombie or speculative attempt never leave staging."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     plan = driver.plan({P0: 2})
     harness.stage(driver.epoch, Attempt(900), positions_of(plan.ranges))
     tally = driver.stage(plan)
@@ -232,9 +102,9 @@ def only_rows_of_attempts_that_voted_are_published(harness: HomeHarness) -> None
 
 def rows_staged_by_an_older_epoch_stay_invisible(harness: HomeHarness) -> None:
     """Attempt numbers begin anew with each driver and must not be mixed up."""
-    old = _Driver(harness)
+    old = HomeDriver(harness)
     old.stage(old.plan({P0: 4}))
-    new = _Driver(harness)
+    new = HomeDriver(harness)
     plan = new.plan({P0: 2})
     tally = new.stage(plan)
 
@@ -245,12 +115,12 @@ def rows_staged_by_an_older_epoch_stay_invisible(harness: HomeHarness) -> None:
 
 def a_superseded_driver_is_fenced(harness: HomeHarness) -> None:
     """An older epoch cannot publish, although its offsets fit."""
-    old = _Driver(harness)
+    old = HomeDriver(harness)
     plan = old.plan({P0: 2})
     tally = old.stage(plan)
-    new = _Driver(harness)
+    new = HomeDriver(harness)
 
-    error = _refused(harness, old, plan, tally)
+    error = refused(harness, old, plan, tally)
 
     assert (FencedError, "FENCED") == (type(error), error.code)
     assert PublishOutcome.COMMITTED is new.run({P0: 2})
@@ -258,23 +128,23 @@ def a_superseded_driver_is_fenced(harness: HomeHarness) -> None:
 
 def a_superseded_driver_is_fenced_even_from_a_replay(harness: HomeHarness) -> None:
     """The fence comes before the offsets: it may not even learn of its success."""
-    old = _Driver(harness)
+    old = HomeDriver(harness)
     plan = old.plan({P0: 2})
     tally = old.stage(plan)
     old.publish(plan, tally)
-    _Driver(harness)
+    HomeDriver(harness)
 
-    assert FencedError is type(_refused(harness, old, plan, tally))
+    assert FencedError is type(refused(harness, old, plan, tally))
 
 
 def a_driver_whose_claim_was_restored_away_stops(harness: HomeHarness) -> None:
     """Without its claim a driver cannot publish, although nobody else works."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     plan = driver.plan({P0: 2})
     tally = driver.stage(plan)
     harness.undo_newest_claim()
 
-    error = _refused(harness, driver, plan, tally)
+    error = refused(harness, driver, plan, tally)
 
     assert (FatalError, "CLAIM_LOST") == (type(error), error.code)
 
@@ -283,16 +153,16 @@ def an_epoch_claimed_again_after_a_restore_is_the_new_drivers(
     harness: HomeHarness,
 ) -> None:
     """The old driver must not publish what the new one staged under its numbers."""
-    old = _Driver(harness)
+    old = HomeDriver(harness)
     plan = old.plan({P0: 2, P1: 1})
     tally = old.stage(plan)
     harness.undo_newest_claim()
-    new = _Driver(harness)
+    new = HomeDriver(harness)
     assert old.epoch == new.epoch
     new_plan = new.plan({P0: 3})
     new_tally = new.stage(new_plan)
 
-    error = _refused(harness, old, plan, tally)
+    error = refused(harness, old, plan, tally)
 
     assert (FatalError, "CLAIM_LOST") == (type(error), error.code)
     assert PublishOutcome.COMMITTED is new.publish(new_plan, new_tally)
@@ -300,7 +170,7 @@ def an_epoch_claimed_again_after_a_restore_is_the_new_drivers(
 
 def a_replay_of_a_committed_batch_changes_nothing(harness: HomeHarness) -> None:
     """Publishing a batch again reports that it is in the tables already."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     plan = driver.plan({P0: 2, P1: 3})
     tally = driver.stage(plan)
     driver.publish(plan, tally)
@@ -330,20 +200,20 @@ def _refuse_shifted(
     harness: HomeHarness, ranges: Mapping[TopicPartition, tuple[int, int]]
 ) -> None:
     """Let both partitions stand at 2, then publish other ranges."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     driver.run({P0: 2, P1: 2})
     shifted = tuple(
         OffsetRange(topic_partition=tp, from_offset=first, until_offset=until)
         for tp, (first, until) in ranges.items()
     )
     plan = replace(driver.plan({P0: 0}), ranges=shifted)
-    error = _refused(harness, driver, plan, driver.stage(plan))
+    error = refused(harness, driver, plan, driver.stage(plan))
     assert (FatalError, "OFFSETS_DISAGREE") == (type(error), error.code)
 
 
 def a_partition_without_records_advances(harness: HomeHarness) -> None:
     """Offsets may hold markers only; the position moves on, the clock does not."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     plan = driver.plan({P0: 2, P1: 4})
     tally = driver.stage(plan, [(P0, 0), (P0, 1)])
 
@@ -358,7 +228,7 @@ def a_partition_without_records_advances(harness: HomeHarness) -> None:
 
 def an_empty_batch_is_written_to_the_ledger(harness: HomeHarness) -> None:
     """A batch without a single record is one more sequence and moves the offsets."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     plan = driver.plan({P0: 3})
 
     assert PublishOutcome.COMMITTED is driver.publish(plan, driver.stage(plan, []))
@@ -371,7 +241,7 @@ def an_empty_batch_is_written_to_the_ledger(harness: HomeHarness) -> None:
 
 def a_new_partition_starts_at_zero(harness: HomeHarness) -> None:
     """A partition that appears later is read from its beginning."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     driver.run({P0: 2})
 
     assert PublishOutcome.COMMITTED is driver.run({P0: 1, P1: 2})
@@ -381,7 +251,7 @@ def a_new_partition_starts_at_zero(harness: HomeHarness) -> None:
 
 def the_watermark_is_the_slowest_partitions(harness: HomeHarness) -> None:
     """One partition that lags holds the watermark for all."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     driver.run({P0: 50, P1: 10})
     assert event_time_us(9) - WATERMARK_DELAY_US == (
         driver.home.read_progress().watermark_us
@@ -390,7 +260,7 @@ def the_watermark_is_the_slowest_partitions(harness: HomeHarness) -> None:
 
 def the_watermark_never_goes_back(harness: HomeHarness) -> None:
     """A partition that joins with old events does not reopen what was settled."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     driver.run({P0: 50})
     before = driver.home.read_progress().watermark_us
 
@@ -401,7 +271,7 @@ def the_watermark_never_goes_back(harness: HomeHarness) -> None:
 
 def an_idle_partition_leaves_the_minimum(harness: HomeHarness) -> None:
     """A partition without events for long does not hold every window open."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     driver.run({P0: 20, P1: 1})
     harness.make_idle(P1)
 
@@ -414,7 +284,7 @@ def an_idle_partition_leaves_the_minimum(harness: HomeHarness) -> None:
 
 def with_every_partition_idle_the_watermark_stays(harness: HomeHarness) -> None:
     """Closing windows without new events would be a guess."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     driver.run({P0: 20})
     before = driver.home.read_progress().watermark_us
     harness.make_idle(P0)
@@ -427,7 +297,7 @@ def with_every_partition_idle_the_watermark_stays(harness: HomeHarness) -> None:
 
 def refused_rows_are_named_and_nothing_is_published(harness: HomeHarness) -> None:
     """Exactly the refused positions come back, and staged anew the batch commits."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     bad = [(P0, 1), (P0, 6), (P1, 0)]
     harness.refuse(bad)
     plan = driver.plan({P0: 8, P1: 2})
@@ -446,12 +316,12 @@ def refused_rows_are_named_and_nothing_is_published(harness: HomeHarness) -> Non
 
 def missing_staged_rows_are_retryable(harness: HomeHarness) -> None:
     """A crash of the server empties staging; the batch is staged again."""
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     plan = driver.plan({P0: 3})
     tally = driver.stage(plan)
     harness.crash_server()
 
-    error = _refused(harness, driver, plan, tally)
+    error = refused(harness, driver, plan, tally)
 
     assert (RetryableError, "STAGED_ROWS_MISSING") == (type(error), error.code)
     assert PublishOutcome.COMMITTED is driver.publish(plan, driver.stage(plan))
@@ -473,7 +343,7 @@ def a_commit_that_never_arrived_counts_once(harness: HomeHarness) -> None:
 def _lose_answer(
     harness: HomeHarness, *, committed: bool, then_expected: PublishOutcome
 ) -> None:
-    driver = _Driver(harness)
+    driver = HomeDriver(harness)
     driver.run({P0: 1})
     plan = driver.plan({P0: 3})
     tally = driver.stage(plan)

@@ -11,108 +11,49 @@ therefore reproduces a history.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from sinks.protocol.decisions import PublishDecision, decide_publish
-from sinks.protocol.errors import FatalError, OutcomeUnknownError, RetryableError
-from sinks.protocol.identity import Attempt, BatchKey, Epoch
+from sinks.protocol.errors import OutcomeUnknownError, RetryableError
+from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import (
     BatchPlan,
     BatchTerms,
     Progress,
-    RejectedRow,
-    RowsRejectedError,
 )
 from sinks.protocol.recovery import StoredPosition
-from sinks.protocol.votes import BatchTally, EventCounts
+from sinks.protocol.votes import BatchTally
 from sinks.protocol.watermark import PartitionClock, advance_watermark
-from sinks.testing.planned_batches import RESULTS, Position
-
-#: The home database's installation.
-INSTALLATION = "0123456789ab"
-
-#: The number of the one pipeline.
-PIPELINE_NUMBER = 1
+from sinks.testing.memory_home_state import DatabaseState, LedgerEntry
+from sinks.testing.memory_server import LostAnswer, MemoryServer, lock_not_available
+from sinks.testing.memory_staging import MemoryStaging
+from sinks.testing.planned_batches import Position
 
 
-class LostAnswer(Enum):
-    """What had become of a COMMIT whose answer never arrived."""
-
-    COMMITTED = "committed"
-    ROLLED_BACK = "rolled_back"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerEntry:
-    """One published batch."""
-
-    sequence: SequenceNumber
-    key: BatchKey
-    ranges: tuple[OffsetRange, ...]
-    counts: EventCounts
-    checksum: int
-    watermark_before_us: int | None
-    watermark_after_us: int | None
-    restagings: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseState:
-    """Everything that a transaction of the home database can change.
-
-    Never changed in place: a commit puts a new state where the old one was, so that
-    a state that was kept is a backup.
-    """
-
-    #: Epoch to the nonce of the driver that claimed it.
-    claims: Mapping[Epoch, str] = field(default_factory=dict)
-    positions: Mapping[TopicPartition, StoredPosition] = field(default_factory=dict)
-    clocks: Mapping[TopicPartition, PartitionClock] = field(default_factory=dict)
-    watermark_us: int | None = None
-    ledger: tuple[LedgerEntry, ...] = ()
-    #: Branches that batches were committed with, in the order of the batches.
-    decided: tuple[GlobalId, ...] = ()
-    #: Those of them that were seen committed.
-    noted: frozenset[GlobalId] = frozenset()
-    tables: Mapping[str, tuple[Position, ...]] = field(default_factory=dict)
-
-    @property
-    def newest_epoch(self) -> Epoch:
-        return max(self.claims, default=Epoch(0))
-
-    @property
-    def newest_claim(self) -> Claim:
-        return Claim(
-            installation=INSTALLATION,
-            pipeline_number=PIPELINE_NUMBER,
-            epoch=self.newest_epoch,
-            nonce=self.claims.get(self.newest_epoch, "0" * 8),
-        )
-
-
-class MemoryDatabase:
+class MemoryDatabase(MemoryServer):
     """The database that the drivers of one pipeline share.
 
     Attributes:
         state: What is committed.
         now_us: The server's clock; tests move it.
         refused: Positions whose rows the result tables refuse.
-        answers_to_lose: What the next COMMITs shall do instead of answering.
+        answers_to_lose: What becomes of the next COMMITs of batches.
         ends_lock_holders: Whether somebody who waits for the pipeline's row outlasts
             who holds it, whose transaction the server then ends; else it is the one
             who waits that gives up.
+        staging: Of the home's own share of batches.
     """
 
     def __init__(
         self, *, watermark_delay_us: int = 0, idle_timeout_us: int = 60_000_000
     ) -> None:
+        super().__init__()
         self.watermark_delay_us = watermark_delay_us
         self.idle_timeout_us = idle_timeout_us
         self.state = DatabaseState()
@@ -120,8 +61,9 @@ class MemoryDatabase:
         self.refused: set[Position] = set()
         self.answers_to_lose: deque[LostAnswer] = deque()
         self.ends_lock_holders = False
+        self.staging = MemoryStaging()
         self._lock_holder: MemoryPublication | None = None
-        self._staging: dict[Epoch, dict[str, list[tuple[Attempt, Position]]]] = {}
+        self._noted_on_disk: frozenset[GlobalId] = frozenset()
         self._drivers = 0
 
     def new_driver(self) -> MemoryHome:
@@ -135,14 +77,13 @@ class MemoryDatabase:
         Raises:
             RetryableError: Another transaction holds it and does not end.
         """
+        self.act_late()
         if self._lock_holder is not None:
             if not self.ends_lock_holders:
-                raise RetryableError(
-                    "POSTGRES_UNAVAILABLE",
-                    saw="Another transaction holds the pipeline's row.",
-                    why="Two may not publish at a time.",
-                    fix="Nothing to do: it is tried again.",
+                raise lock_not_available(
+                    "Another transaction holds the pipeline's row."
                 )
+            self.happened["lock holder ended"] += 1
             self._lock_holder.end()
         self._lock_holder = holder
 
@@ -151,73 +92,40 @@ class MemoryDatabase:
         if self._lock_holder is holder:
             self._lock_holder = None
 
-    def stage(
-        self,
-        epoch: Epoch,
-        attempt: Attempt,
-        rows: Iterable[Position],
-        *,
-        table: str = RESULTS,
-    ) -> None:
-        """Stage rows like a task of an epoch's driver.
+    @property
+    def is_locked(self) -> bool:
+        """Whether a publish transaction is open or under way."""
+        return self._lock_holder is not None
 
-        Raises:
-            FatalError: A newer driver has dropped the epoch's staging.
-        """
-        if epoch not in self._staging:
-            raise FatalError(
-                "STAGING_GONE",
-                saw=f"Epoch {epoch} has no staging tables.",
-                why="A newer driver has dropped them.",
-                fix="Nothing to do: the newer driver works.",
-            )
-        staged = self._staging[epoch].setdefault(table, [])
-        staged.extend((attempt, position) for position in rows)
-
-    def open_staging(self, epoch: Epoch) -> None:
-        """Make an epoch's staging, empty; that of every other epoch is dropped."""
-        self._staging = {epoch: {}}
-
-    def staged(
-        self, epoch: Epoch, attempts: Sequence[Attempt], table: str
-    ) -> list[Position]:
-        """Return what some attempts have staged for a table."""
-        rows = self._staging.get(epoch, {}).get(table, [])
-        return [position for attempt, position in rows if attempt in attempts]
+    def act_late(self) -> None:
+        """Act on a COMMIT whose client has given up; whoever waits, waits for it."""
+        if self._lock_holder is not None and self._lock_holder.is_committing:
+            self._lock_holder.act()
 
     def crash(self) -> None:
-        """Crash the server: staging is UNLOGGED and comes back empty."""
+        """Crash the server: staging is UNLOGGED and comes back empty.
+
+        What was noted since the last commit that waited for the disk is lost.
+        """
         self._end_transaction()
-        for tables in self._staging.values():
-            tables.clear()
+        self.staging.lose_rows()
+        self.state = replace(self.state, noted=self._noted_on_disk)
 
     def restore(self, state: DatabaseState) -> None:
         """Put a backup back, and drop staging, which no backup holds."""
         self._end_transaction()
+        self.commit(state)
+        self.staging.drop()
+
+    def commit(self, state: DatabaseState) -> None:
+        """Make a transaction's state the database's, on disk."""
         self.state = state
-        self._staging = {}
+        self._noted_on_disk = state.noted
 
     def _end_transaction(self) -> None:
         if self._lock_holder is not None:
             self._lock_holder.end()
             self._lock_holder = None
-
-    def commit(self, state: DatabaseState) -> None:
-        """Make a transaction's state the database's, or lose the answer.
-
-        Raises:
-            OutcomeUnknownError: The next answer was to be lost.
-        """
-        lost = self.answers_to_lose.popleft() if self.answers_to_lose else None
-        if lost is not LostAnswer.ROLLED_BACK:
-            self.state = state
-        if lost is not None:
-            raise OutcomeUnknownError(
-                "COMMIT_UNKNOWN",
-                saw="The answer to COMMIT was lost.",
-                why="The batch may be in the tables or not.",
-                fix="Publish again.",
-            )
 
 
 class MemoryHome:
@@ -233,18 +141,25 @@ class MemoryHome:
         assert self._claim is not None, "an epoch is claimed first"
         return self._claim
 
+    def holds(self, claim: Claim) -> bool:
+        """Tell whether a claim is this driver's, who may not have made one yet."""
+        return self._claim == claim
+
     def claim_epoch(self) -> Epoch:
-        state = self._database.state
+        database = self._database
+        database.arrive("claiming an epoch")
+        state = database.state
         epoch = Epoch(state.newest_epoch + 1)
-        self._database.state = replace(
-            state, claims={**state.claims, epoch: self._nonce}
-        )
-        self._claim = self._database.state.newest_claim
-        self._database.lock(None)
-        self._database.open_staging(epoch)
+        database.commit(replace(state, claims={**state.claims, epoch: self._nonce}))
+        self._claim = database.state.newest_claim
+        # Two transactions, so that the claim itself never waits.
+        database.arrive("locking the pipeline")
+        database.lock(None)
+        database.staging.open(epoch)
         return epoch
 
     def read_progress(self) -> Progress:
+        self._database.arrive("reading the progress")
         state = self._database.state
         return Progress(
             positions=state.positions,
@@ -256,11 +171,13 @@ class MemoryHome:
     def open_publication(
         self, plan: BatchPlan, tally: BatchTally, *, restagings: int
     ) -> MemoryPublication:
+        self._database.arrive("opening a publication")
         return MemoryPublication(
             self._database, plan, tally, restagings=restagings, claim=self.claim
         )
 
     def read_in_doubt(self, gids: Collection[GlobalId]) -> InDoubtFacts:
+        self._database.arrive("reading what is in doubt")
         self._database.lock(None)
         state = self._database.state
         return InDoubtFacts(
@@ -270,10 +187,12 @@ class MemoryHome:
         )
 
     def read_decided(self) -> Mapping[str, GlobalId]:
+        self._database.arrive("reading the decisions")
         # Later batches come later, so the newest of each branch is what stays.
         return {gid.branch: gid for gid in self._database.state.decided}
 
     def note_committed(self, branches: Collection[GlobalId]) -> None:
+        self._database.arrive("noting committed branches")
         state = self._database.state
         known = frozenset(branches) & frozenset(state.decided)
         self._database.state = replace(state, noted=state.noted | known)
@@ -300,6 +219,9 @@ class MemoryPublication:
         self._tally = tally
         self._restagings = restagings
         self._ended = False
+        #: Whether the server acts on its COMMIT later.
+        self.is_committing = False
+        self._branches: tuple[GlobalId, ...] = ()
         self._tables: dict[str, tuple[Position, ...]] = {}
         database.lock(self)
         before = database.state
@@ -347,7 +269,27 @@ class MemoryPublication:
     def commit(self, branches: Sequence[GlobalId]) -> None:
         self.keep_alive()
         assert self.decision is PublishDecision.PUBLISH
-        # A claim needs no lock, so there may be new ones.
+        self._branches = tuple(branches)
+        database = self._database
+        lost = database.take_loss(database.answers_to_lose, "COMMIT")
+        match lost:
+            case LostAnswer.LATE:
+                self.is_committing = True
+            case LostAnswer.DROPPED:
+                self._leave()
+            case _:
+                self.act()
+        if lost is not None:
+            raise OutcomeUnknownError(
+                "COMMIT_UNKNOWN",
+                saw="The answer to COMMIT was lost.",
+                why="The batch may be in the tables or not.",
+                fix="Publish again.",
+            )
+
+    def act(self) -> None:
+        """Commit on the server's side."""
+        # A claim needs no lock, so there may be new ones since this one began.
         before = self._database.state
         entry = LedgerEntry(
             sequence=self.terms.sequence,
@@ -366,8 +308,7 @@ class MemoryPublication:
             )
             for planned in self._plan.ranges
         }
-        self.end()
-        self._database.unlock(self)
+        self._leave()
         self._database.commit(
             replace(
                 before,
@@ -375,7 +316,7 @@ class MemoryPublication:
                 clocks=self._clocks,
                 watermark_us=self.terms.watermark_after_us,
                 ledger=(*before.ledger, entry),
-                decided=(*before.decided, *branches),
+                decided=(*before.decided, *self._branches),
                 tables=self._tables,
             )
         )
@@ -383,6 +324,7 @@ class MemoryPublication:
     def end(self) -> None:
         """End the transaction, as the server does with one whose driver is gone."""
         self._ended = True
+        self.is_committing = False
 
     def __enter__(self) -> Self:
         return self
@@ -393,6 +335,10 @@ class MemoryPublication:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if not self.is_committing:
+            self._leave()
+
+    def _leave(self) -> None:
         self.end()
         self._database.unlock(self)
 
@@ -401,32 +347,13 @@ class MemoryPublication:
     ) -> dict[str, tuple[Position, ...]]:
         database = self._database
         tables = dict(database.state.tables)
-        for table, voted in tally.staged.items():
-            if "@" in table:
-                # A branch in another database moves these.
-                continue
-            moved = database.staged(plan.key.epoch, tally.attempts, table)
-            if len(moved) != voted:
-                raise RetryableError(
-                    "STAGED_ROWS_MISSING",
-                    saw=f"The tasks voted for {voted} rows of {table}; staging holds "
-                    f"{len(moved)}.",
-                    why="A crash of the server empties staging tables.",
-                    fix="Nothing to do: the batch is staged again.",
+        for table in tally.staged:
+            # A branch beside the home's own moves what is staged under its name.
+            if "@" not in table:
+                moved = database.staging.move(
+                    plan.key.epoch, tally, table, database.refused
                 )
-            refused = [position for position in moved if position in database.refused]
-            if refused:
-                raise RowsRejectedError(
-                    [
-                        RejectedRow(
-                            topic_partition=topic_partition,
-                            offset=offset,
-                            detail=f"Table {table} refused the row.",
-                        )
-                        for topic_partition, offset in refused
-                    ]
-                )
-            tables[table] = (*tables.get(table, ()), *moved)
+                tables[table] = (*tables.get(table, ()), *moved)
         return tables
 
     def _clocks_after(self, tally: BatchTally) -> dict[TopicPartition, PartitionClock]:

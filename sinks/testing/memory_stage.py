@@ -1,13 +1,21 @@
-"""A fake of the ``Stage`` port: tasks that stage to a ``MemoryDatabase``."""
+"""A fake of the ``Stage`` port: tasks that stage to databases in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from sinks.protocol.identity import Attempt
+from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 from sinks.testing.memory_home import MemoryDatabase
-from sinks.testing.planned_batches import positions_of, vote_on
+from sinks.testing.memory_staging import MemoryStaging
+from sinks.testing.planned_batches import (
+    HOME,
+    Position,
+    in_home,
+    positions_of,
+    staged_for,
+    vote_on,
+)
 
 #: Tasks that a batch is split into.
 TASKS = 2
@@ -17,8 +25,10 @@ class MemoryStage:
     """Stages the rows of one driver's batches, split over ``TASKS`` tasks.
 
     Args:
-        database: Where the rows go.
-        holds_record: Whether an offset holds a record; the markers of Kafka's
+        database: The home.
+        others: Staging of the other databases, by their names.
+        branch_of: Which branch publishes a record.
+        holds_record: Whether a position holds a record; the markers of Kafka's
             transactions do not.
         zombies: Whether each task is run twice, the second attempt without a vote,
             as speculation and lost executors do.
@@ -28,10 +38,13 @@ class MemoryStage:
         self,
         database: MemoryDatabase,
         *,
-        holds_record: Callable[[int], bool] = lambda _: True,
+        others: Mapping[str, MemoryStaging] | None = None,
+        branch_of: Callable[[Position], str] = in_home,
+        holds_record: Callable[[Position], bool] = lambda _: True,
         zombies: bool = False,
     ) -> None:
-        self._database = database
+        self._staging = {HOME: database.staging, **(others or {})}
+        self._branch_of = branch_of
         self._holds_record = holds_record
         self._zombies = zombies
         self._attempts = 0
@@ -41,19 +54,41 @@ class MemoryStage:
     def __call__(self, plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
         self.calls.append(int(plan.key.spark_batch_id))
         dead = {(row.topic_partition, row.offset) for row in rejected}
-        records = [p for p in positions_of(plan.ranges) if self._holds_record(p[1])]
+        records = [p for p in positions_of(plan.ranges) if self._holds_record(p)]
         votes = []
         for task in range(TASKS):
             share = records[task::TASKS]
             good = [position for position in share if position not in dead]
             if self._zombies:
-                self._database.stage(plan.key.epoch, self._next_attempt(), good)
+                self.copy_without_vote(plan.key.epoch, good)
             attempt = self._next_attempt()
-            self._database.stage(plan.key.epoch, attempt, good)
+            self._copy(plan.key.epoch, attempt, good)
             votes.append(
-                vote_on(attempt, good, dead=[p for p in share if p in dead]),
+                vote_on(
+                    attempt,
+                    good,
+                    dead=[p for p in share if p in dead],
+                    branch_of=self._branch_of,
+                )
             )
         return StagedBatch(votes=votes, records_read=len(records))
+
+    def copy_without_vote(self, epoch: Epoch, rows: Sequence[Position]) -> None:
+        """Stage rows as an attempt of which nobody hears.
+
+        Raises:
+            FatalError: A newer driver has dropped the epoch's staging.
+        """
+        self._copy(epoch, self._next_attempt(), rows)
+
+    def _copy(self, epoch: Epoch, attempt: Attempt, rows: Sequence[Position]) -> None:
+        """Stage rows as one attempt, each in the database of its branch."""
+        shares: dict[str, list[Position]] = {}
+        for position in rows:
+            shares.setdefault(self._branch_of(position), []).append(position)
+        for branch, share in shares.items():
+            staging = self._staging[branch.rpartition(".")[0] or HOME]
+            staging.stage(epoch, attempt, share, staged_for(branch))
 
     def _next_attempt(self) -> Attempt:
         self._attempts += 1

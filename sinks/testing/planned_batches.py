@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from sinks.protocol.identity import Attempt, BatchKey, Epoch, SparkBatchId
 from sinks.protocol.offsets import OffsetRange, TopicPartition
@@ -11,6 +12,9 @@ from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
 
 #: The append table that every home under test publishes to, and its staging table.
 RESULTS = "results"
+
+#: The home's own publish transaction, as batches are routed to it.
+HOME = "home"
 
 #: Kafka's id of every topic in these tests.
 TOPIC_ID = "id-of-the-topic"
@@ -42,6 +46,7 @@ def plan_batch(
     *,
     epoch: Epoch,
     spark_batch_id: int = 0,
+    starts: Mapping[TopicPartition, int] | None = None,
 ) -> BatchPlan:
     """Plan a batch that starts where ``progress`` stands.
 
@@ -50,11 +55,13 @@ def plan_batch(
         lengths: How many offsets the batch covers of each partition.
         epoch: Whose batch it is.
         spark_batch_id: Spark's number for it.
+        starts: Where it starts instead, as a driver may believe.
     """
-    starts = {
-        topic_partition: position.next_offset
-        for topic_partition, position in progress.positions.items()
-    }
+    if starts is None:
+        starts = {
+            topic_partition: position.next_offset
+            for topic_partition, position in progress.positions.items()
+        }
     return BatchPlan(
         key=BatchKey(epoch=epoch, spark_batch_id=SparkBatchId(spark_batch_id)),
         ranges=tuple(
@@ -72,33 +79,48 @@ def plan_batch(
     )
 
 
+def staged_for(branch: str) -> str:
+    """Name the staging table of a branch's share of ``RESULTS``."""
+    return RESULTS if branch == HOME else f"{RESULTS}@{branch}"
+
+
+def in_home(position: Position) -> str:
+    """Route every record to the home's own publish transaction."""
+    del position
+    return HOME
+
+
 def vote_on(
-    attempt: int, staged: Iterable[Position], *, dead: Iterable[Position] = ()
+    attempt: int,
+    staged: Iterable[Position],
+    *,
+    dead: Iterable[Position] = (),
+    branch_of: Callable[[Position], str] = in_home,
 ) -> Vote:
     """Vote for some staged rows of ``RESULTS`` and some dead letters.
 
     Dead letters are only counted here, not staged.
     """
     staged = list(staged)
-    partitions: dict[TopicPartition, PartitionTally] = {}
-    for counts, positions in (
-        (EventCounts(read=1, committed=1), staged),
-        (EventCounts(read=1, dead=1), list(dead)),
-    ):
-        for topic_partition, offset in positions:
-            seen = PartitionTally(
-                counts=counts,
-                offset_min=offset,
-                offset_max=offset,
-                event_time_max_us=event_time_us(offset) if counts.committed else None,
-            )
-            former = partitions.get(topic_partition)
-            partitions[topic_partition] = seen if former is None else former + seen
+    shares = Counter(staged_for(branch_of(position)) for position in staged)
+    dead = list(dead)
+    partitions = {}
+    for topic_partition in {position[0]: None for position in [*staged, *dead]}:
+        good = [offset for tp, offset in staged if tp == topic_partition]
+        bad = [offset for tp, offset in dead if tp == topic_partition]
+        partitions[topic_partition] = PartitionTally(
+            counts=EventCounts(
+                read=len(good) + len(bad), committed=len(good), dead=len(bad)
+            ),
+            offset_min=min(good + bad),
+            offset_max=max(good + bad),
+            event_time_max_us=event_time_us(max(good)) if good else None,
+        )
     rows = len(staged)
     return Vote(
         attempt=Attempt(attempt),
         partitions=partitions,
-        staged={RESULTS: rows},
+        staged=dict(shares) or {RESULTS: 0},
         outputs={RESULTS: OutputTally(events=rows, rows=rows)},
         checksum=sum(offset for _, offset in staged),
     )

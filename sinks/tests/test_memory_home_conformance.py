@@ -9,14 +9,15 @@ import pytest
 
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.offsets import TopicPartition
-from sinks.testing.conformance import (
-    CASES,
+from sinks.testing.conformance import CASES
+from sinks.testing.home_harness import (
     IDLE_TIMEOUT_US,
     WATERMARK_DELAY_US,
     HomeHarness,
     LedgerLine,
 )
-from sinks.testing.memory_home import LostAnswer, MemoryDatabase, MemoryHome
+from sinks.testing.memory_home import MemoryDatabase, MemoryHome
+from sinks.testing.memory_server import LostAnswer
 from sinks.testing.planned_batches import RESULTS, Position
 
 
@@ -32,7 +33,7 @@ class _MemoryHarness:
         return self._database.new_driver()
 
     def stage(self, epoch: Epoch, attempt: Attempt, rows: Iterable[Position]) -> None:
-        self._database.stage(epoch, attempt, rows)
+        self._database.staging.stage(epoch, attempt, rows, RESULTS)
 
     def published(self) -> list[Position]:
         return sorted(self._database.state.tables.get(RESULTS, ()))
@@ -69,7 +70,7 @@ class _MemoryHarness:
 
     def lose_next_answer(self, *, committed: bool) -> None:
         self._database.answers_to_lose.append(
-            LostAnswer.COMMITTED if committed else LostAnswer.ROLLED_BACK
+            LostAnswer.ACTED if committed else LostAnswer.DROPPED
         )
 
 

@@ -15,7 +15,8 @@ from sinks.protocol.errors import FatalError, FencedError, OutcomeUnknownError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 from sinks.protocol.publication import Publisher
-from sinks.testing.memory_home import LostAnswer, MemoryDatabase
+from sinks.testing.memory_home import MemoryDatabase
+from sinks.testing.memory_server import LostAnswer
 from sinks.testing.memory_stage import MemoryStage
 from sinks.testing.planned_batches import RESULTS, plan_batch
 
@@ -119,7 +120,7 @@ def test_a_lost_answer_is_asked_for_again(answer: LostAnswer) -> None:
     world = _World()
     world.database.answers_to_lose.append(answer)
     result = world.coordinator.run_batch(world.plan, world.stage)
-    committed = answer is LostAnswer.COMMITTED
+    committed = answer is not LostAnswer.DROPPED
     assert result.outcome is (
         PublishOutcome.ALREADY_COMMITTED if committed else PublishOutcome.COMMITTED
     )
@@ -130,7 +131,7 @@ def test_a_lost_answer_is_asked_for_again(answer: LostAnswer) -> None:
 def test_answers_that_stay_lost_are_given_up(reached: list[FaultPoint]) -> None:
     """The driver starts over and learns from the offsets."""
     world = _World()
-    world.database.answers_to_lose.extend([LostAnswer.ROLLED_BACK] * 9)
+    world.database.answers_to_lose.extend([LostAnswer.DROPPED] * 9)
     with pytest.raises(OutcomeUnknownError):
         world.coordinator.run_batch(world.plan, world.stage)
     assert 9 - PUBLISH_TRIES_MAX == len(world.database.answers_to_lose)
@@ -140,7 +141,7 @@ def test_answers_that_stay_lost_are_given_up(reached: list[FaultPoint]) -> None:
 def test_the_last_try_may_succeed() -> None:
     """As many answers may be lost as there are tries, less one."""
     world = _World()
-    lost = [LostAnswer.ROLLED_BACK] * (PUBLISH_TRIES_MAX - 1)
+    lost = [LostAnswer.DROPPED] * (PUBLISH_TRIES_MAX - 1)
     world.database.answers_to_lose.extend(lost)
     result = world.coordinator.run_batch(world.plan, world.stage)
     assert PublishOutcome.COMMITTED is result.outcome

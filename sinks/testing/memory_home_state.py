@@ -1,0 +1,75 @@
+"""What a transaction of the fake home database can change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sinks.protocol.identity import BatchKey, Epoch
+from sinks.protocol.identity import Sequence as SequenceNumber
+from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+from sinks.protocol.recovery import StoredPosition
+from sinks.protocol.votes import EventCounts
+from sinks.protocol.watermark import PartitionClock
+from sinks.testing.planned_batches import Position
+
+#: The home database's installation.
+INSTALLATION = "0123456789ab"
+
+#: The number of the one pipeline.
+PIPELINE_NUMBER = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """One published batch."""
+
+    sequence: SequenceNumber
+    key: BatchKey
+    ranges: tuple[OffsetRange, ...]
+    counts: EventCounts
+    checksum: int
+    watermark_before_us: int | None
+    watermark_after_us: int | None
+    restagings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseState:
+    """Everything that a transaction of the home database can change.
+
+    Never changed in place: a commit puts a new state where the old one was, so that
+    a state that was kept is a backup.
+    """
+
+    #: Epoch to the nonce of the driver that claimed it.
+    claims: Mapping[Epoch, str] = field(default_factory=dict)
+    positions: Mapping[TopicPartition, StoredPosition] = field(default_factory=dict)
+    clocks: Mapping[TopicPartition, PartitionClock] = field(default_factory=dict)
+    watermark_us: int | None = None
+    ledger: tuple[LedgerEntry, ...] = ()
+    #: Branches that batches were committed with, in the order of the batches.
+    decided: tuple[GlobalId, ...] = ()
+    #: Those of them that were seen committed.
+    noted: frozenset[GlobalId] = frozenset()
+    tables: Mapping[str, tuple[Position, ...]] = field(default_factory=dict)
+
+    @property
+    def visible_through(self) -> int:
+        """The newest batch that is noted as committed everywhere, with all before."""
+        unnoted = [gid.sequence for gid in self.decided if gid not in self.noted]
+        return min(unnoted, default=len(self.ledger) + 1) - 1
+
+    @property
+    def newest_epoch(self) -> Epoch:
+        return max(self.claims, default=Epoch(0))
+
+    @property
+    def newest_claim(self) -> Claim:
+        return Claim(
+            installation=INSTALLATION,
+            pipeline_number=PIPELINE_NUMBER,
+            epoch=self.newest_epoch,
+            nonce=self.claims.get(self.newest_epoch, "0" * 8),
+        )

@@ -1,0 +1,105 @@
+"""What the fakes of all databases share: how a server fails its clients."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from enum import Enum
+
+from sinks.protocol.errors import FatalError, RetryableError
+
+
+class LostAnswer(Enum):
+    """What becomes of a statement whose answer never reaches its client."""
+
+    #: The server acts on it.
+    ACTED = "acted"
+    #: It never arrives: the server rolls the transaction back.
+    DROPPED = "dropped"
+    #: The server acts on it later, when its client has given up or is dead.
+    LATE = "late"
+
+
+def _nothing(call: str) -> None:
+    del call
+
+
+class MemoryServer:
+    """A server that fails as it is told.
+
+    Attributes:
+        interlude: Called at the beginning of each call, with what it is about: what
+            happens just before. Tests let others work in it, or fail.
+        calls_to_fail: So many calls find the server unreachable.
+        happened: Counts the faults that took effect, by name.
+    """
+
+    def __init__(self) -> None:
+        self.interlude: Callable[[str], None] = _nothing
+        self.calls_to_fail = 0
+        self.happened: Counter[str] = Counter()
+
+    def arrive(self, call: str) -> None:
+        """Begin a call.
+
+        Raises:
+            RetryableError: ``POSTGRES_UNREACHABLE``, if it is to fail.
+        """
+        self.interlude(call)
+        if self.calls_to_fail:
+            self.calls_to_fail -= 1
+            self.happened["server unreachable"] += 1
+            raise RetryableError(
+                "POSTGRES_UNREACHABLE",
+                saw=f"The server did not answer to {call}.",
+                why="Nothing can be done without it.",
+                fix="Check that the server runs.",
+            )
+
+    def take_loss(self, losses: deque[LostAnswer], statement: str) -> LostAnswer | None:
+        """Tell what becomes of a statement that arrives now; None for the usual."""
+        if not losses:
+            return None
+        lost = losses.popleft()
+        self.happened[f"{statement}: answer lost, {lost.value}"] += 1
+        return lost
+
+
+def lock_not_available(saw: str) -> RetryableError:
+    """Say that somebody waited for a lock in vain."""
+    return RetryableError(
+        "POSTGRES_UNAVAILABLE",
+        saw=saw,
+        why="Two may not change the same row at a time.",
+        fix="Nothing to do: it is tried again.",
+    )
+
+
+def no_answer(statement: str) -> RetryableError:
+    """Say that a connection broke while a statement was under way."""
+    return RetryableError(
+        "POSTGRES_UNREACHABLE",
+        saw=f"The connection was lost during {statement}.",
+        why="The server may have acted on it or not.",
+        fix="Nothing to do: it is looked at again.",
+    )
+
+
+def staging_gone(epoch: int) -> FatalError:
+    """Say that a task's staging tables are not there any more."""
+    return FatalError(
+        "STAGING_GONE",
+        saw=f"Epoch {epoch} has no staging tables.",
+        why="A newer driver has dropped them.",
+        fix="Nothing to do: the newer driver works.",
+    )
+
+
+def staged_rows_missing(table: str, *, voted: int, found: int) -> RetryableError:
+    """Say that staging does not hold what the tasks voted for."""
+    return RetryableError(
+        "STAGED_ROWS_MISSING",
+        saw=f"The tasks voted for {voted} rows of {table}; staging holds {found}.",
+        why="A crash of the server empties staging tables.",
+        fix="Nothing to do: the batch is staged again.",
+    )

@@ -1,0 +1,129 @@
+"""One driver's process: what it knows dies with it."""
+
+from __future__ import annotations
+
+import random
+
+from sinks import faultpoints
+from sinks.faultpoints import FaultPoint
+from sinks.protocol.coordinator import Coordinator
+from sinks.protocol.decisions import check_epoch
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import BatchPlan
+from sinks.protocol.publication import Publisher
+from sinks.testing.memory_participant import MemoryParticipant
+from sinks.testing.memory_stage import MemoryStage
+from sinks.testing.planned_batches import plan_batch
+from sinks.testing.simulation.world import LOG_END, World
+
+
+class DriverKilledError(BaseException):
+    """The process died."""
+
+
+class SimulatedDriver:
+    """Does what the production driver does, in its order.
+
+    Args:
+        world: Its databases and its topic.
+        chance: Decides how far each batch reaches.
+        batch_length: A batch has fewer offsets of a partition than this.
+    """
+
+    def __init__(
+        self, world: World, chance: random.Random, *, batch_length: int
+    ) -> None:
+        self._world = world
+        self._chance = chance
+        self._batch_length = batch_length
+        self.home = world.home.new_driver()
+        self._participants: list[MemoryParticipant] = []
+        # Attempts are counted from 1 by every driver, as Spark does.
+        self._stage = MemoryStage(
+            world.home,
+            others={name: one.staging for name, one in world.others.items()},
+            branch_of=world.branch_of,
+            holds_record=world.holds_record,
+            zombies=chance.random() < 0.3,  # noqa: PLR2004 - some drivers have them
+        )
+        self._batches = 0
+
+    def start(self) -> None:
+        """Claim an epoch and finish what others have left.
+
+        Raises:
+            TallyweirError: As claiming and settling do.
+        """
+        self.epoch = self.home.claim_epoch()
+        self._participants = [
+            MemoryParticipant(database, self.home.claim)
+            for database in self._world.others.values()
+        ]
+        self._publisher = Publisher(self.home, self._participants)
+        self._publisher.start()
+        self._coordinator = Coordinator(self._publisher)
+        # Spark plans by its own memory, not by what Postgres says meanwhile.
+        self._next = {
+            tp: position.next_offset
+            for tp, position in self.home.read_progress().positions.items()
+        }
+
+    def run_batch(self) -> None:
+        """Run the next batch, whatever the other driver did.
+
+        Raises:
+            TallyweirError: As ``Coordinator.run_batch`` does.
+        """
+        lengths = self._choose_lengths()
+        if not any(lengths.values()):
+            return
+        with faultpoints.making(FaultPoint.PLANNED):
+            plan = self._plan(lengths)
+        result = self._coordinator.run_batch(plan, self._stage)
+        if result.restagings:
+            self._world.happened["batch staged again without refused rows"] += 1
+        with faultpoints.making(FaultPoint.SEALED):
+            self._publisher.sweep()
+
+    def run_zombie_task(self) -> None:
+        """Let a task that Spark gave up for dead stage something, without a vote.
+
+        Raises:
+            FatalError: Its staging tables are gone.
+        """
+        tp = self._chance.choice(list(LOG_END))
+        rows = [(tp, offset) for offset in range(LOG_END[tp])]
+        share = [position for position in rows if self._world.holds_record(position)]
+        self._stage.copy_without_vote(self.epoch, share[:4])
+
+    @property
+    def holds_newest_claim(self) -> bool:
+        """Whether no other driver has taken over, nor a restore its claim away."""
+        return self.home.holds(self._world.home.state.newest_claim)
+
+    def work(self) -> None:
+        """Let its threads do what they were told."""
+        for participant in self._participants:
+            participant.work()
+
+    def _choose_lengths(self) -> dict[TopicPartition, int]:
+        return {
+            tp: min(
+                self._chance.randrange(self._batch_length), end - self._next.get(tp, 0)
+            )
+            for tp, end in LOG_END.items()
+        }
+
+    def _plan(self, lengths: dict[TopicPartition, int]) -> BatchPlan:
+        progress = self.home.read_progress()
+        check_epoch(self.epoch, progress.newest_epoch)
+        plan = plan_batch(
+            progress,
+            lengths,
+            starts=self._next,
+            epoch=self.epoch,
+            spark_batch_id=self._batches,
+        )
+        self._batches += 1
+        self._next = {r.topic_partition: r.until_offset for r in plan.ranges}
+        return plan

@@ -1,0 +1,327 @@
+"""One history: two drivers, a resolver and an operator, and what befalls them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from sinks import faultpoints
+from sinks.faultpoints import FaultPoint, Side
+from sinks.protocol.errors import (
+    FatalError,
+    FencedError,
+    RetryableError,
+    TallyweirError,
+)
+from sinks.protocol.resolution import resolve
+from sinks.testing.memory_participant import MemoryParticipantDatabase
+from sinks.testing.memory_server import LostAnswer
+from sinks.testing.simulation.checks import Checker
+from sinks.testing.simulation.driver import DriverKilledError, SimulatedDriver
+from sinks.testing.simulation.faults import (
+    ARMED,
+    BETWEEN_CALLS,
+    Coverage,
+    FaultKind,
+    Swarm,
+    place_of,
+)
+from sinks.testing.simulation.world import Cut, World
+
+#: How deep actors may work within each other's steps.
+_NESTING_MAX = 3
+
+#: How many batches and starts the last driver may need once all faults have ceased.
+_PEACEFUL_STEPS_MAX = 60
+
+#: Errors by which a driver or the resolver says that databases disagree.
+_DETECTIONS = ("PARTICIPANT_AHEAD", "PARTICIPANT_BEHIND", "BRANCH_LOST")
+
+#: Other fatal errors that a driver may end with; the first two after a restore only.
+_AFTER_RESTORE = ("CLAIM_LOST", "OFFSETS_DISAGREE")
+_STAGING_GONE = "STAGING_GONE"
+
+
+class History:
+    """What happens is decided by the seed.
+
+    Attributes:
+        trace: What happened, in order, one line each.
+        coverage: What went wrong, counted.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)  # noqa: S311 - no secret
+        self._swarm = Swarm.draw(self._chance)
+        self._world = World(self._chance)
+        self._checker = Checker(self._world)
+        self.trace: list[str] = []
+        self.coverage = Coverage(happened=self._world.happened)
+        #: Consistent backups.
+        self._cuts: list[Cut] = [self._world.cut()]
+        self._drivers: list[SimulatedDriver | None] = [None, None]
+        #: All that ever started; tasks of dead ones may still run.
+        self._started: list[SimulatedDriver] = []
+        #: Who works now, the innermost last: slots of drivers; None is the resolver.
+        self._running: list[int | None] = []
+        self._at_peace = False
+
+    def run(self) -> None:
+        """Let faults happen, then let one driver and the resolver finish.
+
+        Raises:
+            AssertionError: The protocol broke a promise.
+        """
+        for point in FaultPoint:
+            for side in Side:
+                faultpoints.arm(point, self._at(point, side), side=side)
+        self._world.set_interlude(self._between_calls)
+        try:
+            slot = 0
+            for _ in range(self._swarm.steps):
+                if self._chance.random() >= self._swarm.stickiness:
+                    slot = 1 - slot
+                if self._chance.random() < 0.1:  # noqa: PLR2004 - now and then
+                    self._run_resolver()
+                else:
+                    self._run_driver(slot)
+            self._make_peace()
+        finally:
+            faultpoints.disarm_all()
+
+    def _run_driver(self, slot: int) -> None:
+        """Let a driver run its next batch; start one where none is."""
+        self._running.append(slot)
+        restores = self._checker.restores
+        driver = self._drivers[slot]
+        try:
+            if driver is None:
+                driver = self._new_driver()
+                driver.start()
+                self._check_started(driver, restores)
+                self._drivers[slot] = driver
+                self._started.append(driver)
+            driver.run_batch()
+            self._note("ran a batch")
+        except DriverKilledError:
+            self._drivers[slot] = None
+            self._outlive(driver)
+        except TallyweirError as error:
+            self._drivers[slot] = None
+            is_newest = driver is not None and driver.holds_newest_claim
+            self._end_with(error, restores, excused=not is_newest)
+        finally:
+            self._running.pop()
+        self._look()
+
+    def _new_driver(self) -> SimulatedDriver:
+        return SimulatedDriver(
+            self._world, self._chance, batch_length=self._swarm.batch_length
+        )
+
+    def _check_started(self, driver: SimulatedDriver, restores: int) -> None:
+        """A driver that has started has found out whether databases disagree."""
+        self._note(f"started as epoch {driver.epoch}")
+        if driver.holds_newest_claim and restores == self._checker.restores:
+            differences = self._checker.differences()
+            assert not differences, f"a driver starts although {differences}"
+
+    def _outlive(self, driver: SimulatedDriver | None) -> None:
+        """Let the server have read what a dead process had just sent."""
+        self._note("died")
+        if driver is not None and self._chance.random() < 0.3:  # noqa: PLR2004
+            was_at_peace, self._at_peace = self._at_peace, True
+            driver.work()
+            self._at_peace = was_at_peace
+
+    def _run_resolver(self) -> None:
+        self._running.append(None)
+        restores = self._checker.restores
+        try:
+            home, databases = self._world.resolver_ports()
+            done = resolve(home, databases, at_rest=None)
+            self._note(
+                f"committed {len(done.committed)}, rolled back {len(done.rolled_back)}"
+            )
+        except DriverKilledError:
+            self._note("died")
+        except TallyweirError as error:
+            self._end_with(error, restores, excused=False)
+        finally:
+            self._running.pop()
+        self._look()
+
+    def _end_with(self, error: TallyweirError, restores: int, *, excused: bool) -> None:
+        """Judge the error that an actor ended with; repair what it has found.
+
+        A driver that is superseded, or under which a database went back, is excused
+        for taking what it sees for a disagreement: it stops, as it must.
+        """
+        self._note(f"ends: {error.code}")
+        excused = excused or restores != self._checker.restores
+        if error.code in _DETECTIONS:
+            differences = self._checker.differences()
+            assert differences or excused, f"a false alarm: {error}"
+            if differences:
+                self.coverage.happened[f"detected: {error.code}"] += 1
+                self._repair()
+            return
+        self.coverage.happened[f"stopped: {error.code}"] += 1
+        if isinstance(error, RetryableError | FencedError):
+            return
+        assert isinstance(error, FatalError), f"nobody can act on {error}"
+        is_expected = error.code == _STAGING_GONE or (
+            error.code in _AFTER_RESTORE and self._checker.restores
+        )
+        assert is_expected, f"a driver ended with {error}"
+
+    def _repair(self) -> None:
+        """Do what an operator does: put all databases back to one moment."""
+        self._note("operator restores all databases")
+        self._world.restore(self._chance.choice(self._cuts))
+        self._checker.note_restore()
+
+    def _look(self) -> None:
+        self._checker.check(
+            at_rest=not self._running and not self._world.home.is_locked
+        )
+        if not self._checker.is_torn:
+            self._cuts.append(self._world.cut())
+
+    def _at(self, point: FaultPoint, side: Side) -> Callable[[], None]:
+        place = place_of(point, side)
+
+        def reach() -> None:
+            if self._at_peace:
+                return
+            slot = self._running[-1]
+            driver = None if slot is None else self._drivers[slot]
+            if driver is not None and self._chance.random() < 0.5:  # noqa: PLR2004
+                driver.work()
+            if self._chance.random() < 0.1:  # noqa: PLR2004 - a backup is running
+                self._look()
+            self._maybe_fail(place)
+
+        return reach
+
+    def _between_calls(self, call: str) -> None:
+        if not self._at_peace:
+            self._maybe_fail(BETWEEN_CALLS, call)
+
+    def _maybe_fail(self, place: str, call: str = "") -> None:
+        self.coverage.reached[place] += 1
+        kind = self._swarm.pick(self._chance, place)
+        if kind is None:
+            return
+        nests = kind in (FaultKind.OTHER_DRIVER, FaultKind.RESOLVER)
+        if nests and len(self._running) >= _NESTING_MAX:
+            return
+        if kind is FaultKind.OTHER_DRIVER and {0, 1} <= set(self._running):
+            return
+        self._note(f"{place}{f' ({call})' if call else ''}: {kind.value}")
+        self.coverage.places[place] += 1
+        if kind not in ARMED:
+            self.coverage.happened[kind.value] += 1
+        self._inject(kind)
+
+    def _inject(self, kind: FaultKind) -> None:
+        """Let something go wrong."""
+        match kind:
+            case FaultKind.KILL:
+                raise DriverKilledError
+            case FaultKind.OTHER_DRIVER | FaultKind.RESOLVER:
+                self._let_another_work(kind)
+            case FaultKind.CRASH_HOME:
+                self._world.home.crash()
+            case FaultKind.CRASH_OTHER:
+                self._choose_other().crash()
+            case (
+                FaultKind.RESTORE_HOME | FaultKind.RESTORE_OTHER | FaultKind.RESTORE_ALL
+            ):
+                self._go_back(kind)
+            case FaultKind.ACT_LATE:
+                self._world.act_late()
+            case FaultKind.ZOMBIE_TASK:
+                self._run_zombie_task()
+            case _:
+                self._arm(kind)
+
+    def _let_another_work(self, kind: FaultKind) -> None:
+        """Pause the one who works; the server may end his transaction meanwhile."""
+        self._world.home.ends_lock_holders = self._chance.random() < 0.5  # noqa: PLR2004
+        if kind is FaultKind.RESOLVER:
+            self._run_resolver()
+        else:
+            idle = [slot for slot in (0, 1) if slot not in self._running]
+            self._run_driver(self._chance.choice(idle))
+
+    def _go_back(self, kind: FaultKind) -> None:
+        """Restore one database, or all."""
+        # Rather a recent backup: it differs in few batches.
+        reach = self._chance.choice((2, 4, len(self._cuts)))
+        cut = self._chance.choice(self._cuts[-reach:])
+        if kind is FaultKind.RESTORE_HOME:
+            self._world.home.restore(cut.home)
+        elif kind is FaultKind.RESTORE_OTHER:
+            other = self._choose_other()
+            other.restore(cut.others[other.name])
+        else:
+            self._world.restore(cut)
+        self._checker.note_restore()
+
+    def _arm(self, kind: FaultKind) -> None:
+        """Have a server fail some call to come."""
+        answer = self._chance.choice(list(LostAnswer))
+        match kind:
+            case FaultKind.LOSE_COMMIT:
+                self._world.home.answers_to_lose.append(answer)
+            case FaultKind.LOSE_PREPARE:
+                self._choose_other().prepares_to_lose.append(answer)
+            case FaultKind.LOSE_FINISH:
+                self._choose_other().finishes_to_lose.append(answer)
+            case _:
+                server = self._chance.choice(list(self._world.servers.values()))
+                server.calls_to_fail = self._chance.randrange(1, 4)
+
+    def _choose_other(self) -> MemoryParticipantDatabase:
+        return self._chance.choice(list(self._world.others.values()))
+
+    def _run_zombie_task(self) -> None:
+        if not self._started:
+            return
+        driver = self._chance.choice(self._started)
+        try:
+            driver.run_zombie_task()
+        except FatalError as error:
+            assert error.code == _STAGING_GONE, error  # noqa: PT017
+
+    def _make_peace(self) -> None:
+        """Let nothing go wrong any more, and see all work done."""
+        self._note("peace")
+        self._at_peace = True
+        world = self._world
+        world.home.ends_lock_holders = True
+        world.home.answers_to_lose.clear()
+        for database in world.others.values():
+            database.prepares_to_lose.clear()
+            database.finishes_to_lose.clear()
+        for server in world.servers.values():
+            server.calls_to_fail = 0
+        self._drivers = [None, None]
+        # What was under way may arrive before the last driver starts, or behind it.
+        arrives_at = self._chance.randrange(4)
+        steps = 0
+        while not world.is_read or steps < arrives_at:
+            if steps == arrives_at:
+                world.act_late()
+            self._run_driver(0)
+            steps += 1
+            assert steps < _PEACEFUL_STEPS_MAX, "the last driver does not get on"
+        world.act_late()
+        self._run_resolver()
+        self._checker.check_end()
+
+    def _note(self, what: str) -> None:
+        actor = self._running[-1] if self._running else "operator"
+        name = "resolver" if actor is None else f"driver {actor}"
+        self.trace.append(f"{'  ' * len(self._running)}{name}: {what}")

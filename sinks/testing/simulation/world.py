@@ -1,0 +1,167 @@
+"""The databases and the topic of one history, and what belongs where."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sinks.protocol.identity import Epoch
+from sinks.protocol.identity import Sequence as SequenceNumber
+from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.offsets import TopicPartition
+from sinks.testing.memory_home import MemoryDatabase, MemoryHome
+from sinks.testing.memory_home_state import PIPELINE_NUMBER, DatabaseState
+from sinks.testing.memory_participant import (
+    MemoryParticipantDatabase,
+    MemoryPreparedBranches,
+    ParticipantState,
+)
+from sinks.testing.memory_server import MemoryServer
+from sinks.testing.planned_batches import HOME, Position
+
+#: How far each partition reaches in Kafka.
+LOG_END = {TopicPartition("events", 0): 30, TopicPartition("events", 1): 15}
+
+#: The databases beside the home, and their branches.
+BRANCHES = {"billing": ("billing.0", "billing.1"), "audit": ("audit.0",)}
+
+_ALL_BRANCHES = (HOME, *(name for names in BRANCHES.values() for name in names))
+
+#: A branch of a pipeline of another home, prepared in the first database for good.
+STRANGER = GlobalId(
+    claim=Claim(
+        installation="f" * 12,
+        pipeline_number=PIPELINE_NUMBER,
+        epoch=Epoch(1),
+        nonce="f" * 8,
+    ),
+    sequence=SequenceNumber(1),
+    branch="billing.0",
+    attempt=1,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The states of all databases at one moment."""
+
+    home: DatabaseState
+    others: Mapping[str, ParticipantState]
+
+
+class World:
+    """What outlives every driver.
+
+    Attributes:
+        home: The home database.
+        others: The databases beside it, by name.
+        owner: Which branch publishes each record that Kafka holds.
+        refused: Records whose rows no result table takes.
+        happened: Counts the faults that took effect, by name.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self.happened: Counter[str] = Counter()
+        self.home = MemoryDatabase()
+        self.others = {
+            name: MemoryParticipantDatabase(name, branches)
+            for name, branches in BRANCHES.items()
+        }
+        self.owner: dict[Position, str] = {}
+        self.refused: set[Position] = set()
+        self._fill_topic(chance)
+        first = self.others["billing"]
+        first.state = ParticipantState(prepared={STRANGER: ()})
+        for server in self.servers.values():
+            server.happened = self.happened
+        self.home.refused = self.refused
+        for database in self.others.values():
+            database.refused = self.refused
+        #: The records that each database must hold in the end.
+        self.owned: dict[str, frozenset[Position]] = {
+            name: frozenset(
+                position
+                for position, branch in self.owner.items()
+                if database_of(branch) == name and position not in self.refused
+            )
+            for name in self.servers
+        }
+
+    @property
+    def servers(self) -> dict[str, MemoryServer]:
+        """Every database by its name."""
+        return {HOME: self.home, **self.others}
+
+    def set_interlude(self, interlude: Callable[[str], None]) -> None:
+        """Have something happen before each call to any database."""
+        for server in self.servers.values():
+            server.interlude = interlude
+
+    def holds_record(self, position: Position) -> bool:
+        """Tell whether an offset holds a record that a transaction committed."""
+        return position in self.owner
+
+    def branch_of(self, position: Position) -> str:
+        """Route a record."""
+        return self.owner[position]
+
+    def cut(self) -> Cut:
+        """Keep what all databases hold now."""
+        return Cut(
+            home=self.home.state,
+            others={name: one.state for name, one in self.others.items()},
+        )
+
+    def restore(self, cut: Cut) -> None:
+        """Put all databases back to one moment."""
+        self.home.restore(cut.home)
+        for name, database in self.others.items():
+            database.restore(cut.others[name])
+
+    def act_late(self) -> None:
+        """Let every server act on what is still on its way to it."""
+        self.home.act_late()
+        for database in self.others.values():
+            database.act_late()
+
+    def resolver_ports(self) -> tuple[MemoryHome, dict[str, MemoryPreparedBranches]]:
+        """Return the databases as the resolver service sees them."""
+        newest = self.home.state.newest_claim
+        return self.home.new_driver(), {
+            name: MemoryPreparedBranches(database, newest)
+            for name, database in self.others.items()
+        }
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the pipeline stands at the end of every partition."""
+        positions = self.home.state.positions
+        return all(
+            tp in positions and positions[tp].next_offset == end
+            for tp, end in LOG_END.items()
+        )
+
+    def _fill_topic(self, chance: random.Random) -> None:
+        """Write records, markers of transactions and aborted events.
+
+        Neighbours go to the same branch, so that small batches touch few databases.
+        """
+        stride = chance.choice((1, 3, 8))
+        gaps = chance.choice((0.0, 0.1, 0.4))
+        refusals = chance.choice((0.0, 0.05))
+        for tp, end in LOG_END.items():
+            for offset in range(end):
+                if chance.random() < gaps:
+                    self.happened["offset without a record"] += 1
+                    continue
+                branch = _ALL_BRANCHES[(offset // stride) % len(_ALL_BRANCHES)]
+                self.owner[tp, offset] = branch
+                if chance.random() < refusals:
+                    self.refused.add((tp, offset))
+
+
+def database_of(branch: str) -> str:
+    """Return the database that a branch publishes in."""
+    return branch.rpartition(".")[0] or HOME
