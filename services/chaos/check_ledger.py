@@ -106,7 +106,7 @@ def _check_one_decision(found: Observation) -> Check:
 def _check_decisions(found: Observation, witnesses: Witnesses) -> Check:
     """I7: nothing is there undecided, and nothing decided is ever lost."""
     decided = {batch.sequence: batch for batch in found.batches}
-    finder = _RangeFinder(found.ranges)
+    finder = RangeFinder(found.ranges)
     violations = [
         f"{place[0]}:{place[1]} is in {table}, in no batch of the ledger"
         for table, place in _all_places(found)
@@ -162,7 +162,7 @@ def _check_epochs(found: Observation, witnesses: Witnesses) -> Check:
 
 def _check_conservation(sent: Sent, found: Observation) -> Check:
     """I10: a batch read what Kafka had in its ranges, and all of it is there."""
-    finder = _RangeFinder(found.ranges)
+    finder = RangeFinder(found.ranges)
     counts: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
 
     def count(what: str, places: Iterable[Place]) -> None:
@@ -199,7 +199,7 @@ def _check_conservation(sent: Sent, found: Observation) -> Check:
     )
 
 
-class _RangeFinder:
+class RangeFinder:
     """Finds the ledger's range that holds a place."""
 
     def __init__(self, ranges: Sequence[LedgerRange]) -> None:

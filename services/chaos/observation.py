@@ -68,6 +68,23 @@ class LedgerRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A branch of a batch: as it was decided, or as its marker says.
+
+    Attributes:
+        database: Where it publishes.
+        sequence: Of its batch.
+        gid: Under which it was prepared.
+        rows: That it moved, for a marker; None for a decision.
+    """
+
+    database: str
+    sequence: int
+    gid: str
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """What the databases hold.
 
@@ -82,6 +99,8 @@ class Observation:
         last_sequence: Of the pipeline's row.
         claims: Every epoch that was claimed.
         windows: Totals, by window and site; several under one key are all kept.
+        decided: Branches that batches were decided with.
+        markers: Branches that were committed.
     """
 
     rows: tuple[ResultRow, ...]
@@ -94,6 +113,8 @@ class Observation:
     last_sequence: int
     claims: tuple[int, ...]
     windows: tuple[tuple[WindowKey, WindowTotals], ...]
+    decided: tuple[Branch, ...]
+    markers: tuple[Branch, ...]
 
 
 def observe(connections: Connections) -> Observation:
@@ -142,6 +163,15 @@ def observe(connections: Connections) -> Observation:
             ((start, site), (events, int(total), least, most))
             for start, site, events, total, least, most in fetch("windows")
         ),
+        decided=tuple(
+            Branch(database=branch.partition(".")[0], sequence=sequence, gid=gid)
+            for sequence, branch, gid in fetch("decided_branches")
+        ),
+        markers=tuple(
+            marker
+            for database, connection in connections.items()
+            for marker in _read_markers(database, connection)
+        ),
     )
 
 
@@ -180,6 +210,19 @@ def _read_rows(
             happened_at_us,
             note,
         ) in connection.execute(statement)
+    ]
+
+
+def _read_markers(
+    database: str, connection: Connection[tuple[Any, ...]]
+) -> list[Branch]:
+    ((has_markers,),) = connection.execute(_SQL["has_markers"])
+    if not has_markers:
+        return []
+    rows = connection.execute(_SQL["markers"], {"pipeline": PIPELINE})
+    return [
+        Branch(database=database, sequence=sequence, gid=gid, rows=moved)
+        for sequence, gid, moved in rows
     ]
 
 

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from services.chaos.check_branches import check_branches
 from services.chaos.check_ledger import Witnesses, check_ledger
 from services.chaos.check_records import Sent, check_records
 from services.chaos.check_windows import check_windows
@@ -55,6 +56,7 @@ def judge_tables(
     return (
         *check_records(sent, found),
         *check_ledger(sent, found, witnesses),
+        *check_branches(found),
         check_windows(sent, found),
     )
 

@@ -58,5 +58,18 @@ ORDER BY epoch
 SELECT window_start, site, events, total, least, most
 FROM chaos_totals
 
+-- name: decided_branches
+SELECT sequence, branch, gid
+FROM tallyweir.batch_branch
+WHERE pipeline = %(pipeline)s
+
+-- name: has_markers
+SELECT to_regclass('tallyweir_participant.marker') IS NOT NULL
+
+-- name: markers
+SELECT sequence, gid, rows
+FROM tallyweir_participant.marker
+WHERE pipeline = %(pipeline)s
+
 -- name: prepared
 SELECT gid FROM pg_prepared_xacts

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 from services.chaos.check_ledger import Witnesses
 from services.chaos.check_records import BROKEN_RULE, Sent
 from services.chaos.observation import (
+    Branch,
     LedgerBatch,
     LedgerRange,
     Observation,
@@ -24,6 +26,7 @@ from services.chaos.workload import EPOCH_US, GOOD, SITES, ChaosEvent, RecordKin
 
 PARTITIONS = 2
 OFFSETS_PER_BATCH = 10
+PARTICIPANT = "p1"
 _OFFSETS = 60
 _WINDOW_US = 15 * 60 * 1_000_000
 _BEGAN = dt.datetime(2025, 6, 1, tzinfo=dt.UTC)
@@ -124,7 +127,28 @@ def finished(sent: Sent) -> Observation:
         last_sequence=batches,
         claims=tuple(range(1, 2 + batches // 3)),
         windows=_windows(sent),
+        decided=(),
+        markers=(),
     )
+
+
+def in_two_databases(found: Observation) -> Observation:
+    """Let every second row lie in a participant, with a branch for each batch."""
+    rows = tuple(
+        replace(row, database=PARTICIPANT) if index % 2 else row
+        for index, row in enumerate(found.rows)
+    )
+    moved = Counter(
+        1 + row.place[1] // OFFSETS_PER_BATCH
+        for row in rows
+        if row.database == PARTICIPANT
+    )
+    markers = tuple(
+        Branch(database=PARTICIPANT, sequence=sequence, gid=f"g{sequence}", rows=count)
+        for sequence, count in sorted(moved.items())
+    )
+    decided = tuple(replace(marker, rows=None) for marker in markers)
+    return replace(found, rows=rows, markers=markers, decided=decided)
 
 
 def witnesses(found: Observation) -> Witnesses:

@@ -16,6 +16,7 @@ from services.chaos.observation import Observation
 from services.chaos.tests.finished_run import (
     OFFSETS_PER_BATCH,
     finished,
+    in_two_databases,
     sent_records,
     witnesses,
 )
@@ -86,7 +87,31 @@ def test_a_run_as_it_should_be_breaks_nothing(seed: int) -> None:
     checks = judge_tables(sent, found, witnesses(found))
 
     assert [c.violations for c in checks if c.violations] == []
-    assert all(check.checked > 0 for check in checks)
+    assert all(
+        check.checked > 0
+        for check in checks
+        if check.verdict is not Verdict.NOT_APPLICABLE
+    )
+
+
+def test_branches_are_decided_committed_and_whole() -> None:
+    """A branch is committed exactly when its batch is, with all of its rows."""
+    sent = sent_records(1)
+    found = in_two_databases(finished(sent))
+    seen = witnesses(found)
+    first, *rest = found.markers
+    less = replace(first, rows=(first.rows or 0) + 1)
+    beyond = replace(found.decided[0], sequence=99)
+
+    assert broken(sent, found, seen) == set()
+    for spoilt in (
+        replace(found, markers=tuple(rest)),
+        replace(found, decided=found.decided[1:]),
+        replace(found, markers=(first, *found.markers)),
+        replace(found, markers=(less, *rest)),
+        replace(found, decided=(beyond, *found.decided[1:])),
+    ):
+        assert broken(sent, spoilt, seen) == {"I7"}
 
 
 @pytest.mark.parametrize("seed", range(20))
