@@ -23,7 +23,7 @@ from sinks.protocol.recovery import BrokerPosition
 #: Seconds until a silent broker is reported. A broker that restarts or hands its
 #: partitions over is back within ten.
 BROKER_TIMEOUT_S = 15.0
-_PAUSE_S = 0.1
+_TIMEOUT_MIN_S = 0.1
 
 #: What a broker that goes down gives to the requests at hand. Such a request is sent
 #: again and waits for a broker; one that timed out has waited already.
@@ -152,16 +152,18 @@ class KafkaAdmin:
         return self._insist(ask)
 
     def _insist(self, ask: Callable[[float], _T]) -> _T:
-        """Ask until the broker answers or the time is up."""
+        """Ask until the broker answers or the time is up.
+
+        The client paces this: after a failure it connects anew, with pauses.
+        """
         deadline = time.monotonic() + BROKER_TIMEOUT_S
         while True:
             remaining_s = deadline - time.monotonic()
             try:
-                return ask(max(_PAUSE_S, remaining_s))
+                return ask(max(_TIMEOUT_MIN_S, remaining_s))
             except KafkaException as error:
-                if error.args[0].code() not in _PASSING or remaining_s <= _PAUSE_S:
+                if error.args[0].code() not in _PASSING or remaining_s <= _TIMEOUT_MIN_S:
                     raise self._translate(error) from error
-            time.sleep(_PAUSE_S)
 
     def _translate(self, error: KafkaException) -> ConfigurationError | RetryableError:
         cause: KafkaError = error.args[0]
