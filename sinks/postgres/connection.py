@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
@@ -51,6 +54,33 @@ def connect(dsn: str, *, application_name: str) -> Connection[TupleRow]:
             keepalives_count=3,
             options=f"{given_options} {_OPTIONS}".strip(),
         )
+
+
+@contextmanager
+def standbys_waited_for(connection: Connection[TupleRow]) -> Iterator[None]:
+    """Fail when Postgres did not wait for its synchronous standbys in the block.
+
+    A wait that someone cancels ends with success and a warning: the transaction is
+    committed here, and a failover may take it back. Nothing else warns in the
+    statements that end a transaction, and taking another warning for this one only
+    makes the caller ask again.
+
+    Raises:
+        psycopg.OperationalError: As if the answer had been lost.
+    """
+    warnings: list[str] = []
+
+    def note(diagnostic: psycopg.errors.Diagnostic) -> None:
+        if diagnostic.severity_nonlocalized == "WARNING":
+            warnings.append(diagnostic.message_primary or "")
+
+    connection.add_notice_handler(note)
+    try:
+        yield
+    finally:
+        connection.remove_notice_handler(note)
+    if warnings:
+        raise psycopg.OperationalError(f"in doubt on the standby: {warnings[0]}")
 
 
 def read_fingerprint_key(connection: Connection[TupleRow]) -> bytes:

@@ -13,6 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.connection import standbys_waited_for
 from sinks.postgres.migrations import migrate_participant
 from sinks.postgres.naming import application_name
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
@@ -229,9 +230,10 @@ class PostgresParticipant(PostgresPreparedBranches):
         moves = OutputMoves(connection, self._names, order.tally, values)
         rows = moves.run(self._layout.outputs_of(gid.branch), gid.branch)
         connection.execute(_SQL["insert_marker"], {**values, "rows": rows})
-        answer = connection.execute(
-            _SQL["prepare"].format(gid=sql.Literal(str(gid)))
-        ).statusmessage
+        with standbys_waited_for(connection):
+            answer = connection.execute(
+                _SQL["prepare"].format(gid=sql.Literal(str(gid)))
+            ).statusmessage
         if answer != _PREPARED:
             # In a transaction that has failed, Postgres rolls back instead and
             # reports no error.

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.connection import connect
+from sinks.postgres.connection import connect, standbys_waited_for
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import read_global_id
@@ -81,7 +81,9 @@ class PostgresPreparedBranches:
             RetryableError: The database did not answer.
         """
         with translated(f"reading a marker in {self._database}"):
-            row = self._connected().execute(_SQL["has_marker"], {"gid": str(gid)})
+            connection = self._connected()
+            with standbys_waited_for(connection):
+                row = connection.execute(_SQL["has_marker"], {"gid": str(gid)})
             return row.fetchone() is not None
 
     def newest_markers(self) -> dict[str, GlobalId]:
@@ -107,7 +109,9 @@ class PostgresPreparedBranches:
         composed = _SQL[statement].format(gid=sql.Literal(str(gid)))
         try:
             with translated(doing):
-                self._connected().execute(composed)
+                connection = self._connected()
+                with standbys_waited_for(connection):
+                    connection.execute(composed)
         except RetryableError:
             self.close()
             raise
@@ -130,6 +134,7 @@ class PostgresPreparedBranches:
             # waited for, however long a standby takes.
             self._connection.autocommit = True
             self._connection.execute("SET statement_timeout = 0")
+            self._connection.execute("SET synchronous_commit = on")
         return self._connection
 
 

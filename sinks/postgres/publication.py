@@ -27,6 +27,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Json
 
 from sinks.postgres.columns import names
+from sinks.postgres.connection import standbys_waited_for
 from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
 from sinks.postgres.outputs import HOME, AppendTable, HomeLayout
@@ -101,6 +102,9 @@ class PostgresPublication:
             ranges=self._plan.ranges,
         )
         if self.decision is PublishDecision.ALREADY_COMMITTED:
+            # Locking the row is a write, whose COMMIT waits for the standbys, and so
+            # for the batch before it: they may not have had it when it was found.
+            self._commit()
             return
         former_us = stored.progress.watermark_us
         assert former_us == self._plan.watermark_us, (
@@ -167,13 +171,18 @@ class PostgresPublication:
                         "gid": str(gid),
                     },
                 )
+        self._commit()
+
+    def _commit(self) -> None:
         try:
-            self._connection.commit()
+            with standbys_waited_for(self._connection):
+                self._connection.commit()
         except psycopg.OperationalError as error:
             self._connection.close()
             raise OutcomeUnknownError(
                 "COMMIT_UNKNOWN",
-                saw="The connection was lost while Postgres was committing a batch.",
+                saw="No certain answer to the COMMIT of a batch: "
+                + " ".join(str(error).split()),
                 why="The batch may be in the tables or not.",
                 fix="Nothing to do: the offsets in Postgres tell, and are read next.",
             ) from error

@@ -8,7 +8,7 @@ from typing import TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.connection import connect
+from sinks.postgres.connection import connect, standbys_waited_for
 from sinks.postgres.sqlstate import translated
 
 _T = TypeVar("_T")
@@ -37,7 +37,8 @@ class Session:
             connection = self.connected()
             try:
                 result = work(connection)
-                connection.commit()
+                with standbys_waited_for(connection):
+                    connection.commit()
             except BaseException:
                 self.close()
                 raise

@@ -20,6 +20,9 @@ PREPARE TRANSACTION {gid}
 SELECT 1
 FROM tallyweir_participant.marker
 WHERE gid = %(gid)s
+-- The lock makes this a write, whose commit waits for the standbys, and so for the
+-- marker: they may not have had it when it became visible here.
+FOR NO KEY UPDATE
 
 -- name: newest_markers
 SELECT DISTINCT ON (branch) gid
