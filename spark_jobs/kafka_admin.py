@@ -162,7 +162,10 @@ class KafkaAdmin:
             try:
                 return ask(max(_TIMEOUT_MIN_S, remaining_s))
             except KafkaException as error:
-                if error.args[0].code() not in _PASSING or remaining_s <= _TIMEOUT_MIN_S:
+                if (
+                    error.args[0].code() not in _PASSING
+                    or remaining_s <= _TIMEOUT_MIN_S
+                ):
                     raise self._translate(error) from error
 
     def _translate(self, error: KafkaException) -> ConfigurationError | RetryableError:
