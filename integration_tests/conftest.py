@@ -11,9 +11,18 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
 
+from integration_tests.harness.sharded_numbers import (
+    Places,
+    publish_three,
+    start_driver,
+    stop,
+)
+from integration_tests.ledger_scenario import LedgerScenario
 from services.embedded.kafka import EmbeddedKafka
 from services.embedded.postgres import EmbeddedPostgres
+from sinks.faultpoints import disarm_all
 from sinks.postgres.migrations import migrate
 
 
@@ -61,6 +70,56 @@ def home_dsn(empty_dsn: str) -> str:
     """A fresh database with our migrations applied."""
     migrate(empty_dsn)
     return empty_dsn
+
+
+@pytest.fixture
+def billing_dsn(server_dsn: str) -> Iterator[str]:
+    """A second database, fresh; what stays prepared in it is rolled back."""
+    name = f"billing_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    dsn = make_conninfo(server_dsn, dbname=name)
+    yield dsn
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for (gid,) in connection.execute(
+            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+        ).fetchall():
+            connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
+        )
+
+
+@pytest.fixture
+def connection(home_dsn: str) -> Iterator[psycopg.Connection[TupleRow]]:
+    """A connection to a database with the product's schema."""
+    with psycopg.connect(home_dsn) as opened:
+        yield opened
+
+
+@pytest.fixture
+def scenario(connection: psycopg.Connection[TupleRow]) -> LedgerScenario:
+    """Three batches by two drivers, with every fate and a transaction marker."""
+    built = LedgerScenario(connection=connection).register(p0=0, p3=100)
+    built.publish({0: "CCCD", 3: "CXCEC"})
+    built.publish({0: "CLF-C", 3: "DCCCC"})
+    built.claim()
+    built.publish({0: "CCX", 3: ""})
+    return built
+
+
+@pytest.fixture
+def places(
+    home_dsn: str, billing_dsn: str, connection: psycopg.Connection[TupleRow]
+) -> Iterator[Places]:
+    """A home and a second database, with two batches over both."""
+    driver = start_driver(home_dsn, billing_dsn)
+    publish_three(driver, 0)
+    publish_three(driver, 3)
+    stop(driver)
+    yield Places(home=home_dsn, billing=billing_dsn, connection=connection)
+    disarm_all()
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import TupleRow
 
+from sinks.postgres.audit import Check, Receipt
+
 PIPELINE = "departures"
 TOPIC = "orders"
 BUCKET_SECONDS = 3600
@@ -49,6 +51,17 @@ def definition(*, late: str = "side_table", deduplicate: bool = True) -> dict[st
 def fake_fingerprint(key: bytes, event_id: str) -> tuple[bytes]:
     """Stand in for the product's fingerprint; any 16 bytes per ID will do here."""
     return (hashlib.blake2b(event_id.encode(), key=key, digest_size=16).digest(),)
+
+
+def failed(receipt: Receipt) -> dict[str, tuple[str, ...]]:
+    """Return what a receipt found wrong, by check."""
+    return {check.name: check.violations for check in receipt.failed}
+
+
+def check_of(receipt: Receipt, name: str) -> Check:
+    """Return one check of a receipt."""
+    (found,) = (check for check in receipt.checks if check.name == name)
+    return found
 
 
 @dataclass(kw_only=True)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 
-import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from integration_tests.harness.postgres_driver import (
     PostgresDriver,
@@ -35,22 +31,6 @@ _LAYOUT = layout_of(_NUMBERS)
 
 class _KilledError(BaseException):
     """The driver's process died."""
-
-
-@pytest.fixture
-def billing_dsn(server_dsn: str) -> Iterator[str]:
-    """A second database, fresh."""
-    name = f"billing_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    dsn = make_conninfo(server_dsn, dbname=name)
-    yield dsn
-    for (gid,) in prepared(dsn):
-        execute(dsn, f"ROLLBACK PREPARED '{gid}'")
-    with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
-        )
 
 
 @pytest.fixture(autouse=True)

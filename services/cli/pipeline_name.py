@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -20,17 +22,32 @@ def pipeline_name(argument: str) -> str:
     Raises:
         ConfigurationError: ``PIPELINE_FILE_UNREADABLE``.
     """
-    path = Path(argument)
-    if path.suffix not in _FILE_ENDINGS:
+    if not _is_file(argument):
         return argument
+    name = read_pipeline_file(argument).get("pipeline")
+    if not isinstance(name, str):
+        raise _unreadable(Path(argument), "it has no text under the key pipeline")
+    return name
+
+
+def read_pipeline_file(argument: str) -> Mapping[Any, Any]:
+    """Return the keys of a pipeline file as they are; none for a pipeline's name.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_FILE_UNREADABLE``.
+    """
+    if not _is_file(argument):
+        return {}
+    path = Path(argument)
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise _unreadable(path, " ".join(str(error).split())) from error
-    name = content.get("pipeline") if isinstance(content, dict) else None
-    if not isinstance(name, str):
-        raise _unreadable(path, "it has no text under the key pipeline")
-    return name
+    return content if isinstance(content, dict) else {}
+
+
+def _is_file(argument: str) -> bool:
+    return Path(argument).suffix in _FILE_ENDINGS
 
 
 def _unreadable(path: Path, what: str) -> ConfigurationError:

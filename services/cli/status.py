@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_json, say_table
 from sinks.protocol.errors import TallyweirError
@@ -15,7 +16,7 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
 if TYPE_CHECKING:
-    from sinks.postgres.audit import Status
+    from sinks.postgres.audit import DatabaseStatus, Status
 
 
 def register(app: typer.Typer) -> None:
@@ -43,10 +44,11 @@ def status(
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
+    databases = pipeline_databases(pipeline)
     endpoints = resolve_endpoints()
     name = pipeline_name(pipeline)
     with connect(endpoints.home_dsn, application_name="tallyweir status") as home:
-        found = audit.read_status(home, name)
+        found = audit.read_status(home, name, databases)
         topic = audit.read_source(home, name).topic
     lags = lags_of(found, _read_broker(endpoints.kafka_bootstrap, topic))
     if as_json:
@@ -99,10 +101,13 @@ def status_json(
             for part in found.partitions
         ],
         "last_batch": found.last_batch and asdict(found.last_batch),
+        "last_sequence": found.last_sequence,
+        "visible_through": found.visible_through,
         "driver": found.driver and asdict(found.driver),
         "totals": asdict(found.totals),
         "windows": [asdict(window) for window in found.windows],
         "catalog_ids": found.catalog_ids,
+        "databases": [asdict(database) for database in found.databases],
     }
 
 
@@ -138,6 +143,22 @@ def _say_status(found: Status, lags: Mapping[TopicPartition, int] | None) -> Non
             for place in sorted(places)
         ],
     )
+    if found.databases:
+        say_table(
+            ("database", "in doubt", "oldest", "prepared", "oldest", "trouble"),
+            [_database_row(database) for database in found.databases],
+        )
+
+
+def _database_row(database: DatabaseStatus) -> tuple[object, ...]:
+    return (
+        database.database,
+        database.in_doubt,
+        _seconds(database.oldest_in_doubt_s),
+        "unknown" if database.prepared is None else database.prepared,
+        _seconds(database.oldest_prepared_s),
+        database.trouble or "-",
+    )
 
 
 def _figures(found: Status) -> list[tuple[str, str]]:
@@ -152,6 +173,7 @@ def _figures(found: Status) -> list[tuple[str, str]]:
             if batch
             else "-",
         ),
+        ("visible through", f"batch {found.visible_through} of {found.last_sequence}"),
         ("last minute", f"{found.minute_rate:,.0f} events/s"),
         (
             "last 10 batches",
@@ -178,12 +200,16 @@ def _figures(found: Status) -> list[tuple[str, str]]:
         ),
     ]
     figures += [
-        (f"open in {window.table}", f"{window.open_groups:,} groups")
+        (f"open in {window.table}", _groups(window.open_groups))
         for window in found.windows
     ]
     if found.catalog_ids is not None:
         figures.append(("IDs remembered", f"{found.catalog_ids:,}"))
     return figures
+
+
+def _groups(groups: int | None) -> str:
+    return "unknown" if groups is None else f"{groups:,} groups"
 
 
 def _seconds(seconds: float | None) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
 
@@ -42,18 +43,20 @@ def verify(
 ) -> None:
     """Check that every record that was read is accounted for, exactly once.
 
-    Everything comes from one snapshot of the home database; a running pipeline is
-    neither stopped nor disturbed. Exit code 1 when a check fails or when nothing was
-    committed yet.
+    Everything comes from one snapshot of the home database, and of each other one
+    that results are in: TALLYWEIR_DATABASES or the pipeline file says where they are.
+    A running pipeline is neither stopped nor disturbed. Exit code 1 when a check
+    fails or when nothing was committed yet.
     """
     from services.endpoints import resolve_endpoints
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
+    databases = pipeline_databases(pipeline)
     endpoints = resolve_endpoints()
     name = pipeline_name(pipeline)
     with connect(endpoints.home_dsn, application_name="tallyweir verify") as home:
-        receipt = audit.verify(home, name)
+        receipt = audit.verify(home, name, databases)
         if recount:
             check = _recount(home, endpoints.kafka_bootstrap, name)
             receipt = receipt.with_check(check)
@@ -82,6 +85,8 @@ def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:
 def say_receipt(receipt: Receipt) -> None:
     """Print a receipt: the verdict, the checks, what failed, the totals."""
     say(f"Pipeline {receipt.pipeline}: {receipt.summary}")
+    if len(receipt.databases) > 1:
+        say(f"databases checked: {', '.join(receipt.databases)}")
     say_table(
         ("check", "verdict", "checked", "note"),
         [

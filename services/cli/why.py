@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
 from sinks.protocol.offsets import TopicPartition
@@ -17,7 +18,12 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command(epilog=example("tallyweir why departures UA-1545-2013-01-01"))(why)
+    app.command(
+        epilog=example(
+            "tallyweir why departures UA-1545-2013-01-01",
+            "tallyweir why orders 7f0c --source /shop/1",
+        )
+    )(why)
 
 
 def why(
@@ -25,8 +31,12 @@ def why(
         str, typer.Argument(help="Name of a pipeline, or its YAML file.")
     ],
     event_id: Annotated[str, typer.Argument(help="The producer's ID of the event.")],
+    source: Annotated[
+        str | None,
+        typer.Option(help="The event's ce_source, if the pipeline's IDs are ce_id."),
+    ] = None,
 ) -> None:
-    """Tell what became of an event, copy by copy.
+    """Tell what became of an event, copy by copy, in whichever database it is.
 
     Exit code 1 when nothing is known of the ID; it then says what was searched and
     what cannot be known.
@@ -35,40 +45,60 @@ def why(
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
+    databases = pipeline_databases(pipeline)
     endpoints = resolve_endpoints()
     name = pipeline_name(pipeline)
+
+    def probe(key: bytes, event_id: str) -> tuple[bytes, ...]:
+        return fingerprints_of(key, event_id, source)
+
     with connect(endpoints.home_dsn, application_name="tallyweir why") as home:
-        explanation = audit.explain(home, name, event_id, fingerprints_of)
-        source = audit.read_source(home, name)
+        explanation = audit.explain(home, name, event_id, probe, databases)
+        read_from = audit.read_source(home, name)
     if explanation.is_known:
         for sentence in audit.narrate(
-            explanation, payload_reader(source.schema, pipeline)
+            explanation, payload_reader(read_from.schema, pipeline)
         ):
             say(sentence)
         return
     unread = _read_unread(
-        endpoints.kafka_bootstrap, source.topic, dict(explanation.positions)
+        endpoints.kafka_bootstrap, read_from.topic, dict(explanation.positions)
     )
     for sentence in audit.narrate_unknown(explanation, unread):
         say(sentence)
     raise typer.Exit(1)
 
 
-def fingerprints_of(key: bytes, event_id: str) -> tuple[bytes, ...]:
-    """Return what the catalog may file an ID under, as text and as a number."""
+def fingerprints_of(key: bytes, event_id: str, source: str | None) -> tuple[bytes, ...]:
+    """Return what the catalog may file an ID under.
+
+    Args:
+        key: The installation's.
+        event_id: As a person writes it: text, or a number.
+        source: The ``ce_source`` that a ``ce_id`` is filed with. None when the user
+            gave none: the pipeline may have IDs without, and an event may have come
+            without.
+    """
     import pyarrow as pa
 
     from sinks.seen_ids.fingerprint import fingerprint, to_bytes
 
-    columns = [pa.array([event_id], pa.string())]
+    text = pa.array([event_id], pa.string())
+    ids = [[pa.array([source or ""], pa.string()), text]]
+    if source is None:
+        ids.append([text])
+        number = _int64(event_id)
+        if number is not None:
+            ids.append([pa.array([number], pa.int64())])
+    return tuple(to_bytes(fingerprint(columns, key)) for columns in ids)
+
+
+def _int64(text: str) -> int | None:
     try:
-        number = int(event_id)
+        number = int(text)
     except ValueError:
-        pass
-    else:
-        if number in _INT64:
-            columns.append(pa.array([number], pa.int64()))
-    return tuple(to_bytes(fingerprint([column], key)) for column in columns)
+        return None
+    return number if number in _INT64 else None
 
 
 def payload_reader(schema: str, pipeline: str) -> Callable[[bytes], str | None]:

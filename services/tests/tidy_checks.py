@@ -19,7 +19,6 @@ FUNCTION_LINES_MAX = 70
 
 #: A ratchet: a value may fall and a line may go, never the reverse.
 LONG_MODULES = {
-    "integration_tests/test_audit.py": 768,
     "schemas/safety.py": 428,
     "sinks/postgres/home.py": 415,
     "spark_jobs/pipeline/tests/test_pipeline_file.py": 408,

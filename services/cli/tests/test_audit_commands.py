@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.status import lags_of, status_json
 from services.cli.why import fingerprints_of, payload_reader
@@ -15,6 +17,7 @@ from sinks.postgres.audit.progress import PartitionStatus
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition, StoredPosition
+from sinks.seen_ids.fingerprint import fingerprint, to_bytes
 
 _KEY = bytes(range(16))
 _READ = TopicPartition("orders", 0)
@@ -35,6 +38,8 @@ def _status() -> Status:
             ),
         ),
         last_batch=None,
+        last_sequence=0,
+        visible_through=0,
         minute_rate=0.0,
         batches_rate=None,
         driver=None,
@@ -52,6 +57,7 @@ def _status() -> Status:
         ),
         windows=(),
         catalog_ids=None,
+        databases=(),
     )
 
 
@@ -105,10 +111,31 @@ def test_a_lag_that_is_unknown_is_null_and_not_zero() -> None:
 
 def test_an_id_that_looks_like_a_number_is_probed_as_both() -> None:
     """The catalog files text and numbers apart."""
-    text, number = fingerprints_of(_KEY, "42")
-    assert text != number
-    assert len(fingerprints_of(_KEY, "UA-42")) == 1
-    assert len(fingerprints_of(_KEY, str(2**63))) == 1
+    assert len(set(fingerprints_of(_KEY, "42", None))) == 3
+    assert len(fingerprints_of(_KEY, "UA-42", None)) == 2
+    assert len(fingerprints_of(_KEY, str(2**63), None)) == 2
+
+
+def test_a_pair_is_probed_as_stage_tasks_file_it() -> None:
+    """The source comes first; an event that came without one has an empty one."""
+
+    def filed(source: str) -> bytes:
+        parts = [pa.array([source]), pa.array(["42"])]
+        return to_bytes(fingerprint(parts, _KEY))
+
+    assert fingerprints_of(_KEY, "42", "/shop") == (filed("/shop"),)
+    assert filed("") in fingerprints_of(_KEY, "42", None)
+
+
+def test_databases_come_from_the_file_and_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment knows better; what a file leaves open is not known by it."""
+    file = tmp_path / "any.yaml"
+    file.write_text("databases: {one: host=a, two: host=b, three: , 4: host=c}\n")
+    monkeypatch.setenv("TALLYWEIR_DATABASES", '{"two": "host=d"}')
+    assert pipeline_databases(str(file)) == {"one": "host=a", "two": "host=d"}
+    assert pipeline_databases("any") == {"two": "host=d"}
 
 
 def test_a_payload_that_does_not_decode_is_left_to_its_hex() -> None:

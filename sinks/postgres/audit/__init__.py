@@ -1,12 +1,13 @@
-"""Audits of the home database: what was counted, what became of an event.
+"""Audits of a pipeline's databases: what was counted, what became of an event.
 
 And where a pipeline stands. Everything here only reads, each answer from one
-snapshot, except ``accept_gaps``.
+snapshot of each database, except ``accept_gaps``.
 """
 
 from __future__ import annotations
 
 from sinks.postgres.audit.audited_pipeline import AuditedSource, read_source
+from sinks.postgres.audit.database_status import DatabaseStatus
 from sinks.postgres.audit.explanation import Explanation, explain
 from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_gaps
 from sinks.postgres.audit.narration import narrate, narrate_unknown
@@ -18,6 +19,7 @@ from sinks.postgres.audit.verification import verify
 __all__ = [
     "AuditedSource",
     "Check",
+    "DatabaseStatus",
     "Explanation",
     "PipelineState",
     "Receipt",

@@ -1,28 +1,36 @@
 """Holds the rows of append outputs against the ledger, position by position.
 
 Every committed event is one row of every append output, because an append output
-refuses nothing. So, for each of them::
+refuses nothing. So, for each of them, over all databases that it is in::
 
     rows in a range == the range's committed events
     sum of the offsets of a batch's rows == the batch's checksum
     no position twice, none outside of the ranges, none that was put aside as well
+    rows of a batch in one database == rows that its markers there count
+
+The last one tells that a row is in the database that it was published in.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from psycopg import Connection
-from psycopg.rows import DictRow, TupleRow
+from psycopg.rows import DictRow
 
+from sinks.postgres.audit.audited_databases import AuditedDatabases
 from sinks.postgres.audit.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch,
     read_positions,
 )
+from sinks.postgres.audit.branches import BranchFindings
+from sinks.postgres.audit.collisions import find_collisions
+from sinks.postgres.audit.ledger_ranges import LedgerRanges
 from sinks.postgres.audit.receipt import Check, judge, not_applicable
+from sinks.postgres.outputs import HOME
 from sinks.postgres.statements import load_statements
 from sinks.protocol.offsets import TopicPartition
 
@@ -30,111 +38,264 @@ _OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
 _POSITION_COLUMNS = ["kafka_topic", "kafka_partition", "kafka_offset"]
 
 
-def check_append_outputs(
-    connection: Connection[TupleRow], pipeline: AuditedPipeline
-) -> Check:
-    """Check all append outputs, inside of the caller's snapshot."""
-    if not pipeline.appends:
-        return not_applicable(
-            "append_outputs", unit="rows", why="the pipeline appends nothing"
-        )
-    checked = 0
-    violations: list[str] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowsBeyond:
+    """Rows past the position that the home's snapshot has; maybe of a later batch."""
+
+    where: TopicPartition
+    highest: int
+    violation: str
+
+
+@dataclass(slots=True)
+class _Tally:
+    """One output, counted over its databases."""
+
+    by_range: dict[tuple[int, TopicPartition], int] = field(
+        default_factory=lambda: defaultdict(int)
+    )
+    by_batch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    checksums: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+
+@dataclass(slots=True)
+class AppendedRows:
+    """What the append outputs hold, and what is wrong with it."""
+
+    outputs: int = 0
+    checked: int = 0
+    violations: list[str] = field(default_factory=list)
+    #: By database and batch, over all append outputs.
+    by_database: dict[tuple[str, int], int] = field(
+        default_factory=lambda: defaultdict(int)
+    )
+    beyond: list[_RowsBeyond] = field(default_factory=list)
+
+
+def count_appended_rows(
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    ranges: LedgerRanges,
+    branches: BranchFindings,
+) -> AppendedRows:
+    """Count all append outputs, inside of the caller's snapshots."""
+    rows = AppendedRows(outputs=len(pipeline.appends))
     for output in pipeline.appends:
-        missing = fetch(
-            connection,
-            _OUTPUTS["missing_columns"],
-            table=output.quoted(connection),
-            columns=_POSITION_COLUMNS,
-        )
         claims = fetch(
-            connection,
+            databases.home.connection,
             _OUTPUTS["output_claims"],
             pipeline=pipeline.name,
             output_table=output.table,
         )
+        missing = list(_missing_columns(databases, output))
         if missing:
-            if claims:
-                names = ", ".join(row["name"] for row in missing)
-                violations.append(f"{output.table}: the table has no column {names}")
+            rows.violations += missing if claims else ()
             continue
-        tallies = _tally(connection, pipeline, output)
-        checked += sum(row["found"] for row in tallies)
-        positions = read_positions(connection, pipeline.name)
-        violations += _broken_tallies(output.table, tallies, positions)
-        violations += _broken_claims(output.table, tallies, claims)
-        violations += _broken_positions(connection, pipeline, output)
-    return judge("append_outputs", checked=checked, unit="rows", violations=violations)
+        tally = _count(databases, output, ranges, rows)
+        rows.violations += _broken_ranges(output, tally, ranges, claims, branches)
+        rows.violations += _broken_claims(output, tally, claims, branches)
+        rows.violations += find_collisions(databases, pipeline.name, output, ranges)
+    return rows
 
 
-def _tally(
-    connection: Connection[TupleRow], pipeline: AuditedPipeline, output: AuditedOutput
-) -> list[DictRow]:
-    statement = _OUTPUTS["tallied_rows"].format(table=output.identifier)
-    return fetch(
-        connection, statement, pipeline=pipeline.name, output_table=output.table
+def check_append_outputs(
+    databases: AuditedDatabases, pipeline: AuditedPipeline, rows: AppendedRows
+) -> Check:
+    """Judge what was counted, when the snapshots have ended.
+
+    Rows beyond the position that the home's snapshot had may be of a batch that was
+    published before the other database was looked at; the position of now tells.
+    """
+    if not rows.outputs:
+        return not_applicable(
+            "append_outputs", unit="rows", why="the pipeline appends nothing"
+        )
+    positions = (
+        read_positions(databases.home.connection, pipeline.name) if rows.beyond else {}
+    )
+    beyond = [
+        found.violation
+        for found in rows.beyond
+        if found.highest >= positions.get(found.where, 0)
+    ]
+    return judge(
+        "append_outputs",
+        checked=rows.checked,
+        unit="rows",
+        violations=[*rows.violations, *beyond],
     )
 
 
-def _broken_tallies(
-    table: str, tallies: list[DictRow], positions: dict[TopicPartition, int]
+def find_miscounted_markers(
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    rows: AppendedRows,
+    branches: BranchFindings,
 ) -> Iterator[str]:
-    for row in tallies:
-        where = TopicPartition(row["topic"], row["partition"])
-        if row["sequence"] is None:
-            beyond = row["highest"] >= positions.get(where, 0)
-            yield (
-                f"{table}: {row['found']} rows of {where} lie in no batch, offsets "
-                f"{row['lowest']} to {row['highest']}"
-                + (
-                    f", though the next offset to read is {positions.get(where, 0)}"
-                    if beyond
-                    else ""
-                )
+    """Compare the rows that a batch brought into a database with its markers there.
+
+    What goes to the home without a branch has no marker, so the home is left out.
+    """
+    former = {
+        row["sequence"]
+        for row in fetch(
+            databases.home.connection,
+            _OUTPUTS["batches_with_former_outputs"],
+            pipeline=pipeline.name,
+            outputs=[output.table for output in pipeline.outputs],
+        )
+    }
+    for database in databases.beside_home:
+        marked = branches.marked_rows(database.name)
+        windows, is_exact = _window_rows(databases, pipeline, database.name)
+        found = {
+            sequence: count
+            for (name, sequence), count in rows.by_database.items()
+            if name == database.name
+        }
+        for sequence in sorted({*marked, *found}):
+            # Later batches than the home's snapshot has were not counted here.
+            if sequence > pipeline.last_sequence:
+                continue
+            held = found.get(sequence, 0) + (
+                windows.get(sequence, 0) if sequence in marked else 0
             )
-        elif row["found"] != row["claimed"]:
+            said = marked.get(sequence, 0)
+            if held > said or (held < said and is_exact and sequence not in former):
+                yield (
+                    f"{database.name}: the markers of batch {sequence} count {said} "
+                    f"rows, its tables took {held}"
+                )
+
+
+def _window_rows(
+    databases: AuditedDatabases, pipeline: AuditedPipeline, name: str
+) -> tuple[Mapping[int, int], bool]:
+    """Return the window rows per batch in a database, and whether these are all.
+
+    The ledger counts the rows of a sharded output over all of its databases only.
+    """
+    here = [output for output in pipeline.windows if name in output.databases]
+    whole = [output.table for output in here if output.databases == (name,)]
+    rows: dict[int, int] = defaultdict(int)
+    for row in fetch(
+        databases.home.connection,
+        _OUTPUTS["window_rows"],
+        pipeline=pipeline.name,
+        windows=whole,
+    ):
+        rows[row["sequence"]] += row["rows"]
+    return rows, len(whole) == len(here)
+
+
+def _missing_columns(
+    databases: AuditedDatabases, output: AuditedOutput
+) -> Iterator[str]:
+    for database in databases.of(output):
+        missing = database.fetch(
+            _OUTPUTS["missing_columns"],
+            table=output.quoted(database.connection),
+            columns=_POSITION_COLUMNS,
+        )
+        if missing:
+            names = ", ".join(row["name"] for row in missing)
+            yield f"{output.table}{_place(database.name)}: the table has no column " + (
+                names
+            )
+
+
+def _count(
+    databases: AuditedDatabases,
+    output: AuditedOutput,
+    ranges: LedgerRanges,
+    rows: AppendedRows,
+) -> _Tally:
+    tally = _Tally()
+    statement = _OUTPUTS["tallied_rows"].format(table=output.identifier)
+    for database in databases.of(output):
+        for row in database.fetch(statement, **ranges.parameters):
+            rows.checked += row["found"]
+            where = TopicPartition(row["topic"], row["partition"])
+            sequence = row["sequence"]
+            if sequence is None:
+                _note_stray(rows, output, database.name, where, row, ranges)
+                continue
+            tally.by_range[sequence, where] += row["found"]
+            tally.by_batch[sequence] += row["found"]
+            tally.checksums[sequence] += int(row["checksum"])
+            rows.by_database[database.name, sequence] += row["found"]
+    return tally
+
+
+def _note_stray(  # noqa: PLR0913, PLR0917 - all of it is told
+    rows: AppendedRows,
+    output: AuditedOutput,
+    database: str,
+    where: TopicPartition,
+    row: DictRow,
+    ranges: LedgerRanges,
+) -> None:
+    """Keep rows that lie in no batch, or in one that the snapshot does not have."""
+    next_offset = ranges.next_offsets.get(where, 0)
+    violation = (
+        f"{output.table}{_place(database)}: {row['found']} rows of {where} lie in no "
+        f"batch, offsets {row['lowest']} to {row['highest']}"
+    )
+    if row["highest"] >= next_offset:
+        violation += f", though the next offset to read is {next_offset}"
+    if database != HOME and row["lowest"] >= next_offset:
+        rows.beyond.append(
+            _RowsBeyond(where=where, highest=row["highest"], violation=violation)
+        )
+    else:
+        rows.violations.append(violation)
+
+
+def _broken_ranges(
+    output: AuditedOutput,
+    tally: _Tally,
+    ranges: LedgerRanges,
+    claims: list[DictRow],
+    branches: BranchFindings,
+) -> Iterator[str]:
+    # A batch from before the output was added owes it nothing.
+    owing = {claim["sequence"] for claim in claims}
+    pending = branches.pending_sequences
+    for sequence, where, committed in sorted(ranges.committed_by_range()):
+        claimed = committed if sequence in owing else 0
+        found = tally.by_range.get((sequence, where), 0)
+        if found > claimed or (found < claimed and sequence not in pending):
             yield (
-                f"{table}: {row['found']} rows of batch {row['sequence']} on {where}, "
-                f"the ledger counts {row['claimed']}"
+                f"{output.table}: {found} rows of batch {sequence} on {where}, "
+                f"the ledger counts {claimed}"
             )
 
 
 def _broken_claims(
-    table: str, tallies: list[DictRow], claims: list[DictRow]
+    output: AuditedOutput,
+    tally: _Tally,
+    claims: list[DictRow],
+    branches: BranchFindings,
 ) -> Iterator[str]:
     """Compare what each batch as a whole said about this output."""
-    found: dict[int, int] = defaultdict(int)
-    checksums: dict[int, int] = defaultdict(int)
-    for row in tallies:
-        if row["sequence"] is not None:
-            found[row["sequence"]] += row["found"]
-            checksums[row["sequence"]] += int(row["checksum"])
+    pending = branches.pending_sequences
     for claim in claims:
         sequence = claim["sequence"]
-        if not claim["events"] == claim["rows"] == found[sequence]:
+        found = tally.by_batch.get(sequence, 0)
+        if sequence in pending and found <= claim["rows"] == claim["events"]:
+            continue
+        if not claim["events"] == claim["rows"] == found:
             yield (
-                f"{table}: batch {sequence} says {claim['events']} events in "
-                f"{claim['rows']} rows, the table holds {found[sequence]}"
+                f"{output.table}: batch {sequence} says {claim['events']} events in "
+                f"{claim['rows']} rows, the table holds {found}"
             )
-        if int(claim["checksum"]) != checksums[sequence]:
+        checksum = tally.checksums.get(sequence, 0)
+        if int(claim["checksum"]) != checksum:
             yield (
-                f"{table}: the offsets of batch {sequence} add up to "
-                f"{checksums[sequence]}, its checksum is {claim['checksum']}"
+                f"{output.table}: the offsets of batch {sequence} add up to "
+                f"{checksum}, its checksum is {claim['checksum']}"
             )
 
 
-def _broken_positions(
-    connection: Connection[TupleRow], pipeline: AuditedPipeline, output: AuditedOutput
-) -> Iterator[str]:
-    doubled = _OUTPUTS["doubled_positions"].format(table=output.identifier)
-    for row in fetch(connection, doubled, pipeline=pipeline.name):
-        yield (
-            f"{output.table}: {row['topic']}[{row['partition']}] offset "
-            f"{row['kafka_offset']} is there {row['rows']} times"
-        )
-    twice = _OUTPUTS["settled_twice"].format(table=output.identifier)
-    for row in fetch(connection, twice, pipeline=pipeline.name):
-        yield (
-            f"{output.table}: {row['topic']}[{row['partition']}] offset "
-            f"{row['kafka_offset']} is there, and is {row['fate']} as well"
-        )
+def _place(database: str) -> str:
+    return "" if database == HOME else f" in {database}"

@@ -18,6 +18,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow, TupleRow, dict_row
 
 from sinks.postgres.columns import table_identifier
+from sinks.postgres.outputs import HOME
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
@@ -35,6 +36,8 @@ class AuditedOutput:
     kind: str
     #: Late events are dropped on purpose, so there are no rows to count.
     drops_late: bool
+    #: Where its table is; with several, each row is in one of them.
+    databases: tuple[str, ...] = (HOME,)
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -60,10 +63,14 @@ class AuditedPipeline:
 
     name: str
     number: int
+    #: The home database's.
+    installation: str
     source: AuditedSource
     outputs: tuple[AuditedOutput, ...]
     #: The event's field that holds its ID; None when it travels in a header.
     id_column: str | None
+    #: IDs are unique together with the event's source only, as CloudEvents' are.
+    id_has_source: bool
     event_time: str
     #: None when deduplication is off.
     horizon_s: int | None
@@ -156,9 +163,11 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
     return AuditedPipeline(
         name=name,
         number=row["pipeline_number"],
+        installation=row["installation_id"],
         source=AuditedSource(topic=source["topic"], schema=source["schema"]),
         outputs=tuple(_output(entry) for entry in definition["outputs"]),
         id_column=source["event_id"].get("field"),
+        id_has_source=source["event_id"].get("header") == "ce_id",
         event_time=source["event_time"],
         horizon_s=row["horizon_s"],
         bucket_seconds=row["bucket_seconds"],
@@ -216,4 +225,5 @@ def _output(definition: Mapping[str, Any]) -> AuditedOutput:
         table=definition["table"],
         kind=definition["kind"],
         drops_late=definition.get("late") == "drop",
+        databases=tuple(definition.get("databases", (HOME,))),
     )

@@ -1,4 +1,4 @@
-"""What became of an event: every trace that its ID left in the home database.
+"""What became of an event: every trace that its ID left, in whichever database.
 
 An ID may have arrived several times; each copy is told apart by its Kafka position.
 The seen-ID catalog knows IDs without positions, so it is told beside the copies.
@@ -7,7 +7,8 @@ The seen-ID catalog knows IDs without positions, so it is told beside the copies
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -15,16 +16,29 @@ from enum import Enum
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
+from sinks.postgres.audit.audited_databases import (
+    NO_DATABASES,
+    AuditedDatabase,
+    AuditedDatabases,
+    connect_databases,
+    databases_of,
+)
 from sinks.postgres.audit.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
-    column_type,
     fetch,
     fetch_one,
     read_pipeline,
     read_positions,
     snapshot,
 )
+from sinks.postgres.audit.branches import (
+    DecidedBranch,
+    read_branches_of,
+    read_marked,
+    read_unresolved,
+)
+from sinks.postgres.outputs import HOME
 from sinks.postgres.statements import load_statements
 from sinks.protocol.offsets import TopicPartition
 
@@ -71,6 +85,9 @@ class Sighting:
     batch: PublishedBatch | None
     #: The output that took it, or that it was late for.
     output: str | None = None
+    #: Where it was found, and the branches that brought the batch's rows there.
+    database: str = HOME
+    branches: tuple[str, ...] = ()
     event_time: datetime | None = None
     kafka_timestamp: datetime | None = None
     reason: str | None = None
@@ -99,6 +116,8 @@ class Explanation:
         forgotten_before_s: IDs of events older than this, in seconds since 1970, may
             have been forgotten; None when none has.
         positions: Where the pipeline stands, to compute what it has not read yet.
+        awaited: Decided branches that are not committed yet; their rows are unseen.
+        id_has_source: The ID alone does not tell one event from another.
     """
 
     pipeline: str
@@ -109,10 +128,21 @@ class Explanation:
     letters_without_id: int
     forgotten_before_s: int | None
     positions: dict[TopicPartition, int]
+    awaited: tuple[DecidedBranch, ...]
+    id_has_source: bool
 
     @property
     def is_known(self) -> bool:
         return bool(self.sightings or self.catalog_hits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Searchable:
+    """One part of an append output that has the ID."""
+
+    output: AuditedOutput
+    database: AuditedDatabase
+    column_type: str
 
 
 def explain(
@@ -120,27 +150,41 @@ def explain(
     pipeline: str,
     event_id: str,
     fingerprint_probe: FingerprintProbe,
+    databases: Mapping[str, str] = NO_DATABASES,
 ) -> Explanation:
-    """Find every trace of an ID, in one snapshot.
+    """Find every trace of an ID, in one snapshot of each database.
 
     Args:
-        connection: Not inside of a transaction. Nothing is written.
+        connection: To the home, not inside of a transaction. Nothing is written.
         pipeline: Its name.
         event_id: As a person writes it; IDs of other types are compared as text.
         fingerprint_probe: Computes what the catalog may file the ID under.
+        databases: Connection strings of the others, by name; may hold more than the
+            pipeline needs.
 
     Raises:
-        ConfigurationError: No such pipeline, or a table may not be read.
-        RetryableError: The server went away.
+        ConfigurationError: No such pipeline, a database that is not in ``databases``,
+            or a table that may not be read.
+        RetryableError: A server went away or does not answer.
     """
-    with snapshot(connection, doing="explaining an event"):
+    with ExitStack() as opened, snapshot(connection, doing="explaining an event"):
         audited = read_pipeline(connection, pipeline)
-        searchable = _searchable_outputs(connection, audited)
-        found = _find_committed(connection, audited, searchable, event_id)
+        unresolved = read_unresolved(connection, pipeline)
+        names = databases_of(audited) | {branch.database for branch in unresolved}
+        parts = connect_databases(opened, connection, names, databases)
+        with parts.snapshots_beside_home():
+            awaited = _not_marked(parts, unresolved)
+            searchable = _searchable_outputs(parts, audited)
+            found = _find_committed(parts, audited, searchable, event_id)
         found += _find_put_aside(connection, pipeline, event_id)
         runs = _find_in_catalog(connection, audited, event_id, fingerprint_probe)
         sequences = {row["sequence"] for row in [*found, *runs]} - {None}
         batches = _read_batches(connection, pipeline, sequences)
+        branches = [
+            branch
+            for branch in read_branches_of(connection, pipeline, sequences)
+            if branch not in awaited
+        ]
         letters = fetch_one(
             connection, _EXPLANATION["letters_without_id"], pipeline=pipeline
         )
@@ -148,7 +192,7 @@ def explain(
     return Explanation(
         pipeline=pipeline,
         event_id=event_id,
-        sightings=_in_order(_sighting(row, batches) for row in found),
+        sightings=_in_order(_sighting(row, batches, branches) for row in found),
         catalog_hits=tuple(
             CatalogHit(
                 bucket=run["bucket"],
@@ -161,44 +205,64 @@ def explain(
         letters_without_id=letters["letters"],
         forgotten_before_s=audited.forgotten_before_s,
         positions=positions,
+        awaited=awaited,
+        id_has_source=audited.id_has_source,
+    )
+
+
+def _not_marked(
+    databases: AuditedDatabases, unresolved: Iterable[DecidedBranch]
+) -> tuple[DecidedBranch, ...]:
+    """Leave out the branches whose rows the snapshot of their database has."""
+    return tuple(
+        branch
+        for branch in unresolved
+        if not read_marked(databases.by_name[branch.database], [branch.gid])
     )
 
 
 def _searchable_outputs(
-    connection: Connection[TupleRow], pipeline: AuditedPipeline
-) -> dict[AuditedOutput, str]:
-    """Return the append outputs that have the ID, with the type of its column."""
+    databases: AuditedDatabases, pipeline: AuditedPipeline
+) -> list[_Searchable]:
+    """Return where append outputs have the ID, with the type of its column."""
     if pipeline.id_column is None:
-        return {}
-    kinds = {
-        output: column_type(connection, output, pipeline.id_column)
+        return []
+    places = [
+        (output, database, database.column_type(output, pipeline.id_column))
         for output in pipeline.appends
-    }
-    return {output: kind for output, kind in kinds.items() if kind is not None}
+        for database in databases.of(output)
+    ]
+    return [
+        _Searchable(output=output, database=database, column_type=kind)
+        for output, database, kind in places
+        if kind is not None
+    ]
 
 
 def _find_committed(
-    connection: Connection[TupleRow],
+    databases: AuditedDatabases,
     pipeline: AuditedPipeline,
-    searchable: dict[AuditedOutput, str],
+    searchable: Iterable[_Searchable],
     event_id: str,
 ) -> list[DictRow]:
     found: list[DictRow] = []
-    for output, kind in searchable.items():
+    for place in searchable:
         assert pipeline.id_column is not None
-        name = "committed_rows_by_text" if kind == "text" else "committed_rows"
+        is_text = place.column_type == "text"
+        name = "committed_rows_by_text" if is_text else "committed_rows"
         statement = _EXPLANATION[name].format(
-            table=output.identifier, event_id=sql.Identifier(pipeline.id_column)
+            table=place.output.identifier, event_id=sql.Identifier(pipeline.id_column)
         )
-        for row in fetch(connection, statement, event_id=event_id):
-            batch = fetch(
-                connection, _EXPLANATION["batch_at"], pipeline=pipeline.name, **row
+        for row in place.database.fetch(statement, event_id=event_id):
+            batch = databases.home.fetch(
+                _EXPLANATION["batch_at"], pipeline=pipeline.name, **row
             )
             found.append(
                 {
                     **row,
                     "fate": Fate.COMMITTED,
-                    "output": output.table,
+                    "output": place.output.table,
+                    "database": place.database.name,
                     "sequence": batch[0]["sequence"] if batch else None,
                 }
             )
@@ -270,13 +334,25 @@ def _read_batches(
     }
 
 
-def _sighting(row: DictRow, batches: dict[int, PublishedBatch]) -> Sighting:
+def _sighting(
+    row: DictRow,
+    batches: dict[int, PublishedBatch],
+    branches: Iterable[DecidedBranch],
+) -> Sighting:
+    database = row.get("database", HOME)
     return Sighting(
         fate=row["fate"],
         position=TopicPartition(row["topic"], row["partition"]),
         offset=row["offset"],
         batch=batches.get(row["sequence"]),
         output=row["output"],
+        database=database,
+        branches=tuple(
+            branch.branch
+            for branch in branches
+            if (branch.sequence, branch.database) == (row["sequence"], database)
+            and row["fate"] is Fate.COMMITTED
+        ),
         event_time=row.get("event_time"),
         kafka_timestamp=row.get("kafka_timestamp"),
         reason=row.get("reason"),
@@ -301,9 +377,13 @@ def _in_order(sightings: Iterable[Sighting]) -> tuple[Sighting, ...]:
 
 
 def _searched(
-    pipeline: AuditedPipeline, searchable: dict[AuditedOutput, str]
+    pipeline: AuditedPipeline, searchable: Iterable[_Searchable]
 ) -> tuple[str, ...]:
-    places = [f"the rows of {output.table}" for output in searchable]
+    places = [
+        f"the rows of {place.output.table}"
+        + (f" in {place.database.name}" if place.database.name != HOME else "")
+        for place in searchable
+    ]
     places.append("dead letters, late, expired and duplicate events")
     if pipeline.horizon_s is not None:
         places.append("the seen-ID catalog")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
+from sinks.postgres.audit.branches import DecidedBranch
 from sinks.postgres.audit.explanation import (
     CatalogHit,
     Explanation,
@@ -12,6 +13,7 @@ from sinks.postgres.audit.explanation import (
     PublishedBatch,
     Sighting,
 )
+from sinks.postgres.outputs import HOME
 from sinks.protocol.offsets import TopicPartition
 
 #: Bytes of a payload that are shown in hex; the table has the rest.
@@ -30,6 +32,14 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
         yield _tell_sighting(sighting, copy, read_payload)
     for hit in explanation.catalog_hits:
         yield _tell_hit(hit)
+    yield from _tell_awaited(explanation)
+    if explanation.id_has_source and any(
+        s.fate is not Fate.COMMITTED for s in explanation.sightings
+    ):
+        yield (
+            "What was put aside is found by the ID alone, so it may be of another "
+            "source."
+        )
     if any(s.fate is Fate.DUPLICATE for s in explanation.sightings) and not any(
         s.fate is Fate.COMMITTED for s in explanation.sightings
     ):
@@ -53,6 +63,16 @@ def narrate_unknown(
         f"Nothing is known of ID {explanation.event_id!r} in pipeline "
         f"{explanation.pipeline}. Searched: {'; '.join(explanation.searched)}."
     )
+    for branch in explanation.awaited:
+        yield (
+            f"Batch {branch.sequence} is decided, {_not_yet(branch)}; the event may be "
+            "among its rows."
+        )
+    if explanation.id_has_source:
+        yield (
+            "IDs of this pipeline belong to their sources, so the catalog knows them "
+            "by both; give the event's with --source."
+        )
     if explanation.forgotten_before_s is not None:
         limit = datetime.fromtimestamp(explanation.forgotten_before_s, tz=UTC)
         yield f"IDs of events from before {_time(limit)} may have been forgotten."
@@ -76,7 +96,10 @@ def _tell_sighting(sighting: Sighting, copy: int, read_payload: PayloadReader) -
     batch = _batch(sighting.batch)
     match sighting.fate:
         case Fate.COMMITTED:
-            said = f"{which} at {where} was committed to {sighting.output} in {batch}."
+            said = (
+                f"{which} at {where} was committed to {sighting.output}"
+                f"{_place(sighting)} in {batch}."
+            )
         case Fate.DUPLICATE:
             said = f"{which} at {where} was dropped as a duplicate in {batch}."
         case Fate.DEAD:
@@ -118,6 +141,50 @@ def _tell_hit(hit: CatalogHit) -> str:
         f"The ID is remembered as seen (bucket of {_time(bucket)}, shard {hit.shard}), "
         f"first in {_batch(hit.batch)}; further copies are dropped."
     )
+
+
+def _tell_awaited(explanation: Explanation) -> Iterator[str]:
+    """Tell which rows of the event's batches cannot be seen yet."""
+    traces: list[Sighting | CatalogHit] = [
+        *explanation.sightings,
+        *explanation.catalog_hits,
+    ]
+    batches = {trace.batch.sequence for trace in traces if trace.batch is not None}
+    committed = {
+        sighting.batch.sequence
+        for sighting in explanation.sightings
+        if sighting.fate is Fate.COMMITTED and sighting.batch is not None
+    }
+    for branch in explanation.awaited:
+        if branch.sequence not in batches:
+            continue
+        if branch.sequence in committed:
+            yield (
+                f"Batch {branch.sequence} is decided, {_not_yet(branch)}; the resolver "
+                "will commit what it has of the event there."
+            )
+        else:
+            yield (
+                f"The event is decided in batch {branch.sequence}, {_not_yet(branch)}; "
+                "the resolver will commit it."
+            )
+
+
+def _not_yet(branch: DecidedBranch) -> str:
+    return f"not yet committed in {branch.database} (branch {branch.branch})"
+
+
+def _place(sighting: Sighting) -> str:
+    """Name the database, unless it is the home and everything there is the home's."""
+    if sighting.database == HOME and not sighting.branches:
+        return ""
+    which = "branch" if len(sighting.branches) == 1 else "branches"
+    branches = (
+        f" ({which} {', '.join(sighting.branches)} committed)"
+        if sighting.branches
+        else ""
+    )
+    return f" in {sighting.database}{branches},"
 
 
 def _batch(batch: PublishedBatch | None) -> str:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -13,16 +14,27 @@ from enum import Enum
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
+from sinks.postgres.audit.audited_databases import (
+    NO_DATABASES,
+    AuditedDatabase,
+)
 from sinks.postgres.audit.audited_pipeline import (
+    AuditedOutput,
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
     snapshot,
 )
+from sinks.postgres.audit.database_status import (
+    DatabaseStatus,
+    reach_databases,
+    read_database_status,
+)
 from sinks.postgres.audit.receipt import Totals
 from sinks.postgres.audit.verification import read_totals
 from sinks.postgres.naming import application_name, state_table
+from sinks.postgres.outputs import HOME
 from sinks.postgres.statements import load_statements
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import StoredPosition
@@ -78,11 +90,14 @@ class DriverStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowStatus:
-    """Groups of a window output that are not final yet."""
+    """Groups of a window output that are not final yet, over all of its databases.
+
+    Both numbers are None when one of the databases does not answer.
+    """
 
     table: str
-    open_groups: int
-    events: int
+    open_groups: int | None
+    events: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +110,9 @@ class Status:
     newest_event_time: datetime | None
     partitions: tuple[PartitionStatus, ...]
     last_batch: BatchStatus | None
+    last_sequence: int
+    #: The newest batch such that it and all before it are committed everywhere.
+    visible_through: int
     #: Events read per second over the last ``RECENT_S`` seconds.
     minute_rate: float
     #: The same over the last ``RECENT_BATCHES`` batches, first planned to last
@@ -105,6 +123,8 @@ class Status:
     windows: tuple[WindowStatus, ...]
     #: None when deduplication is off.
     catalog_ids: int | None
+    #: Those that publish branches; none where every batch is one transaction.
+    databases: tuple[DatabaseStatus, ...]
 
     @property
     def freshness_s(self) -> float | None:
@@ -145,18 +165,34 @@ def decide_state(
     return PipelineState.STALLED
 
 
-def read_status(connection: Connection[TupleRow], pipeline: str) -> Status:
+def read_status(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    databases: Mapping[str, str] = NO_DATABASES,
+) -> Status:
     """Read everything that the home database knows, from one snapshot.
+
+    What another database does not answer is unknown, and no reason to show nothing.
+
+    Args:
+        connection: To the home, not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+        databases: Connection strings of the others, by name; may hold more than the
+            pipeline needs.
 
     Raises:
         ConfigurationError: No such pipeline, or a table may not be read.
-        RetryableError: The server went away.
+        RetryableError: The home's server went away.
     """
-    with snapshot(connection, doing="reading a pipeline's status"):
+    with (
+        ExitStack() as opened,
+        snapshot(connection, doing="reading a pipeline's status"),
+    ):
         audited = read_pipeline(connection, pipeline)
         row = fetch_one(connection, _PROGRESS["pipeline_state"], pipeline=pipeline)
         recent = _read_recent(connection, pipeline)
         catalog = fetch_one(connection, _CATALOG["catalog_size"], pipeline=pipeline)
+        parts = reach_databases(opened, connection, audited, databases)
         return Status(
             pipeline=pipeline,
             observed_at=row["observed_at"],
@@ -164,12 +200,17 @@ def read_status(connection: Connection[TupleRow], pipeline: str) -> Status:
             newest_event_time=row["newest_event_time"],
             partitions=_read_partitions(connection, pipeline),
             last_batch=recent[-1] if recent else None,
+            last_sequence=row["last_sequence"],
+            visible_through=row["visible_through"],
             minute_rate=minute_rate(recent, row["observed_at"]),
             batches_rate=batches_rate(recent),
             driver=_read_driver(connection, row),
             totals=read_totals(connection, pipeline),
-            windows=_read_windows(connection, audited),
+            windows=_read_windows(audited, parts),
             catalog_ids=None if audited.horizon_s is None else catalog["ids"],
+            databases=read_database_status(
+                connection, audited, parts, row["observed_at"]
+            ),
         )
 
 
@@ -234,23 +275,41 @@ def _read_driver(connection: Connection[TupleRow], row: DictRow) -> DriverStatus
 
 
 def _read_windows(
-    connection: Connection[TupleRow], pipeline: AuditedPipeline
+    pipeline: AuditedPipeline, parts: Mapping[str, AuditedDatabase | str]
 ) -> tuple[WindowStatus, ...]:
     windows = []
     for output in pipeline.windows:
-        table = state_table(pipeline.number, output.table)
-        name = table.as_string(connection)
-        if fetch_one(connection, _PROGRESS["table_exists"], table=name)["present"]:
-            statement = _PROGRESS["open_groups"].format(state_table=table)
-            found = fetch_one(connection, statement)
-            windows.append(
-                WindowStatus(
-                    table=output.table,
-                    open_groups=found["groups"],
-                    events=found["events"],
-                )
+        here = [parts[name] for name in output.databases]
+        rows = [
+            _read_open_groups(part, pipeline, output)
+            for part in here
+            if not isinstance(part, str)
+        ]
+        is_known = len(rows) == len(here)
+        windows.append(
+            WindowStatus(
+                table=output.table,
+                open_groups=sum(r["groups"] for r in rows) if is_known else None,
+                events=sum(r["events"] for r in rows) if is_known else None,
             )
+        )
     return tuple(windows)
+
+
+def _read_open_groups(
+    part: AuditedDatabase, pipeline: AuditedPipeline, output: AuditedOutput
+) -> Mapping[str, int]:
+    table = state_table(
+        pipeline.number,
+        output.table,
+        installation=None if part.name == HOME else pipeline.installation,
+    )
+    name = table.as_string(part.connection)
+    (found,) = part.fetch(_PROGRESS["table_exists"], table=name)
+    if not found["present"]:
+        return {"groups": 0, "events": 0}
+    (row,) = part.fetch(_PROGRESS["open_groups"].format(state_table=table))
+    return row
 
 
 def _age_s(moment: datetime, now: datetime) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
+
+from sinks.postgres.outputs import HOME
 
 #: Violations that a check spells out; the number of all of them is kept beside.
 VIOLATIONS_SHOWN = 20
@@ -82,11 +84,13 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What an audit of a pipeline found, all of it from one snapshot."""
+    """What an audit of a pipeline found, in one snapshot of each database."""
 
     pipeline: str
     checks: tuple[Check, ...]
     totals: Totals
+    #: Those that were looked into, the home first.
+    databases: tuple[str, ...] = (HOME,)
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -110,9 +114,7 @@ class Receipt:
         return "verified: every record that was read is accounted for, once"
 
     def with_check(self, check: Check) -> Receipt:
-        return Receipt(
-            pipeline=self.pipeline, checks=(*self.checks, check), totals=self.totals
-        )
+        return replace(self, checks=(*self.checks, check))
 
     def as_json(self) -> dict[str, object]:
         """Return plain values, totals at the top level."""
@@ -120,6 +122,7 @@ class Receipt:
             "pipeline": self.pipeline,
             "verified": self.is_verified,
             "summary": self.summary,
+            "databases": list(self.databases),
             **asdict(self.totals),
             "checks": [
                 {**asdict(check), "verdict": check.verdict.value}

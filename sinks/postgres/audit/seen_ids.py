@@ -13,19 +13,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow, dict_row
 
+from sinks.postgres.audit.audited_databases import AuditedDatabases
 from sinks.postgres.audit.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
-    column_type,
     fetch,
 )
+from sinks.postgres.audit.branches import BranchFindings
+from sinks.postgres.audit.ledger_ranges import LedgerRanges
 from sinks.postgres.audit.receipt import Check, judge, not_applicable
 from sinks.postgres.statements import load_statements
 
@@ -50,9 +51,13 @@ class _Remembered:
 
 
 def check_seen_ids(
-    connection: Connection[TupleRow], pipeline: AuditedPipeline
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    ranges: LedgerRanges,
+    branches: BranchFindings,
 ) -> Check:
-    """Check the catalog's order, uniqueness and counts, in the caller's snapshot."""
+    """Check the catalog's order, uniqueness and counts, in the caller's snapshots."""
+    connection = databases.home.connection
     if pipeline.horizon_s is None:
         return not_applicable("seen_ids", unit="IDs", why="deduplication is off")
     remembered = _read_catalog(connection, pipeline)
@@ -71,7 +76,7 @@ def check_seen_ids(
                 f"the catalog holds {kept} IDs of batch {sequence}, which "
                 f"committed {owed}"
             )
-    violations += _short_buckets(connection, pipeline, remembered)
+    violations += _short_buckets(databases, pipeline, ranges, branches, remembered)
     note = (
         f"{beyond} of {len(claims)} batches reach beyond the horizon; of them only the "
         "IDs that are still kept could be checked"
@@ -161,13 +166,15 @@ def _may_be_forgotten(pipeline: AuditedPipeline, claim: DictRow) -> bool:
 
 
 def _short_buckets(
-    connection: Connection[TupleRow],
+    databases: AuditedDatabases,
     pipeline: AuditedPipeline,
+    ranges: LedgerRanges,
+    branches: BranchFindings,
     remembered: _Remembered,
 ) -> Iterator[str]:
     """Count the events of each bucket that must still exist by an append output."""
     output, bucket_min = (
-        _dated_output(connection, pipeline),
+        _dated_output(databases, pipeline),
         pipeline.forgotten_before_s,
     )
     if output is None or bucket_min is None:
@@ -175,27 +182,34 @@ def _short_buckets(
     statement = _CATALOG["bucketed_rows"].format(
         table=output.identifier, event_time=sql.Identifier(pipeline.event_time)
     )
-    values: dict[str, Any] = {
-        "pipeline": pipeline.name,
-        "bucket_seconds": pipeline.bucket_seconds,
-        "bucket_min": bucket_min,
-    }
-    for row in sorted(
-        fetch(connection, statement, **values), key=itemgetter("sequence", "bucket")
-    ):
-        kept = remembered.by_bucket[row["sequence"], row["bucket"]]
-        if kept != row["ids"]:
+    appended: dict[tuple[int, int], int] = defaultdict(int)
+    for database in databases.of(output):
+        for row in database.fetch(
+            statement,
+            bucket_seconds=pipeline.bucket_seconds,
+            bucket_min=bucket_min,
+            **ranges.parameters,
+        ):
+            appended[row["sequence"], row["bucket"]] += row["ids"]
+    pending = branches.pending_sequences
+    for (sequence, bucket), ids in sorted(appended.items()):
+        kept = remembered.by_bucket[sequence, bucket]
+        if kept < ids or (kept > ids and sequence not in pending):
             yield (
-                f"bucket {row['bucket']} holds {kept} IDs of batch "
-                f"{row['sequence']}, {output.table} has {row['ids']} of its events"
+                f"bucket {bucket} holds {kept} IDs of batch {sequence}, "
+                f"{output.table} has {ids} of its events"
             )
 
 
 def _dated_output(
-    connection: Connection[TupleRow], pipeline: AuditedPipeline
+    databases: AuditedDatabases, pipeline: AuditedPipeline
 ) -> AuditedOutput | None:
+    """Find an append output that has the event time, in all of its databases."""
     for output in pipeline.appends:
-        kind = column_type(connection, output, pipeline.event_time) or ""
-        if kind.startswith("timestamp"):
+        kinds = {
+            database.column_type(output, pipeline.event_time)
+            for database in databases.of(output)
+        }
+        if all(kind is not None and kind.startswith("timestamp") for kind in kinds):
             return output
     return None

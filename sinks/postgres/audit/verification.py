@@ -1,4 +1,7 @@
-"""Does the database account for every record, once? Read from one snapshot.
+"""Do the databases account for every record, once?
+
+The home is read from one snapshot, every other database from one of its own that is
+taken after it; what the two may disagree about meanwhile is looked at again.
 
 Each check recomputes a rule of the protocol from the rows themselves, although
 constraints keep many of them already: a restore, a hand-written UPDATE or a bug does
@@ -13,14 +16,27 @@ not respect what the code believes. The rules::
     IDs remembered == IDs committed                      seen_ids
     epochs claimed and never falling                     epochs
     watermark never falling                              watermark
+    branches decided == branches committed               branches
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import ExitStack
+
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.appended_rows import check_append_outputs
+from sinks.postgres.audit.appended_rows import (
+    check_append_outputs,
+    count_appended_rows,
+    find_miscounted_markers,
+)
+from sinks.postgres.audit.audited_databases import (
+    NO_DATABASES,
+    connect_databases,
+    databases_of,
+)
 from sinks.postgres.audit.audited_pipeline import (
     AuditedPipeline,
     fetch,
@@ -28,6 +44,12 @@ from sinks.postgres.audit.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
+from sinks.postgres.audit.branches import (
+    check_branches,
+    read_branches,
+    read_used_databases,
+)
+from sinks.postgres.audit.ledger_ranges import read_ledger_ranges
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
 from sinks.postgres.audit.seen_ids import check_seen_ids
 from sinks.postgres.statements import load_statements
@@ -44,35 +66,62 @@ _PUT_ASIDE = {
 }
 
 
-def verify(connection: Connection[TupleRow], pipeline: str) -> Receipt:
-    """Check every rule of the ledger against the tables, in one snapshot.
+def verify(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    databases: Mapping[str, str] = NO_DATABASES,
+) -> Receipt:
+    """Check every rule of the ledger against the tables, wherever they are.
 
-    Drivers may publish meanwhile: what they commit after the snapshot is neither seen
-    nor waited for.
+    Drivers may publish meanwhile: what they commit after the home's snapshot is
+    neither seen nor waited for, and a branch that is decided but not committed yet
+    is reported as in doubt.
 
     Args:
-        connection: Not inside of a transaction. Nothing is written.
+        connection: To the home, not inside of a transaction. Nothing is written.
         pipeline: Its name.
+        databases: Connection strings of the others, by name; may hold more than the
+            pipeline needs.
 
     Raises:
-        ConfigurationError: No such pipeline, or a table may not be read.
-        RetryableError: The server went away.
+        ConfigurationError: No such pipeline, a database that is not in ``databases``,
+            or a table that may not be read.
+        RetryableError: A server went away or does not answer.
     """
-    with snapshot(connection, doing="verifying"):
-        audited = read_pipeline(connection, pipeline)
-        size = fetch_one(connection, _LEDGER["ledger_size"], pipeline=pipeline)
-        checks = (
-            _check_offset_ranges(connection, pipeline, size),
-            _check_sequences(connection, pipeline, size["batches"]),
-            _check_conservation(connection, pipeline, size["ranges"]),
-            _check_side_tables(connection, audited),
-            check_append_outputs(connection, audited),
-            check_seen_ids(connection, audited),
-            _check_epochs(connection, pipeline, size["batches"]),
-            _check_watermark(connection, pipeline, size["batches"]),
-        )
-        totals = read_totals(connection, pipeline)
-    return Receipt(pipeline=pipeline, checks=checks, totals=totals)
+    with ExitStack() as opened:
+        with snapshot(connection, doing="verifying"):
+            audited = read_pipeline(connection, pipeline)
+            size = fetch_one(connection, _LEDGER["ledger_size"], pipeline=pipeline)
+            ledger_checks = (
+                _check_offset_ranges(connection, pipeline, size),
+                _check_sequences(connection, pipeline, size["batches"]),
+                _check_conservation(connection, pipeline, size["ranges"]),
+                _check_side_tables(connection, audited),
+            )
+            ranges = read_ledger_ranges(connection, pipeline)
+            names = databases_of(audited) | read_used_databases(connection, pipeline)
+            parts = connect_databases(opened, connection, names, databases)
+            with parts.snapshots_beside_home():
+                branches = read_branches(parts, audited)
+                rows = count_appended_rows(parts, audited, ranges, branches)
+                miscounted = list(
+                    find_miscounted_markers(parts, audited, rows, branches)
+                )
+                seen_ids = check_seen_ids(parts, audited, ranges, branches)
+            order_checks = (
+                _check_epochs(connection, pipeline, size["batches"]),
+                _check_watermark(connection, pipeline, size["batches"]),
+            )
+            totals = read_totals(connection, pipeline)
+        with parts.now():
+            appended = check_append_outputs(parts, audited, rows)
+            decided = check_branches(parts, audited, branches, miscounted)
+    return Receipt(
+        pipeline=pipeline,
+        checks=(*ledger_checks, appended, seen_ids, *order_checks, decided),
+        totals=totals,
+        databases=tuple(parts.by_name),
+    )
 
 
 def _check_offset_ranges(

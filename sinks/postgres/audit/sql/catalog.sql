@@ -41,9 +41,11 @@ WITH bounds AS (
     SELECT topic, partition,
            array_agg(from_offset ORDER BY from_offset) AS froms,
            array_agg(sequence ORDER BY from_offset) AS sequences
-    FROM tallyweir.batch_partition
-    WHERE pipeline = %(pipeline)s
-      AND until_offset > from_offset
+    FROM unnest(
+        %(topics)s::text[], %(partitions)s::integer[], %(sequences)s::bigint[],
+        %(froms)s::bigint[], %(untils)s::bigint[]
+    ) AS span (topic, partition, sequence, from_offset, until_offset)
+    WHERE until_offset > from_offset
     GROUP BY topic, partition
 )
 SELECT b.sequences[width_bucket(r.kafka_offset, b.froms)] AS sequence,

@@ -3,6 +3,7 @@
 -- name: pipeline_row
 -- Everything that a check needs to know about the pipeline itself.
 SELECT pipeline_number,
+       (SELECT installation_id FROM tallyweir.installation) AS installation_id,
        definition,
        -- A duration as people write it, or nothing where repeats cannot happen.
        extract(epoch FROM (definition #>> '{deduplicate,horizon}')::interval)::bigint

@@ -4,6 +4,8 @@
 SELECT pipeline.pipeline_number,
        pipeline.watermark,
        pipeline.last_sequence,
+       (SELECT sequence FROM tallyweir.visible_through
+        WHERE pipeline = %(pipeline)s) AS visible_through,
        now() AS observed_at,
        claim.epoch,
        claim.host,

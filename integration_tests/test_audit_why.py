@@ -1,0 +1,104 @@
+"""Why tells every copy of an event, and what cannot be known."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from integration_tests.ledger_scenario import (
+    PIPELINE,
+    TOPIC,
+    LedgerScenario,
+    fake_fingerprint,
+)
+from sinks.postgres.audit import explain, narrate, narrate_unknown
+from sinks.postgres.audit.explanation import Fate
+from sinks.protocol.offsets import TopicPartition
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def test_every_copy_of_an_id_is_told_in_order(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """The committed copy comes first, its repeat after it, each with its batch."""
+    assert scenario.sequence == 3
+    explanation = explain(connection, PIPELINE, "0-2", fake_fingerprint)
+
+    assert [(s.fate, s.offset) for s in explanation.sightings] == [
+        (Fate.COMMITTED, 2),
+        (Fate.DUPLICATE, 3),
+    ]
+    assert len(explanation.catalog_hits) == 1
+    told = list(narrate(explanation, lambda _payload: None))
+    assert told[:2] == [
+        (
+            "A copy at orders[0] offset 2 was committed to departures in batch 1, "
+            "published at 2026-03-02 00:00:01 UTC by the driver of epoch 1."
+        ),
+        (
+            "Copy 2 at orders[0] offset 3 was dropped as a duplicate in batch 1, "
+            "published at 2026-03-02 00:00:01 UTC by the driver of epoch 1."
+        ),
+    ]
+    assert "remembered as seen" in told[2]
+
+
+@pytest.mark.parametrize(
+    ("event_id", "fates", "said"),
+    [
+        ("3-101", [Fate.DEAD], "UNDECODABLE, no magic byte"),
+        ("3-103", [Fate.EXPIRED], "beyond the horizon"),
+        ("0-5", [Fate.COMMITTED, Fate.LATE], "too late for departures_by_hour"),
+    ],
+)
+def test_each_fate_is_explained(
+    connection: Connection,
+    scenario: LedgerScenario,
+    event_id: str,
+    fates: list[Fate],
+    said: str,
+) -> None:
+    """Whatever became of an event is found by its ID, and said."""
+    assert scenario.sequence == 3
+    explanation = explain(connection, PIPELINE, event_id, fake_fingerprint)
+
+    assert [sighting.fate for sighting in explanation.sightings] == fates
+    assert said in "\n".join(narrate(explanation, lambda payload: payload.hex()))
+
+
+def test_an_id_that_is_a_number_is_found_by_its_text(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """A person types text, whatever type the column has."""
+    connection.execute(
+        "ALTER TABLE departures ALTER COLUMN event_id TYPE bigint "
+        "USING replace(event_id, '-', '')::bigint"
+    )
+    connection.commit()
+
+    assert scenario.sequence == 3
+    explanation = explain(connection, PIPELINE, "02", fake_fingerprint)
+    assert explanation.sightings == ()
+    explanation = explain(connection, PIPELINE, "3102", fake_fingerprint)
+    assert [s.offset for s in explanation.sightings] == [102]
+
+
+def test_an_unknown_id_says_what_cannot_be_known(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """An empty answer names what was searched, and where the event may still be."""
+    connection.execute("UPDATE tallyweir.dead_letter SET event_id = NULL")
+    connection.commit()
+
+    explanation = explain(connection, PIPELINE, "never", fake_fingerprint)
+    told = "\n".join(narrate_unknown(explanation, {TopicPartition(TOPIC, 0): 8}))
+
+    assert scenario.sequence == 3
+    assert not explanation.is_known
+    assert "the rows of departures" in told
+    assert "the seen-ID catalog" in told
+    assert "2 dead letters have no readable ID" in told
+    assert "before 2026-02-22 03:00:00 UTC may have been forgotten" in told
+    assert "8 on orders[0]" in told

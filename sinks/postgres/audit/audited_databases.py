@@ -1,0 +1,138 @@
+"""The databases that hold results of one pipeline: the home and those beside it.
+
+What an audit reads of several databases is not one snapshot. So it always looks at
+the home first: what was committed elsewhere by then is seen there as well, and what
+is seen beyond that belongs to batches that the home has decided since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from psycopg import Connection, sql
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    column_type,
+    fetch,
+    snapshot,
+)
+from sinks.postgres.connection import connect
+from sinks.postgres.databases import DATABASES_VARIABLE, parse_databases
+from sinks.postgres.outputs import HOME
+from sinks.postgres.sqlstate import translated
+from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
+
+#: For pipelines with all of their results in the home database.
+NO_DATABASES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedDatabase:
+    """One database, with the connection that an audit reads it by."""
+
+    name: str
+    connection: Connection[TupleRow]
+
+    def fetch(
+        self, statement: sql.SQL | sql.Composed, **values: object
+    ) -> list[DictRow]:
+        """Return all rows by column name; an error says which database it is."""
+        with translated(f"reading database {self.name}"):
+            return fetch(self.connection, statement, **values)
+
+    def column_type(self, output: AuditedOutput, column: str) -> str | None:
+        """Return the type of a column; None when the table or the column is missing."""
+        with translated(f"reading database {self.name}"):
+            return column_type(self.connection, output, column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedDatabases:
+    """Every database that an audit of one pipeline must look into, by name."""
+
+    by_name: Mapping[str, AuditedDatabase]
+
+    @property
+    def home(self) -> AuditedDatabase:
+        return self.by_name[HOME]
+
+    @property
+    def beside_home(self) -> tuple[AuditedDatabase, ...]:
+        return tuple(one for name, one in self.by_name.items() if name != HOME)
+
+    @contextmanager
+    def snapshots_beside_home(self) -> Iterator[None]:
+        """Make the block see one state of each database; the home's must be there."""
+        with ExitStack() as snapshots:
+            for one in self.beside_home:
+                doing = f"reading database {one.name}"
+                snapshots.enter_context(snapshot(one.connection, doing=doing))
+            yield
+
+    @contextmanager
+    def now(self) -> Iterator[None]:
+        """Let each statement of the block see what is committed when it begins."""
+        with ExitStack() as transactions, translated("looking again"):
+            for one in self.by_name.values():
+                transactions.enter_context(one.connection.transaction())
+            yield
+
+    def of(self, output: AuditedOutput) -> tuple[AuditedDatabase, ...]:
+        """Return the databases that hold a part of an output."""
+        return tuple(self.by_name[name] for name in output.databases)
+
+
+def databases_of(pipeline: AuditedPipeline) -> set[str]:
+    """Name the databases beside the home that its outputs are in."""
+    return {name for output in pipeline.outputs for name in output.databases} - {HOME}
+
+
+def connect_databases(
+    opened: ExitStack,
+    home: Connection[TupleRow],
+    names: Iterable[str],
+    conninfos: Mapping[str, str],
+) -> AuditedDatabases:
+    """Connect to every named database beside the home.
+
+    Args:
+        opened: Closes what was opened.
+        home: The connection to the home database.
+        names: Of the others.
+        conninfos: libpq connection strings by name; may hold more than is needed.
+
+    Raises:
+        ConfigurationError: ``DATABASE_UNKNOWN``, or the login was refused.
+        RetryableError: A database does not answer.
+    """
+    wanted = sorted(set(names) - {HOME})
+    known = parse_databases({}, {**dict.fromkeys(wanted, ""), **conninfos})
+    databases = {HOME: AuditedDatabase(name=HOME, connection=home)}
+    for name in wanted:
+        connection = opened.enter_context(_connect(name, known[name]))
+        databases[name] = AuditedDatabase(name=name, connection=connection)
+    return AuditedDatabases(by_name=databases)
+
+
+def _connect(name: str, conninfo: str) -> Connection[TupleRow]:
+    try:
+        return connect(conninfo, application_name="tallyweir audit")
+    except (ConfigurationError, RetryableError) as error:
+        raise _unreachable(name, error) from error
+
+
+def _unreachable(name: str, error: TallyweirError) -> TallyweirError:
+    # What the connection says of itself is about the home database.
+    return type(error)(
+        error.code,
+        saw=f"Database {name}: {error.saw}",
+        why="Results of the pipeline are there, and nothing can be said about them.",
+        fix="Check that its server runs, and where the pipeline file or "
+        f"{DATABASES_VARIABLE} says that it is.",
+    )

@@ -1,0 +1,31 @@
+-- Kafka positions that rows take, for finding those that are taken twice.
+
+-- name: doubled_positions
+-- One Kafka record that became two rows of one table.
+SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset,
+       count(*) AS rows
+FROM {table}
+WHERE kafka_topic = ANY (%(read_topics)s)
+GROUP BY kafka_topic, kafka_partition, kafka_offset
+HAVING count(*) > 1
+ORDER BY kafka_topic, kafka_partition, kafka_offset;
+
+-- name: taken_positions
+-- 64 successive offsets a row, one bit for each that is taken. Ordered by bytes, as
+-- whoever merges the answers of several databases compares topics.
+SELECT kafka_topic COLLATE "C" AS topic, kafka_partition AS partition,
+       kafka_offset >> 6 AS block,
+       bit_or(1::bigint << (kafka_offset & 63)::integer) AS taken
+FROM {table}
+WHERE kafka_topic = ANY (%(read_topics)s)
+GROUP BY 1, 2, 3
+ORDER BY 1, 2, 3;
+
+-- name: positions_put_aside
+SELECT kafka_topic COLLATE "C" AS topic, kafka_partition AS partition,
+       kafka_offset >> 6 AS block,
+       bit_or(1::bigint << (kafka_offset & 63)::integer) AS taken
+FROM tallyweir.{table}
+WHERE pipeline = %(pipeline)s
+GROUP BY 1, 2, 3
+ORDER BY 1, 2, 3;
