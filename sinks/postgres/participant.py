@@ -19,6 +19,7 @@ from sinks.postgres.naming import application_name
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
 from sinks.postgres.outputs import HOME, HomeLayout, WindowTable, staged_for
 from sinks.postgres.prepared_branches import PostgresPreparedBranches
+from sinks.postgres.preflight import check_participant
 from sinks.postgres.publication import publish_values
 from sinks.postgres.rejections import find_rejected
 from sinks.postgres.result_tables import create_result_tables
@@ -64,6 +65,7 @@ class PostgresParticipant(PostgresPreparedBranches):
         )
         self._layout = layout
         self._branches = layout.branches_in(database)
+        self._claim = claim
         # The home has made, and tidies, what its own branches work with.
         self._is_home = database == HOME
         self._names = TableNames(
@@ -90,16 +92,25 @@ class PostgresParticipant(PostgresPreparedBranches):
         self._preparing: dict[GlobalId, Future[None]] = {}
 
     def open(self) -> None:
-        """Make the markers' table exist, so that what is in doubt can be settled.
+        """Check that the database can take part, and make the markers' table exist.
+
+        Then what is in doubt can be settled.
 
         Raises:
-            ConfigurationError: The login was refused, or a privilege is missing.
+            ConfigurationError: The login was refused, a privilege is missing, or as
+                ``check_participant``.
             RetryableError: The database did not answer.
 
         Crash:
-            Each migration is one transaction.
+            Each migration is one transaction; for the check, see there.
         """
         migrate_participant(self._dsn)
+        outputs = (
+            o for o in self._layout.outputs if set(o.branches) & set(self._branches)
+        )
+        check_participant(
+            self._dsn, self._database, outputs, len(self._branches), self._claim
+        )
 
     def create_tables(self) -> None:
         """Make result tables and staging; what is in doubt is settled before.

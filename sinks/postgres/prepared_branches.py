@@ -37,7 +37,7 @@ class PostgresPreparedBranches:
             "installation": installation,
             "pipeline_number": pipeline_number,
         }
-        self._prefix = f"tallyweir:{installation}:{pipeline_number}:"
+        self._prefix = branch_prefix(installation, pipeline_number)
         self._connection: psycopg.Connection[TupleRow] | None = None
 
     @property
@@ -120,7 +120,7 @@ class PostgresPreparedBranches:
                 case psycopg.errors.UndefinedObject():
                     return False
                 case psycopg.errors.InsufficientPrivilege():
-                    raise _owned_by_another(gid, self._database) from error
+                    raise owned_by_another(str(gid), self._database) from error
                 case psycopg.errors.ObjectNotInPrerequisiteState():
                     raise _busy(gid, self._database) from error
                 case _:
@@ -138,10 +138,19 @@ class PostgresPreparedBranches:
         return self._connection
 
 
-def _owned_by_another(gid: GlobalId, database: str) -> ConfigurationError:
+def branch_prefix(installation: str, pipeline_number: int) -> str:
+    """Return what the global ids of a pipeline's branches begin with."""
+    return f"tallyweir:{installation}:{pipeline_number}:"
+
+
+def owned_by_another(
+    gid: str, database: str, *, owner: str = "another role", role: str = ""
+) -> ConfigurationError:
+    """Explain that a branch cannot be finished by the role that we are."""
     return ConfigurationError(
         "BRANCH_OWNER",
-        saw=f"{gid} in {database} was prepared by another role.",
+        saw=f"{gid} in {database} was prepared by {owner}"
+        + (f", and we are {role}." if role else "."),
         why="Postgres lets only that role, or a superuser, finish it.",
         fix="Connect with the same role everywhere, or let every login SET ROLE to a "
         "common one: options='-c role=NAME' in the connection string.",

@@ -1,0 +1,93 @@
+-- What a database must offer before branches are prepared in it.
+
+-- name: server_facts
+SELECT pg_is_in_recovery() AS is_standby,
+       current_setting('max_prepared_transactions')::integer AS slots,
+       -- Slots are of the server, not of the database.
+       (
+           SELECT count(*)
+           FROM pg_prepared_xacts
+           WHERE NOT starts_with(gid, %(prefix)s)
+       ) AS slots_of_others,
+       current_user::text AS role,
+       current_setting('is_superuser')::boolean AS is_superuser,
+       pg_backend_pid() AS backend
+
+-- name: owned_by_others
+SELECT gid, owner::text
+FROM pg_prepared_xacts
+WHERE database = current_database()
+  AND starts_with(gid, %(prefix)s)
+  AND owner <> current_user
+ORDER BY prepared
+LIMIT 1
+
+-- name: backend
+SELECT pg_backend_pid()
+
+-- name: role
+SELECT current_user::text
+
+-- name: trial_settings
+SELECT set_config('lock_timeout', '2s', true),
+       set_config('statement_timeout', '30s', true)
+
+-- name: table_facts
+SELECT row_security_active(relation) AS is_row_secured,
+       has_any_column_privilege(relation, 'INSERT')
+           AND (
+               NOT %(is_updated)s
+               OR has_any_column_privilege(relation, 'UPDATE')
+               AND has_any_column_privilege(relation, 'SELECT')
+           ) AS is_permitted
+FROM to_regclass(%(table)s) AS relation
+WHERE relation IS NOT NULL
+
+-- name: fillable_columns
+-- Those that a statement may fill; what has a default or makes itself is left to it.
+SELECT attname::text AS name,
+       attnotnull AS is_required,
+       typcategory::text AS category,
+       typname::text AS kind,
+       (
+           SELECT enumlabel::text
+           FROM pg_enum
+           WHERE enumtypid = atttypid
+           ORDER BY enumsortorder
+           LIMIT 1
+       ) AS first_label
+FROM pg_attribute
+JOIN pg_type ON pg_type.oid = atttypid
+WHERE attrelid = to_regclass(%(table)s)
+  AND attnum > 0
+  AND NOT attisdropped
+  AND NOT atthasdef
+  AND attidentity = ''
+ORDER BY attnum
+
+-- name: insert_made_up
+INSERT INTO {table} ({columns})
+VALUES ({values})
+
+-- name: insert_nothing
+INSERT INTO {table}
+DEFAULT VALUES
+
+-- name: insert_copy
+INSERT INTO {table} ({columns})
+SELECT {columns}
+FROM {table}
+LIMIT 1
+
+-- name: returning_place
+-- Needs the right to read, which who only appends may lack.
+RETURNING tableoid, ctid::text
+
+-- name: update_tried
+UPDATE {table}
+SET {column} = {column}
+WHERE tableoid = %(tableoid)s
+  AND ctid = %(ctid)s::tid
+
+-- name: check_constraints
+SET CONSTRAINTS ALL IMMEDIATE
