@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import psycopg
 import pytest
 
-from services.embedded.state_directory import (
-    ROOT,
-    STATE_DIRECTORY_VARIABLE,
-    state_directory,
-)
+from integration_tests.harness.command import Command, signal_at
 from services.endpoints import HOME_DSN_VARIABLE, KAFKA_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -30,74 +22,15 @@ _KEYS = [
 ]
 
 
-class Demo:
-    """``tallyweir demo`` with a state directory of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        # What was fetched never changes: share it instead of a download.
-        for shared in ("jars", "datasets"):
-            (directory / shared).symlink_to(state_directory() / shared)
-
-    def start(self, *options: str, **variables: str) -> subprocess.Popen[str]:
-        """Start the demo; it brings its own servers unless ``variables`` name some."""
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in {HOME_DSN_VARIABLE, KAFKA_VARIABLE}
-            and not name.startswith("PG")
-        }
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "services.cli", "demo", *options],
-            cwd=ROOT,
-            env={
-                **inherited,
-                "PYTHONPATH": str(ROOT),
-                STATE_DIRECTORY_VARIABLE: str(self.directory),
-                **variables,
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def processes(self) -> list[psutil.Process]:
-        """Whatever still runs in the state directory."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                command, place = process.cmdline(), process.cwd()
-                variables = process.environ()
-            except psutil.Error:
-                continue
-            told = variables.get(STATE_DIRECTORY_VARIABLE, "")
-            words = [*command, place, told]
-            if any(str(self.directory) in word for word in words):
-                found.append(process)
-        return found
-
-
-def signal_at(
-    process: subprocess.Popen[str], words: str, number: signal.Signals
-) -> None:
-    """Send the signal as soon as the demo has said the words."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if words in line:
-            process.send_signal(number)
-            return
-    pytest.fail(f"the demo ended before it said {words!r}")
-
-
 @pytest.fixture
-def demo(tmp_path: Path) -> Iterator[Demo]:
+def demo(tmp_path: Path) -> Iterator[Command]:
     """A demo that has not begun; nothing of it runs before or after."""
-    demo = Demo(tmp_path)
+    demo = Command("demo", tmp_path)
     yield demo
     assert demo.processes() == []
 
 
-def test_the_demo_verifies_and_leaves_nothing_running(demo: Demo) -> None:
+def test_the_demo_verifies_and_leaves_nothing_running(demo: Command) -> None:
     """Exit code 0 means: killed, deleted, repeated, poisoned, and still exact."""
     process = demo.start("--events", "20000", "--seed", "7", "--json")
     output, lines = process.communicate()
@@ -118,7 +51,7 @@ def test_the_demo_verifies_and_leaves_nothing_running(demo: Demo) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_the_driver_and_the_servers(
-    demo: Demo, number: signal.Signals
+    demo: Command, number: signal.Signals
 ) -> None:
     """Whoever interrupts a demo gets the machine back as it was."""
     process = demo.start("--events", "2000")
@@ -129,7 +62,7 @@ def test_a_signal_stops_the_driver_and_the_servers(
     assert demo.processes() == []
 
 
-def test_the_next_demo_ends_what_a_killed_one_left(demo: Demo) -> None:
+def test_the_next_demo_ends_what_a_killed_one_left(demo: Command) -> None:
     """SIGKILL cannot be answered; the next start answers it."""
     killed = demo.start("--events", "2000")
     signal_at(killed, "driver started", signal.SIGKILL)
@@ -146,7 +79,7 @@ def test_the_next_demo_ends_what_a_killed_one_left(demo: Demo) -> None:
 
 
 def test_a_used_database_is_refused_and_left_as_it_is(
-    demo: Demo, empty_dsn: str, kafka_bootstrap: str
+    demo: Command, empty_dsn: str, kafka_bootstrap: str
 ) -> None:
     """The demo does not touch a table that it did not make."""
     with psycopg.connect(empty_dsn) as connection:

@@ -139,8 +139,12 @@ def _working(world: ChaosWorld, plan: ChaosPlan, tell: Tell) -> Iterator[_Parts]
             sender.start()
         supervisor.start()
         first = supervisor.start_driver()
-        if not supervisor.await_change(lambda: first.epoch > 0, PATIENCE_S):
-            raise _stuck("the first driver did not start")
+        supervisor.await_change(
+            lambda: first.epoch > 0 or first.exit_code is not None, PATIENCE_S
+        )
+        if first.epoch == 0:
+            # Nothing has been broken yet, so the driver's own words tell why.
+            raise first.process.failure("did not start")
         _index_events(world)
         reader.start()
         yield _Parts(
@@ -296,7 +300,7 @@ def _count_in_kafka(world: ChaosWorld) -> int:
 
 def _verify(world: ChaosWorld) -> Receipt:
     with psycopg.connect(world.servers[HOME].dsn) as home:
-        return verify(home, PIPELINE)
+        return verify(home, PIPELINE, world.participants)
 
 
 def _stuck(what: str) -> FatalError:

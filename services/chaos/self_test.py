@@ -15,7 +15,6 @@ from psycopg import Connection, sql
 
 from services.chaos.observation import Connections, Observation, observe
 from services.chaos.plan import HOME
-from services.chaos.workload import PARTITIONS
 from services.chaos.world import EVENTS_TABLE, PIPELINE
 from sinks.postgres.statements import load_statements
 
@@ -63,14 +62,6 @@ def _do(
     damage: Damage, connections: Connections, database: str, source: random.Random
 ) -> None:
     victim = connections[database]
-    if damage is Damage.OFFSET_ADVANCED:
-        _execute(
-            connections[HOME],
-            "advance_offset",
-            pipeline=PIPELINE,
-            partition=source.randrange(PARTITIONS),
-        )
-        return
     (first, second) = _some_rows(victim, source)
     place = {"partition": first[0], "offset": first[1]}
     match damage:
@@ -85,6 +76,11 @@ def _do(
                 _SQL["other_batch"], {"pipeline": PIPELINE, **place}
             )
             _execute(victim, "move_row", target=target, **place)
+        case Damage.OFFSET_ADVANCED:
+            home = connections[HOME]
+            _execute(
+                home, "advance_offset", pipeline=PIPELINE, partition=place["partition"]
+            )
 
 
 def _databases_with_rows(connections: Connections) -> list[str]:

@@ -32,12 +32,12 @@ from services.embedded.state_directory import (
 )
 from services.endpoints import Endpoints, child_environment
 from services.ingest.topics import ensure_topic
+from sinks.postgres.databases import DATABASES_VARIABLE
 from sinks.postgres.migrations import migrate
 
 PIPELINE = "chaos"
 TOPIC = "chaos-events"
 EVENTS_TABLE = "chaos_events"
-DATABASES_VARIABLE = "TALLYWEIR_DATABASES"
 
 _HERE = Path(__file__).parent
 _CONTRACT = "chaos_event.v1.avsc"
@@ -67,6 +67,11 @@ class ChaosWorld:
     proxies: Mapping[str, WireProxy]
     pipeline_file: Path
     batch_offsets_max: int
+
+    @property
+    def participants(self) -> dict[str, str]:
+        """Connection strings past the proxies, by name, without home's."""
+        return {name: one.dsn for name, one in self.servers.items() if name != HOME}
 
     def connect(self, database: str = HOME) -> psycopg.Connection[tuple[Any, ...]]:
         """Connect past the proxy, in autocommit."""
