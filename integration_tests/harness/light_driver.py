@@ -71,7 +71,13 @@ class LightDriver:
         while True:
             try:
                 self._claim_and_run()
-            except RetryableError as error:
+            except TallyweirError as error:
+                # Whoever is superseded finds tables gone and branches rolled back;
+                # what it is to be told is that it is superseded.
+                if self._epoch is not None:
+                    self._check_that_nobody_took_over(self._epoch)
+                if not isinstance(error, RetryableError):
+                    raise
                 print(f"starting over: {error}", file=sys.stderr)  # noqa: T201
                 continue
             return

@@ -83,6 +83,17 @@ def standbys_waited_for(connection: Connection[TupleRow]) -> Iterator[None]:
         raise psycopg.OperationalError(f"in doubt on the standby: {warnings[0]}")
 
 
+def abandon(connection: Connection[TupleRow]) -> None:
+    """Roll a transaction back, which the server may have ended already.
+
+    A connection that cannot even do that is closed, so that nobody uses it again.
+    """
+    try:
+        connection.rollback()
+    except psycopg.Error:
+        connection.close()
+
+
 def read_fingerprint_key(connection: Connection[TupleRow]) -> bytes:
     """Return the installation's secret for fingerprints, 16 bytes."""
     with translated("reading the installation's key"):

@@ -27,7 +27,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Json
 
 from sinks.postgres.columns import names
-from sinks.postgres.connection import standbys_waited_for
+from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
 from sinks.postgres.outputs import HOME, AppendTable, HomeLayout
@@ -199,8 +199,7 @@ class PostgresPublication:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._connection.closed:
-            self._connection.rollback()
+        abandon(self._connection)
 
     @contextmanager
     def _failures(self, doing: str) -> Iterator[None]:
@@ -208,7 +207,7 @@ class PostgresPublication:
         try:
             yield
         except RowRefusedError as refusal:
-            self._connection.rollback()
+            abandon(self._connection)
             rejected = find_rejected(
                 self._connection,
                 self._layout.outputs_of(HOME),
@@ -224,8 +223,7 @@ class PostgresPublication:
             self._connection.close()
             raise translate(error, doing=doing) from error
         except BaseException:
-            if not self._connection.closed:
-                self._connection.rollback()
+            abandon(self._connection)
             raise
 
     def _clocks_after(

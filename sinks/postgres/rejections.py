@@ -16,6 +16,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import names, table_identifier
+from sinks.postgres.connection import abandon
 from sinks.postgres.output_moves import TableNames
 from sinks.postgres.outputs import AppendTable, Output, staged_for
 from sinks.postgres.sqlstate import is_row_rejection, translated
@@ -109,8 +110,7 @@ class _RejectionSearch:
                     return [self._describe(*item) for item in again.items()]
                 refused = again
         finally:
-            if not self._connection.closed:
-                self._connection.rollback()
+            abandon(self._connection)
 
     def _refused_among(self, ranges: list[tuple[int, int]]) -> dict[int, str]:
         """Insert what goes in of some ranges; return the other rows with the reason."""

@@ -23,7 +23,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import Column, names
-from sinks.postgres.connection import connect
+from sinks.postgres.connection import abandon, connect
 from sinks.postgres.naming import application_name, staging_schema, staging_table
 from sinks.postgres.outputs import HOME, HomeLayout, staged_for
 from sinks.postgres.sqlstate import translated
@@ -170,8 +170,8 @@ class StagingWriter:
         if kind is None:
             with translated("committing staged rows"):
                 self._connection.commit()
-        elif not self._connection.closed:
-            self._connection.rollback()
+        else:
+            abandon(self._connection)
 
     def copy(self, table: str, columns: tuple[Column, ...], rows: pa.Table) -> None:
         """Copy an Arrow table, whose columns stand in the order of ``columns``.
