@@ -54,7 +54,9 @@ def layout_of(
     """Describe a pipeline with these outputs; everything else is plain."""
     return HomeLayout(
         pipeline=PIPELINE,
-        definition=json.dumps({"outputs": [output.table for output in outputs]}),
+        definition=json.dumps(
+            {"outputs": [{"table": output.table} for output in outputs]}
+        ),
         definition_hash="hash",
         outputs=outputs,
         shards=2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from sinks.postgres.instants import to_microseconds
 from sinks.postgres.naming import application_name, runs_of_pipeline
 from sinks.postgres.output_moves import TableNames
 from sinks.postgres.outputs import HOME, HomeLayout
+from sinks.postgres.placement import check_not_moved
 from sinks.postgres.publication import PostgresPublication, StagedPublication
 from sinks.postgres.result_tables import create_result_tables
 from sinks.postgres.seen_id_buckets import SeenIdBuckets
@@ -60,7 +62,8 @@ class PostgresHome(PostgresDecisionLedger):
 
         Raises:
             ConfigurationError: A table exists with other columns, the role lacks a
-                privilege, or the pipeline was registered with other shards.
+                privilege, the pipeline was registered with other shards, or an
+                output has moved to another database.
             RetryableError: The server is unreachable, or an older driver's publish
                 transaction does not end.
 
@@ -84,6 +87,7 @@ class PostgresHome(PostgresDecisionLedger):
             # can only come after us, and then it finds our claim.
             connection.execute(_PUBLISH["begin_settings"])
             connection.execute(_PUBLISH["lock_pipeline"], values)
+            self._check_outputs_stay(connection, values)
             connection.execute(_CLAIM["update_definition"], values)
             self._staging.create(connection)
             return self._claim.epoch
@@ -256,6 +260,15 @@ class PostgresHome(PostgresDecisionLedger):
         names = TableNames(pipeline_number=number, epoch=0)
         create_result_tables(connection, outputs, names.state)
         connection.commit()
+
+    def _check_outputs_stay(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        values: Mapping[str, object],
+    ) -> None:
+        row = connection.execute(_CLAIM["read_definition"], values).fetchone()
+        assert row is not None
+        check_not_moved(row[0], json.loads(self._layout.definition))
 
     def _insert_claim(self, connection: psycopg.Connection[TupleRow]) -> Claim:
         values = {

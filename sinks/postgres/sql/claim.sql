@@ -21,6 +21,11 @@ SELECT pipeline_number, shards, bucket_seconds
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
 
+-- name: read_definition
+SELECT definition
+FROM tallyweir.pipeline
+WHERE pipeline = %(pipeline)s
+
 -- name: claim_epoch
 INSERT INTO tallyweir.epoch_claim (pipeline, epoch, host, process_id)
 SELECT %(pipeline)s, coalesce(max(epoch), 0) + 1, %(host)s, %(process_id)s
