@@ -18,8 +18,8 @@ from sinks.postgres.migrations import migrate_participant
 from sinks.postgres.naming import application_name
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
 from sinks.postgres.outputs import HOME, HomeLayout, WindowTable, staged_for
-from sinks.postgres.prepared_branches import PostgresPreparedBranches
 from sinks.postgres.preflight import check_participant
+from sinks.postgres.prepared_branches import PostgresPreparedBranches
 from sinks.postgres.publication import publish_values
 from sinks.postgres.rejections import find_rejected
 from sinks.postgres.result_tables import create_result_tables
@@ -64,8 +64,8 @@ class PostgresParticipant(PostgresPreparedBranches):
             pipeline_number=claim.pipeline_number,
         )
         self._layout = layout
-        self._branches = layout.branches_in(database)
         self._claim = claim
+        self._branches = layout.branches_in(database)
         # The home has made, and tidies, what its own branches work with.
         self._is_home = database == HOME
         self._names = TableNames(
@@ -104,13 +104,13 @@ class PostgresParticipant(PostgresPreparedBranches):
         Crash:
             Each migration is one transaction; for the check, see there.
         """
-        migrate_participant(self._dsn)
         outputs = (
             o for o in self._layout.outputs if set(o.branches) & set(self._branches)
         )
         check_participant(
             self._dsn, self._database, outputs, len(self._branches), self._claim
         )
+        migrate_participant(self._dsn)
 
     def create_tables(self) -> None:
         """Make result tables and staging; what is in doubt is settled before.
