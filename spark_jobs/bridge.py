@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -237,9 +238,12 @@ def _explain(error: Exception) -> Exception:
     A worker that was killed or a broker that went away passes by itself. What does
     not is given up by the driver after a few tries.
     """
-    if not isinstance(error, PySparkException):
+    # What PySpark has no class for, it lets through as the bare Java exception: that
+    # Kafka deleted what a task was to read is one, and the next start tells it.
+    if not isinstance(error, PySparkException | Py4JJavaError):
         return error
-    words = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = (line.strip() for line in str(error).splitlines())
+    words = [line for line in lines if line and not line.startswith(("at ", "... "))]
     return RetryableError(
         "SPARK_JOB_FAILED",
         # A worker's error names its cause last, Spark's own first.

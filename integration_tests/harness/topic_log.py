@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -71,14 +72,7 @@ class TopicLog:
         Returns:
             The records of committed transactions, by (partition, offset).
         """
-        producer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "transactional.id": f"test-{self.name}",
-                "log_level": 0,
-            }
-        )
-        producer.init_transactions(_DEADLINE_S)
+        producer = self._transactional_producer()
         committed: dict[tuple[int, int], Sent] = {}
         for records, commits in transactions:
             producer.begin_transaction()
@@ -89,6 +83,27 @@ class TopicLog:
             else:
                 producer.abort_transaction(_DEADLINE_S)
         return committed
+
+    @contextmanager
+    def open_transaction(self, records: Sequence[Sent]) -> Iterator[None]:
+        """Send records in a transaction that is open in the block, then aborts."""
+        producer = self._transactional_producer()
+        producer.begin_transaction()
+        self._produce(producer, records)
+        yield
+        producer.abort_transaction(_DEADLINE_S)
+
+    def _transactional_producer(self) -> Producer:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "transactional.id": f"test-{self.name}",
+                "transaction.timeout.ms": 600_000,
+                "log_level": 0,
+            }
+        )
+        producer.init_transactions(_DEADLINE_S)
+        return producer
 
     def _produce(
         self, producer: Producer, records: Sequence[Sent]
