@@ -146,6 +146,8 @@ class Sender(threading.Thread):
             producer.poll(0)
         deadline = time.monotonic() + _PATIENCE_S
         while len(producer) and time.monotonic() < deadline:
+            if self._stopping.is_set():
+                return
             producer.flush(1.0)
 
     def _new_producer(self) -> Producer:
