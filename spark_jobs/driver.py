@@ -10,6 +10,8 @@ from __future__ import annotations
 import shutil
 import threading
 import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -22,12 +24,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from schemas.contract import load_contract, versions_of
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.migrations import migrate
-from sinks.postgres.outputs import HomeLayout
+from sinks.postgres.outputs import HOME, HomeLayout
+from sinks.postgres.participant import PostgresParticipant
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan
+from sinks.protocol.publication import Publisher
 from sinks.protocol.recovery import decide_start, topic_ids
 from spark_jobs.bridge import BatchReport, Bridge, BridgeParts
 from spark_jobs.event_frame import EventFrameRecipe
@@ -63,6 +67,15 @@ class _Prepared:
     layout: HomeLayout
     lookups: Lookups
     admin: KafkaAdmin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Databases:
+    """What one claim works with."""
+
+    home: PostgresHome
+    participants: Sequence[PostgresParticipant]
+    publisher: Publisher
 
 
 class Driver:
@@ -153,21 +166,43 @@ class Driver:
         # Asked before, or each try during an outage of Kafka would claim an epoch.
         prepared.admin.read_topic_id()
         home = PostgresHome(self._settings.home_dsn, prepared.layout)
-        try:
+        with ExitStack() as opened:
+            opened.callback(home.close)
             if self._epoch is not None:
                 check_epoch(self._epoch, home.read_progress().newest_epoch)
             self._epoch = home.claim_epoch()
-            self._run_query(prepared, self._start_bridge(prepared, home, self._epoch))
-        finally:
-            home.close()
+            participants = [
+                PostgresParticipant(
+                    self._dsn_of(database), database, prepared.layout, home.claim
+                )
+                for database in prepared.layout.databases
+            ]
+            for participant in participants:
+                opened.callback(participant.close)
+            publisher = Publisher(home, participants)
+            publisher.start()
+            home.drop_superseded_staging()
+            databases = _Databases(
+                home=home, participants=participants, publisher=publisher
+            )
+            self._run_query(prepared, self._start_bridge(prepared, databases))
+
+    def _dsn_of(self, database: str) -> str:
+        if database == HOME:
+            return self._settings.home_dsn
+        return self._settings.databases[database]
 
     def _start_bridge(
-        self, prepared: _Prepared, home: PostgresHome, epoch: Epoch
+        self, prepared: _Prepared, databases: _Databases
     ) -> tuple[Bridge, BridgeParts]:
+        home = databases.home
+        epoch = home.claim.epoch
         claim = f"{epoch}-{uuid.uuid4().hex[:12]}"
         starts = self._read_starts(prepared.admin, home)
         parts = BridgeParts(
             home=home,
+            participants=databases.participants,
+            publisher=databases.publisher,
             layout=prepared.layout,
             recipe=prepared.recipe,
             lookups=prepared.lookups,
