@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from integration_tests.harness.postgres_driver import PostgresDriver, execute, query
 from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
@@ -35,6 +35,27 @@ def fresh_database(server_dsn: str, name: str) -> Iterator[str]:
         execute(dsn, f"ROLLBACK PREPARED '{gid}'")
     with psycopg.connect(server_dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifier))
+
+
+@contextmanager
+def copied_database(server_dsn: str, dsn: str) -> Iterator[str]:
+    """Make a copy of a database as it is now, as a backup restores it.
+
+    Nobody may be connected to it.
+    """
+    source = str(conninfo_to_dict(dsn)["dbname"])
+    name = f"copy_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                sql.Identifier(name), sql.Identifier(source)
+            )
+        )
+    yield make_conninfo(server_dsn, dbname=name)
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
+        )
 
 
 def prepared(dsn: str) -> list[str]:
@@ -83,6 +104,11 @@ def die_publishing(
             publish_numbers(driver, first)
     finally:
         disarm_all()
+    close(driver)
+
+
+def close(driver: PostgresDriver) -> None:
+    """End every connection of a driver."""
     driver.home.close()
     for participant in driver.participants.values():
         participant.close()

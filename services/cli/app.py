@@ -22,6 +22,7 @@ COMMAND_MODULES = (
     "services.cli.status",
     "services.cli.accept_gap",
     "services.cli.indoubt",
+    "services.cli.repair",
     "services.cli.resolver",
     "services.cli.bench",
     "services.cli.chaos",

@@ -1,0 +1,136 @@
+"""``repair``: how to bring home and its participants together again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.pipeline_databases import pipeline_databases
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from sinks.postgres.audit.repair import BranchEntry, Disagreement
+    from sinks.postgres.audit.repair_steps import RepairStep
+
+_DISAGREES = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir repair departures --plan",
+            "tallyweir repair departures.yaml --plan --json",
+        )
+    )(repair)
+
+
+def repair(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
+    ],
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what to do; changes nothing.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on one line.")
+    ] = False,
+) -> None:
+    """Tell where home and other databases disagree, and the steps that repair it.
+
+    For PARTICIPANT_AHEAD, PARTICIPANT_BEHIND and BRANCH_LOST, as after the restore of
+    one database. It only reads and prints: a person decides and does the steps. Exit
+    code 1 when something disagrees.
+    """
+    from services.endpoints import resolve_home_dsn
+    from sinks.postgres.audit.repair import find_disagreement
+    from sinks.postgres.audit.repair_steps import repair_steps
+    from sinks.postgres.connection import connect
+
+    if not plan:
+        raise typer.BadParameter("there is no repair but by hand", param_hint="--plan")
+    databases = pipeline_databases(pipeline)
+    name = pipeline_name(pipeline)
+    with connect(resolve_home_dsn(), application_name="tallyweir repair") as home:
+        found = find_disagreement(home, name, databases)
+    steps = repair_steps(found)
+    if as_json:
+        say_json(_as_json(found, steps))
+    else:
+        _say(found, steps)
+    if steps:
+        raise typer.Exit(_DISAGREES)
+
+
+def _say(found: Disagreement, steps: tuple[RepairStep, ...]) -> None:
+    name = found.pipeline.name
+    if not steps:
+        looked = ", ".join(b.branch for b in found.branches) or "there are none yet"
+        say(f"Pipeline {name}: all databases agree; branches: {looked}.")
+        if found.in_doubt:
+            say(f"{len(found.in_doubt)} in doubt; see tallyweir indoubt list.")
+        return
+    codes = sorted({b.code for b in found.branches if b.code})
+    say(f"Pipeline {name}: {', '.join(codes)}. Nothing was changed.")
+    say_table(
+        ("branch", "agreed up to", "only in the database", "only in home", "in doubt"),
+        [
+            (
+                b.branch,
+                f"batch {b.agreed.sequence}" if b.agreed else "-",
+                _batches(b.only_marked),
+                _batches(b.only_decided),
+                _batches(b.in_doubt),
+            )
+            for b in found.branches
+        ],
+    )
+    for rows in found.rows_beyond:
+        where = ", ".join(f"{place}@{offset}" for place, offset in rows.examples)
+        say(
+            f"{rows.database}: table {rows.output.table} has {rows.rows:,} rows that "
+            "home will read again" + (f", such as {where}" if where else "")
+        )
+    for missing in found.missing:
+        say(f"missing batches cover {missing}")
+    say("\nTo repair it:")
+    for number, step in enumerate(steps, start=1):
+        say(f"\n{number}. {step.text}")
+        if step.command:
+            say(f"   $ {step.command}")
+        if step.statements:
+            say(f"   In {step.database}, by psql -v ON_ERROR_STOP=1:\n")
+            say("\n".join(f"   {line}" for line in step.statements.splitlines()))
+
+
+def _batches(entries: tuple[BranchEntry, ...]) -> str:
+    if not entries:
+        return "-"
+    first, last = entries[0].sequence, entries[-1].sequence
+    return f"batch {first}" if first == last else f"batches {first} to {last}"
+
+
+def _as_json(found: Disagreement, steps: tuple[RepairStep, ...]) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "pipeline": found.pipeline.name,
+        "agrees": not steps,
+        "branches": [
+            {**asdict(b), "database": b.database, "code": b.code}
+            for b in found.branches
+        ],
+        "rows_beyond": [
+            {
+                "database": rows.database,
+                "table": rows.output.table,
+                "rows": rows.rows,
+                "examples": [f"{place}@{offset}" for place, offset in rows.examples],
+            }
+            for rows in found.rows_beyond
+        ],
+        "missing": [str(one) for one in found.missing],
+        "steps": [asdict(step) for step in steps],
+    }

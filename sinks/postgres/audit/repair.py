@@ -1,0 +1,338 @@
+"""Finds where home and a participant disagree, after one of them went back in time.
+
+Only reads. What to do about it, ``repair_steps`` writes down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import Connection, sql
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.audit.audited_databases import (
+    AuditedDatabase,
+    AuditedDatabases,
+    connect_databases,
+    databases_of,
+)
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    read_pipeline,
+    read_positions,
+    snapshot,
+)
+from sinks.postgres.audit.in_doubt import list_prepared
+from sinks.postgres.outputs import database_of
+from sinks.postgres.prepared_branches import branch_prefix
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+
+_SQL = load_statements("sinks.postgres.audit", "repair.sql")
+
+_PAGE = 1_000
+_EXAMPLES = 5
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchEntry:
+    """A batch as one side knows it: a decision of home, or a participant's marker."""
+
+    sequence: int
+    gid: str
+    #: When the batch was published, or when the marker was written.
+    at: datetime
+    #: Rows that the branch moved; home does not know them by branch.
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchHistory:
+    """Both sides of one branch, beyond the newest batch that they agree on."""
+
+    branch: str
+    agreed: BranchEntry | None
+    #: Markers that home has no decision of.
+    only_marked: tuple[BranchEntry, ...]
+    #: Decisions without a marker, that are not prepared either.
+    only_decided: tuple[BranchEntry, ...]
+    #: Decisions whose branch is prepared: to be committed by whoever resolves.
+    in_doubt: tuple[BranchEntry, ...]
+
+    @property
+    def database(self) -> str:
+        return database_of(self.branch)
+
+    @property
+    def code(self) -> str | None:
+        """The error that a driver stops with; None when both sides agree."""
+        if self.only_decided:
+            return "PARTICIPANT_BEHIND"
+        if self.only_marked:
+            return "PARTICIPANT_AHEAD"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsBeyond:
+    """Rows of an append table from offsets that home has yet to read."""
+
+    database: str
+    output: AuditedOutput
+    rows: int
+    examples: tuple[tuple[TopicPartition, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """Everything in which the databases of a pipeline differ."""
+
+    pipeline: AuditedPipeline
+    branches: tuple[BranchHistory, ...]
+    #: Where home stands: the next offset of every partition that it knows.
+    next_offsets: dict[TopicPartition, int]
+    #: Of the databases that are ahead.
+    rows_beyond: tuple[RowsBeyond, ...]
+    #: Offsets of the batches that are missing from databases that are behind.
+    missing: tuple[OffsetRange, ...]
+
+    @property
+    def ahead(self) -> tuple[BranchHistory, ...]:
+        return tuple(b for b in self.branches if b.only_marked)
+
+    @property
+    def behind(self) -> tuple[BranchHistory, ...]:
+        return tuple(b for b in self.branches if b.only_decided)
+
+    @property
+    def in_doubt(self) -> tuple[BranchEntry, ...]:
+        return tuple(entry for b in self.branches for entry in b.in_doubt)
+
+
+def find_disagreement(
+    home: Connection[TupleRow], pipeline: str, conninfos: dict[str, str]
+) -> Disagreement:
+    """Compare the history of every branch of a pipeline on both sides.
+
+    A driver at work is no disturbance: what it decides or commits meanwhile is looked
+    at again.
+
+    Args:
+        home: The home database.
+        pipeline: Its name.
+        conninfos: Where the other databases are, by name.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``DATABASE_UNKNOWN``, or a login was
+            refused.
+        RetryableError: A database does not answer.
+    """
+    with snapshot(home, doing="reading a pipeline's definition"):
+        audited = read_pipeline(home, pipeline)
+    with ExitStack() as opened:
+        databases = connect_databases(opened, home, databases_of(audited), conninfos)
+        for database in databases.by_name.values():
+            database.connection.autocommit = True
+        branches = tuple(
+            history
+            for branch in _branches(databases, audited)
+            if (history := _compare(databases, audited, branch)) is not None
+        )
+        with translated("reading the positions"):
+            next_offsets = read_positions(home, pipeline)
+        return Disagreement(
+            pipeline=audited,
+            branches=branches,
+            next_offsets=next_offsets,
+            rows_beyond=_find_rows_beyond(
+                databases,
+                audited,
+                beyond(audited, next_offsets),
+                {b.database for b in branches if b.only_marked},
+            ),
+            missing=_find_missing(databases.home, audited, branches),
+        )
+
+
+def beyond(
+    pipeline: AuditedPipeline, next_offsets: dict[TopicPartition, int]
+) -> sql.Composable:
+    """Write the condition on rows from offsets that home has yet to read.
+
+    A partition that home does not know counts from its beginning.
+    """
+    topic = pipeline.source.topic
+    known = sorted(
+        (place.partition, offset)
+        for place, offset in next_offsets.items()
+        if place.topic == topic
+    )
+    cases = [
+        _SQL["position_case"].format(
+            partition=sql.Literal(partition), next_offset=sql.Literal(offset)
+        )
+        # CASE wants one branch at least.
+        for partition, offset in known or [(0, 0)]
+    ]
+    return _SQL["positions_beyond"].format(
+        topic=sql.Literal(topic), cases=sql.SQL(" ").join(cases)
+    )
+
+
+def _branches(databases: AuditedDatabases, pipeline: AuditedPipeline) -> list[str]:
+    rows = databases.home.fetch(_SQL["decided_branches"], pipeline=pipeline.name)
+    for database in databases.by_name.values():
+        if _has_markers(database):
+            rows += database.fetch(_SQL["marked_branches"], **_scope(pipeline))
+    names = {row["branch"] for row in rows}
+    return sorted(name for name in names if database_of(name) in databases.by_name)
+
+
+def _compare(
+    databases: AuditedDatabases, pipeline: AuditedPipeline, branch: str
+) -> BranchHistory | None:
+    """Read a branch's history on both sides; None when nobody has one."""
+    there = databases.by_name[database_of(branch)]
+    # Markers first: whatever is marked by now was decided before.
+    agreed, only_marked = _read_fork(databases.home, there, pipeline, branch)
+    decided = [
+        BranchEntry(**row)
+        for row in databases.home.fetch(
+            _SQL["decisions_after"],
+            pipeline=pipeline.name,
+            branch=branch,
+            after=agreed.sequence if agreed else 0,
+        )
+    ]
+    # Then what is prepared, then markers again: a branch that ceases to be prepared
+    # because it is committed has left its marker before.
+    prefix = branch_prefix(pipeline.installation, pipeline.number)
+    prepared = {
+        str(one.gid) for one in list_prepared(there.connection, there.name, prefix)
+    }
+    marked = _marked(there, [entry.gid for entry in decided])
+    unmarked = [entry for entry in decided if entry.gid not in marked]
+    return BranchHistory(
+        branch=branch,
+        agreed=agreed,
+        only_marked=only_marked,
+        only_decided=tuple(e for e in unmarked if e.gid not in prepared),
+        in_doubt=tuple(e for e in unmarked if e.gid in prepared),
+    )
+
+
+def _read_fork(
+    home: AuditedDatabase,
+    there: AuditedDatabase,
+    pipeline: AuditedPipeline,
+    branch: str,
+) -> tuple[BranchEntry | None, tuple[BranchEntry, ...]]:
+    """Go back from the newest marker to the first that home has decided."""
+    only_marked: list[BranchEntry] = []
+    if not _has_markers(there):
+        return None, ()
+    before = _NEVER
+    while page := there.fetch(
+        _SQL["markers_before"],
+        **_scope(pipeline),
+        branch=branch,
+        before=before,
+        page=_PAGE,
+    ):
+        decided = _decided(home, pipeline, page)
+        for row in page:
+            entry = BranchEntry(**row)
+            if entry.gid in decided:
+                return entry, tuple(reversed(only_marked))
+            only_marked.append(entry)
+        before = page[-1]["sequence"]
+    return None, tuple(reversed(only_marked))
+
+
+def _decided(
+    home: AuditedDatabase, pipeline: AuditedPipeline, markers: Sequence[DictRow]
+) -> set[str]:
+    rows = home.fetch(
+        _SQL["decided_sequences"],
+        pipeline=pipeline.name,
+        gids=[row["gid"] for row in markers],
+    )
+    return {row["gid"] for row in rows}
+
+
+def _marked(there: AuditedDatabase, gids: Sequence[str]) -> set[str]:
+    if not _has_markers(there):
+        return set()
+    rows = there.fetch(_SQL["markers_among"], gids=list(gids))
+    return {row["gid"] for row in rows}
+
+
+def _find_rows_beyond(
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    positions: sql.Composable,
+    ahead: Collection[str],
+) -> tuple[RowsBeyond, ...]:
+    found = []
+    for name in sorted(ahead):
+        database = databases.by_name[name]
+        for output in pipeline.appends:
+            if name not in output.databases:
+                continue
+            parts = {"table": output.identifier, "positions": positions}
+            (counted,) = database.fetch(_SQL["count_rows"].format(**parts))
+            examples = database.fetch(
+                _SQL["example_rows"].format(**parts, limit=sql.Literal(_EXAMPLES))
+            )
+            found.append(
+                RowsBeyond(
+                    database=name,
+                    output=output,
+                    rows=counted["rows"],
+                    examples=tuple(
+                        (
+                            TopicPartition(row["kafka_topic"], row["kafka_partition"]),
+                            row["kafka_offset"],
+                        )
+                        for row in examples
+                    ),
+                )
+            )
+    return tuple(found)
+
+
+def _find_missing(
+    home: AuditedDatabase,
+    pipeline: AuditedPipeline,
+    branches: Sequence[BranchHistory],
+) -> tuple[OffsetRange, ...]:
+    sequences = {entry.sequence for b in branches for entry in b.only_decided}
+    rows = home.fetch(
+        _SQL["offsets_of"], pipeline=pipeline.name, sequences=sorted(sequences)
+    )
+    return tuple(
+        OffsetRange(
+            topic_partition=TopicPartition(row["topic"], row["partition"]),
+            from_offset=row["first"],
+            until_offset=row["until"],
+        )
+        for row in rows
+    )
+
+
+def _has_markers(database: AuditedDatabase) -> bool:
+    (row,) = database.fetch(_SQL["has_markers"])
+    return bool(row["present"])
+
+
+def _scope(pipeline: AuditedPipeline) -> dict[str, object]:
+    return {
+        "installation": pipeline.installation,
+        "pipeline_number": pipeline.number,
+    }
