@@ -102,3 +102,22 @@ def test_an_unknown_id_says_what_cannot_be_known(
     assert "2 dead letters have no readable ID" in told
     assert "before 2026-02-22 03:00:00 UTC may have been forgotten" in told
     assert "8 on orders[0]" in told
+
+
+def test_ids_that_belong_to_sources_are_told_with_that_doubt(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Only the catalog knows the source, so what else has the ID may be another's."""
+    connection.execute(
+        "UPDATE tallyweir.pipeline SET definition = jsonb_set(definition, "
+        """'{source,event_id}', '{"header": "ce_id"}')"""
+    )
+    connection.commit()
+
+    assert scenario.sequence == 3
+    explanation = explain(connection, PIPELINE, "3-101", fake_fingerprint)
+    assert [sighting.fate for sighting in explanation.sightings] == [Fate.DEAD]
+    told = "\n".join(narrate(explanation, lambda _payload: None))
+    assert "it may be of another source" in told
+    unknown = explain(connection, PIPELINE, "never", fake_fingerprint)
+    assert "see that --source is the event's" in "\n".join(narrate_unknown(unknown, {}))

@@ -7,6 +7,7 @@ import uuid
 from decimal import Decimal
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from integration_tests.harness.driver_world import PIPELINE, DriverWorld
@@ -19,6 +20,8 @@ from integration_tests.harness.readings import (
     write_contract,
 )
 from schemas.codec import encode
+from services.cli.why import fingerprints_of
+from sinks.postgres.audit import explain
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -105,6 +108,21 @@ def test_cloud_events_are_told_apart_by_source_and_id(
     )
     world.run_to_the_end()
     world.assert_fates(everything)
+    with psycopg.connect(empty_dsn) as home:
+
+        def remembered(event_id: str, source: str | None) -> int:
+            found = explain(
+                home,
+                "readings",
+                event_id,
+                lambda key, text: fingerprints_of(key, text, source),
+            )
+            return len(found.catalog_hits)
+
+        assert remembered("1", "/a") == remembered("1", "/b") == 1
+        assert remembered("2", "/a") == remembered("a1", "/") == 1
+        assert remembered("2", "/b") == remembered("2", None) == 0
+        assert remembered("1", None) == 1, "one came without a source"
 
 
 _EVERYTHING: dict[str, object] = {

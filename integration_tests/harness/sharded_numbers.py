@@ -31,8 +31,8 @@ _NUMBERS = AppendTable(
 )
 
 
-def sharded_layout() -> HomeLayout:
-    """Describe it, with the definition that the audits read."""
+def with_definition(layout: HomeLayout, outputs: Sequence[object]) -> HomeLayout:
+    """Give a layout the definition that the audits read, with these outputs in it."""
     definition = {
         "format": 1,
         "name": PIPELINE,
@@ -43,17 +43,21 @@ def sharded_layout() -> HomeLayout:
             "event_time": "at",
         },
         "deduplicate": None,
-        "outputs": [
-            {
-                "kind": "append",
-                "table": "numbers",
-                "columns": None,
-                "databases": [HOME, "billing"],
-                "shard_by": ["number"],
-            }
-        ],
+        "outputs": outputs,
     }
-    return replace(layout_of(_NUMBERS), definition=json.dumps(definition))
+    return replace(layout, definition=json.dumps(definition))
+
+
+def sharded_layout() -> HomeLayout:
+    """Describe the pipeline, its numbers in the home and in billing."""
+    output = {
+        "kind": "append",
+        "table": "numbers",
+        "columns": None,
+        "databases": [HOME, "billing"],
+        "shard_by": ["number"],
+    }
+    return with_definition(layout_of(_NUMBERS), [output])
 
 
 def start_driver(home_dsn: str, billing_dsn: str) -> PostgresDriver:

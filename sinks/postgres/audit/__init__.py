@@ -11,7 +11,12 @@ from sinks.postgres.audit.database_status import DatabaseStatus
 from sinks.postgres.audit.explanation import Explanation, explain
 from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_gaps
 from sinks.postgres.audit.narration import narrate, narrate_unknown
-from sinks.postgres.audit.progress import PipelineState, Status, read_status
+from sinks.postgres.audit.progress import (
+    PipelineState,
+    Status,
+    WindowStatus,
+    read_status,
+)
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
 from sinks.postgres.audit.recount import RecountSpan, check_recount, read_recount_spans
 from sinks.postgres.audit.verification import verify
@@ -28,6 +33,7 @@ __all__ = [
     "Status",
     "Totals",
     "Verdict",
+    "WindowStatus",
     "accept_gaps",
     "check_recount",
     "explain",

@@ -37,7 +37,9 @@ class AuditedOutput:
     #: Late events are dropped on purpose, so there are no rows to count.
     drops_late: bool
     #: Where its table is; with several, each row is in one of them.
-    databases: tuple[str, ...] = (HOME,)
+    databases: tuple[str, ...]
+    #: What its groups are told apart by, beside the window; empty for append outputs.
+    by: tuple[str, ...]
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -226,4 +228,5 @@ def _output(definition: Mapping[str, Any]) -> AuditedOutput:
         kind=definition["kind"],
         drops_late=definition.get("late") == "drop",
         databases=tuple(definition.get("databases", (HOME,))),
+        by=tuple(definition.get("by", ())),
     )

@@ -35,7 +35,7 @@ _ASIDE = {
 }
 
 #: Topic, partition, number of the block, where it was found, and its bits.
-_Block = tuple[str, int, int, str, int]
+Block = tuple[str, int, int, str, int]
 
 
 def find_collisions(
@@ -73,7 +73,7 @@ def find_collisions(
             )
             for table, label in _ASIDE.items()
         ]
-        for where, offset, former, latter in _shared(streams):
+        for where, offset, former, latter in shared_positions(streams):
             # An event that was put aside twice is another check's business.
             if former.startswith("in "):
                 there = former if latter.startswith("in ") else "there"
@@ -90,7 +90,7 @@ def _stream(
     *,
     label: str,
     **values: object,
-) -> Iterator[_Block]:
+) -> Iterator[Block]:
     cursor = cursors.enter_context(connection.cursor(label))
     cursor.itersize = _BLOCKS_FETCHED
     cursor.execute(statement, values)
@@ -100,7 +100,14 @@ def _stream(
     )
 
 
-def _shared(streams: list[Iterator[_Block]]) -> Iterator[tuple[str, int, str, str]]:
+def shared_positions(
+    streams: list[Iterator[Block]],
+) -> Iterator[tuple[str, int, str, str]]:
+    """Yield each position that two of some ordered streams have taken.
+
+    Returns:
+        Partition, offset, and the labels of the two, a database's first.
+    """
     for place, group in groupby(heapq.merge(*streams), key=lambda block: block[:3]):
         topic, partition, block = place
         # Labels of databases begin with "in", which sorts after those of events that

@@ -70,8 +70,8 @@ def narrate_unknown(
         )
     if explanation.id_has_source:
         yield (
-            "IDs of this pipeline belong to their sources, so the catalog knows them "
-            "by both; give the event's with --source."
+            "The catalog knows IDs of this pipeline by their source as well; see that "
+            "--source is the event's."
         )
     if explanation.forgotten_before_s is not None:
         limit = datetime.fromtimestamp(explanation.forgotten_before_s, tz=UTC)

@@ -17,6 +17,7 @@ not respect what the code believes. The rules::
     epochs claimed and never falling                     epochs
     watermark never falling                              watermark
     branches decided == branches committed               branches
+    each group of a window in one database               window_groups
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from sinks.postgres.audit.branches import (
 from sinks.postgres.audit.ledger_ranges import read_ledger_ranges
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
 from sinks.postgres.audit.seen_ids import check_seen_ids
+from sinks.postgres.audit.window_groups import check_window_groups
 from sinks.postgres.statements import load_statements
 
 _LEDGER = load_statements("sinks.postgres.audit", "ledger.sql")
@@ -108,6 +110,7 @@ def verify(
                     find_miscounted_markers(parts, audited, rows, branches)
                 )
                 seen_ids = check_seen_ids(parts, audited, ranges, branches)
+                groups = check_window_groups(parts, audited)
             order_checks = (
                 _check_epochs(connection, pipeline, size["batches"]),
                 _check_watermark(connection, pipeline, size["batches"]),
@@ -118,7 +121,7 @@ def verify(
             decided = check_branches(parts, audited, branches, miscounted)
     return Receipt(
         pipeline=pipeline,
-        checks=(*ledger_checks, appended, seen_ids, *order_checks, decided),
+        checks=(*ledger_checks, appended, seen_ids, *order_checks, decided, groups),
         totals=totals,
         databases=tuple(parts.by_name),
     )

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sinks.postgres.audit import PipelineState, RecountSpan, check_recount
+from sinks.postgres.audit.branches import BranchFindings, DecidedBranch, Marker
+from sinks.postgres.audit.collisions import Block, shared_positions
 from sinks.postgres.audit.explanation import holds_fingerprint
 from sinks.postgres.audit.progress import (
     BatchStatus,
@@ -122,3 +124,72 @@ def test_a_recount_that_finds_more_than_was_read_fails() -> None:
     )
     assert check_recount((span,), (8,)).violation_count == 0
     assert check_recount((span,), (9,)).violation_count == 1
+
+
+def _block(number: int, label: str, *bits: int) -> Block:
+    taken = sum(1 << bit for bit in bits)
+    # As Postgres has it: a bigint, whose last bit is its sign.
+    return ("orders", 0, number, label, taken - (taken >> 63 << 64))
+
+
+def test_a_position_is_shared_in_whichever_bit_of_its_block_it_is() -> None:
+    """Blocks of one number meet, and only bits that both have count."""
+    home = [_block(0, "in home", 0, 5, 63), _block(2, "in home", 1)]
+    billing = [_block(0, "in billing", 0, 6, 63), _block(1, "in billing", 1)]
+    dead = [_block(2, "a dead letter", 0, 1)]
+    found = list(shared_positions([iter(home), iter(billing), iter(dead)]))
+    assert found == [
+        ("orders[0]", 0, "in billing", "in home"),
+        ("orders[0]", 63, "in billing", "in home"),
+        ("orders[0]", 129, "in home", "a dead letter"),
+    ]
+
+
+def test_positions_of_other_partitions_are_not_shared() -> None:
+    """An offset is a place in its partition only."""
+    former = ("orders", 0, 0, "in home", 1)
+    latter = ("orders", 1, 0, "in billing", 1)
+    other = ("payments", 0, 0, "in archive", 1)
+    assert not list(shared_positions([iter([former]), iter([latter]), iter([other])]))
+
+
+def _decided(branch: str, sequence: int, *, is_noted: bool) -> DecidedBranch:
+    return DecidedBranch(
+        sequence=sequence,
+        branch=branch,
+        gid=f"{branch}/{sequence}",
+        committed_at=_NOW if is_noted else None,
+        decided_at=_NOW,
+    )
+
+
+def _marker(branch: str, sequence: int, rows: int) -> Marker:
+    return Marker(
+        sequence=sequence, branch=branch, gid=f"{branch}/{sequence}", rows=rows
+    )
+
+
+def test_a_batch_is_pending_while_a_branch_is_neither_marked_nor_noted() -> None:
+    """What somebody has seen committed must be there; what is there is there."""
+    decided = [
+        _decided("billing.0", 1, is_noted=True),
+        _decided("billing.0", 2, is_noted=False),
+        _decided("archive.0", 2, is_noted=False),
+        _decided("billing.0", 3, is_noted=False),
+    ]
+    found = BranchFindings(
+        decided={branch.gid: branch for branch in decided},
+        markers={
+            "billing": (_marker("billing.0", 2, 4),),
+            # A marker in another database than its branch's proves nothing.
+            "archive": (_marker("billing.0", 3, 5),),
+        },
+    )
+    assert [branch.gid for branch in found.unmarked] == [
+        "billing.0/1",
+        "archive.0/2",
+        "billing.0/3",
+    ]
+    assert found.pending_sequences == {2, 3}
+    assert found.marked_rows("billing") == {2: 4}
+    assert found.marked_rows("archive") == {}

@@ -1,0 +1,7 @@
+-- Groups of a window output, as each of its databases names them.
+
+-- name: groups
+-- Ordered by bytes, as whoever merges the answers of several databases compares.
+SELECT ROW(extract(epoch FROM window_start), {keys})::text COLLATE "C" AS name
+FROM {table}
+ORDER BY 1;
