@@ -146,6 +146,22 @@ def test_a_row_of_an_aborted_record_has_no_source() -> None:
     assert {"I2", "I10", "I14"} <= broken(sent, found, witnesses(found))
 
 
+def test_a_row_of_a_bad_record_is_noticed() -> None:
+    """What must be a dead letter must not be a result, even unharmed."""
+    sent = sent_records(1)
+    found = finished(sent)
+    (place, _), *_ = found.dead_letters
+    row = replace(
+        found.rows[0],
+        place=place,
+        event_id=sent[place].event_id,
+        fingerprint=sent[place].fingerprint,
+    )
+    spoilt = replace(found, rows=(*found.rows, row))
+
+    assert "I2" in broken(sent, spoilt, witnesses(found))
+
+
 def test_a_dead_letter_must_die_of_its_own_reason_and_once() -> None:
     """A bad record is a dead letter exactly once."""
     sent = sent_records(1)
@@ -192,9 +208,21 @@ def test_a_decision_that_was_seen_and_is_gone_is_noticed() -> None:
 
     assert broken(sent, redecided, seen) == {"I7"}
     assert broken(sent, redecided, replace(seen, seen={})) == set()
+    changed = replace(seen, changed=("a batch changed",))
+    assert broken(sent, found, changed) == {"I7"}
     told_otherwise = replace(seen.told[-1], epoch=last.epoch + 1)
     told = replace(seen, told=(*seen.told[:-1], told_otherwise))
     assert broken(sent, found, told) == {"I7"}
+
+
+def test_a_row_behind_the_end_of_the_ledger_is_noticed() -> None:
+    """The offset at which the last range ends is not in it."""
+    sent = sent_records(1)
+    found = finished(sent)
+    beyond = replace(found.rows[0], place=(0, found.positions[0]))
+    spoilt = replace(found, rows=(*found.rows, beyond))
+
+    assert {"I2", "I7", "I14"} <= broken(sent, spoilt, witnesses(found))
 
 
 def test_an_older_epoch_that_publishes_after_a_newer_one_is_noticed() -> None:
@@ -206,6 +234,8 @@ def test_an_older_epoch_that_publishes_after_a_newer_one_is_noticed() -> None:
     unclaimed = replace(found, claims=found.claims[:-1])
 
     assert broken(sent, stale, witnesses(stale)) == {"I8"}
+    silent = replace(witnesses(stale), told=())
+    assert broken(sent, stale, silent) == {"I8"}
     assert broken(sent, unclaimed, witnesses(found)) == {"I8"}
 
 
@@ -214,10 +244,19 @@ def test_a_window_that_is_off_by_one_is_noticed() -> None:
     sent = sent_records(1)
     found = finished(sent)
     (key, (events, total, least, most)), *rest = found.windows
-    more = replace(found, windows=((key, (events + 1, total, least, most)), *rest))
+    changed = [
+        (events + 1, total, least, most),
+        (events, total + 1, least, most),
+        (events, total, least - 1, most),
+        (events, total, least, most + 1),
+    ]
     twice = replace(found, windows=(found.windows[0], *found.windows))
 
-    for spoilt in (more, twice, replace(found, windows=tuple(rest))):
+    for spoilt in (
+        *(replace(found, windows=((key, totals), *rest)) for totals in changed),
+        twice,
+        replace(found, windows=tuple(rest)),
+    ):
         assert broken(sent, spoilt, witnesses(found)) == {"I13"}
 
 
