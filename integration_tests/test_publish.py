@@ -270,7 +270,7 @@ def test_staging_is_emptied_after_many_rows(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Published rows do not pile up in staging, and the next batch still works."""
-    monkeypatch.setattr("sinks.postgres.home.STAGED_ROWS_KEPT", 2)
+    monkeypatch.setattr("sinks.postgres.staging_area.STAGED_ROWS_KEPT", 2)
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     driver.append([(1,), (2,)])
     driver.home.tidy(live_from_us=None)

@@ -136,6 +136,7 @@ class PostgresDriver:
             weakref.finalize(self, participant.close)
         self.publisher = Publisher(self.home, list(self.participants.values()))
         self.publisher.start()
+        self.home.drop_superseded_staging()
 
     def plan(self, length: int) -> BatchPlan:
         """Plan the next batch of the one partition."""
