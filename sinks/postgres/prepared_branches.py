@@ -99,6 +99,10 @@ class PostgresPreparedBranches:
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        # Not ``close``, which a participant extends to all that it has.
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -113,7 +117,7 @@ class PostgresPreparedBranches:
                 with standbys_waited_for(connection):
                     connection.execute(composed)
         except RetryableError:
-            self.close()
+            self._disconnect()
             raise
         except Exception as error:
             match error.__cause__:

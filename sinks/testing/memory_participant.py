@@ -147,6 +147,11 @@ class MemoryParticipantDatabase(MemoryServer):
             raise no_answer(statement)
         return True
 
+    @property
+    def has_late_statements(self) -> bool:
+        """Whether a statement whose client has given up is still under way."""
+        return bool(self._open or self._late_finishes)
+
     def act_late(self) -> None:
         """Act on every statement whose client has given up."""
         for gid, rows in self._open.items():

@@ -54,8 +54,8 @@ class Checker:
         """Check everything that holds at any moment.
 
         Args:
-            at_rest: Whether nobody is in the middle of a batch, who might yet decide
-                one whose branches a restore has taken away.
+            at_rest: Whether nobody is in the middle of a batch, and no statement under
+                way: it might yet decide, or commit, what a restore has taken away.
 
         Raises:
             AssertionError: Something does not.

@@ -182,9 +182,8 @@ class History:
         self._checker.note_restore()
 
     def _look(self) -> None:
-        self._checker.check(
-            at_rest=not self._running and not self._world.home.is_locked
-        )
+        at_rest = not self._running and not self._world.has_late_statements
+        self._checker.check(at_rest=at_rest)
         if not self._checker.is_torn:
             self._cuts.append(self._world.cut())
 
@@ -311,7 +310,8 @@ class History:
         # What was under way may arrive before the last driver starts, or behind it.
         arrives_at = self._chance.randrange(4)
         steps = 0
-        while not world.is_read or steps < arrives_at:
+        # At least one driver starts, and so finds out whether databases disagree.
+        while not world.is_read or steps <= arrives_at:
             if steps == arrives_at:
                 world.act_late()
             self._run_driver(0)

@@ -126,6 +126,13 @@ class World:
         for database in self.others.values():
             database.act_late()
 
+    @property
+    def has_late_statements(self) -> bool:
+        """Whether something is still on its way to a server."""
+        return self.home.is_locked or any(
+            database.has_late_statements for database in self.others.values()
+        )
+
     def resolver_ports(self) -> tuple[MemoryHome, dict[str, MemoryPreparedBranches]]:
         """Return the databases as the resolver service sees them."""
         newest = self.home.state.newest_claim

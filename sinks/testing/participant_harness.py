@@ -1,0 +1,201 @@
+"""What a suite of the ``Participant`` port needs: a harness, and a driver on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.in_doubt import GlobalId
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import (
+    BatchPlan,
+    BranchOrder,
+    Home,
+    Participant,
+    Publication,
+)
+from sinks.protocol.publication import Publisher
+from sinks.protocol.votes import BatchTally, tally_votes
+from sinks.testing.planned_batches import (
+    HOME,
+    Position,
+    plan_batch,
+    positions_of,
+    vote_on,
+)
+
+#: The one partition of the topic.
+EVENTS = TopicPartition("events", 0)
+
+#: The database beside the home.
+OTHER = "billing"
+
+#: Who publishes the rows of ``RESULTS``, in the order of their offsets.
+BRANCHES = (HOME, f"{OTHER}.0", f"{OTHER}.1")
+
+
+def branch_of(position: Position) -> str:
+    """Route a record: every third offset stays at home."""
+    return BRANCHES[position[1] % len(BRANCHES)]
+
+
+class Lossy(Enum):
+    """Statements whose answer a harness can lose."""
+
+    COMMIT = "commit"
+    PREPARE = "prepare"
+    COMMIT_PREPARED = "commit_prepared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverPorts:
+    """One driver's views, of which the home has claimed an epoch."""
+
+    home: Home
+    participant: Participant
+
+
+class ParticipantHarness(Protocol):
+    """What the cases need beside the ports: the tasks' side and a reader's eyes.
+
+    All drivers belong to one pipeline on an empty home database and an empty ``OTHER``.
+    Its only output is the append table ``RESULTS``, published by ``BRANCHES``.
+    """
+
+    def new_driver(self) -> DriverPorts:
+        """Return another driver, whose participant is not opened yet."""
+        ...
+
+    def stage(
+        self, epoch: Epoch, attempt: Attempt, branch: str, rows: Iterable[Position]
+    ) -> None:
+        """Stage one branch's rows of ``RESULTS`` as one task attempt."""
+        ...
+
+    def published(self, database: str) -> list[int]:
+        """Read the offsets in a database's result table, sorted."""
+        ...
+
+    def visible_through(self) -> int:
+        """Read the newest batch that is noted as committed everywhere."""
+        ...
+
+    def refuse(self, offsets: Iterable[int]) -> None:
+        """Make the result table of ``OTHER`` refuse these rows from now on."""
+        ...
+
+    def empty_staging(self) -> None:
+        """Empty the staging tables of ``OTHER`` as a crash of its server does."""
+        ...
+
+    def forget_newest_batch(self, database: str) -> None:
+        """Put a database back to before its newest batch, as a restore does."""
+        ...
+
+    def lose_next_answer(self, statement: Lossy, *, acted: bool) -> None:
+        """Lose the answer to such a statement of a driver, after or before it acts."""
+        ...
+
+    def await_loss(self) -> None:
+        """Wait until the server has done what it does about the lost statement."""
+        ...
+
+
+class BranchDriver:
+    """A driver that has claimed its epoch, with its tasks."""
+
+    def __init__(self, harness: ParticipantHarness) -> None:
+        self._harness = harness
+        ports = harness.new_driver()
+        self.home = ports.home
+        self.participant = ports.participant
+        self.publisher = Publisher(self.home, [self.participant])
+        self._batches = 0
+        self._attempts = 0
+        self._tries = 0
+
+    @classmethod
+    def started(cls, harness: ParticipantHarness) -> BranchDriver:
+        """Return one that has settled what others have left."""
+        driver = cls(harness)
+        driver.publisher.start()
+        return driver
+
+    def plan(self, length: int = 3) -> BatchPlan:
+        self._batches += 1
+        return plan_batch(
+            self.home.read_progress(),
+            {EVENTS: length},
+            epoch=self.home.claim.epoch,
+            spark_batch_id=self._batches,
+        )
+
+    def stage(self, plan: BatchPlan) -> BatchTally:
+        """Stage every offset of a plan where it belongs, as one attempt, and vote."""
+        self._attempts += 1
+        attempt = Attempt(self._attempts)
+        rows = positions_of(plan.ranges)
+        for branch in BRANCHES:
+            share = [position for position in rows if branch_of(position) == branch]
+            if share:
+                self._harness.stage(self.home.claim.epoch, attempt, branch, share)
+        vote = vote_on(self._attempts, rows, branch_of=branch_of)
+        return tally_votes([vote], plan.ranges, records_read=len(rows))
+
+    def publish(self, plan: BatchPlan, tally: BatchTally) -> PublishOutcome:
+        return self.publisher.publish(plan, tally, restagings=0)
+
+    def run(self, length: int = 3) -> PublishOutcome:
+        plan = self.plan(length)
+        return self.publish(plan, self.stage(plan))
+
+    @contextmanager
+    def publication(self) -> Iterator[tuple[Publication, Mapping[str, BranchOrder]]]:
+        """Open the next batch's publication; give the orders of its branches."""
+        plan = self.plan()
+        tally = self.stage(plan)
+        with self.home.open_publication(plan, tally, restagings=0) as opened:
+            orders = {
+                branch: self.order(opened, tally, branch)
+                for branch in self.participant.touched(tally, opened.terms)
+            }
+            yield opened, orders
+
+    def order(
+        self, publication: Publication, tally: BatchTally, branch: str
+    ) -> BranchOrder:
+        """Make an order that no other has the name of."""
+        self._tries += 1
+        gid = GlobalId(
+            claim=self.home.claim,
+            sequence=publication.terms.sequence,
+            branch=branch,
+            attempt=1_000 + self._tries,
+        )
+        return BranchOrder(gid=gid, tally=tally, terms=publication.terms)
+
+    def prepare(self, *orders: BranchOrder) -> None:
+        """Prepare branches and wait for each."""
+        for order in orders:
+            self.participant.begin_prepare(order)
+        for order in orders:
+            self.participant.await_prepared(order.gid, meanwhile=_nothing)
+
+    def prepare_batch(self, *, decide: bool) -> list[GlobalId]:
+        """Leave the next batch in doubt, decided or not; return its branches."""
+        with self.publication() as (publication, orders):
+            self.prepare(*orders.values())
+            gids = [order.gid for order in orders.values()]
+            if decide:
+                publication.move_rows()
+                publication.commit(gids)
+        return gids
+
+
+def _nothing() -> None:
+    """Show nobody that the driver lives: the cases do not wait for long."""
