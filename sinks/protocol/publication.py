@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from sinks.faultpoints import FaultPoint, making
 from sinks.protocol.decisions import PublishDecision, PublishOutcome
-from sinks.protocol.errors import RetryableError
+from sinks.protocol.errors import FatalError, RetryableError
 from sinks.protocol.in_doubt import GlobalId, compare_history
 from sinks.protocol.ports import (
     BatchPlan,
@@ -109,9 +109,17 @@ class Publisher:
             participant.await_quiet()
         claim = self._home.claim
         resolution = resolve(self._home, self._participants, at_rest=claim)
-        if resolution.newest == claim:
+        if resolution.newest != claim:
+            return
+        try:
             self._check_histories()
-            self._unsettled = False
+        except FatalError:
+            if self._home.read_in_doubt(()).newest == claim:
+                raise
+            # What was compared is the work in progress of whoever superseded this
+            # driver meanwhile; publishing will say so.
+            return
+        self._unsettled = False
 
     def sweep(self) -> None:
         """Look once more for branches of drivers before this one; cheap.
