@@ -24,7 +24,6 @@ from services.chaos.supervisor import PATIENCE_S, Driver, Supervisor
 from services.chaos.world import PIPELINE, ChaosWorld
 from sinks.protocol.errors import FatalError
 
-_TRIES_MAX = 30
 _MID_BATCH_WAIT_S = 10.0
 _CUT_WAIT_S = 20.0
 _POLL_S = 0.05
@@ -107,7 +106,8 @@ class Nemesis:
         self._gate.open_to(self._plan.records + 1)
 
     def _inject(self, injection: Injection) -> None:
-        for _ in range(_TRIES_MAX):
+        give_up = time.monotonic() + PATIENCE_S
+        while time.monotonic() < give_up:
             driver = self._supervisor.await_mid_batch(
                 injection.moment, _MID_BATCH_WAIT_S
             )
@@ -119,11 +119,13 @@ class Nemesis:
                 )
                 return
             self.harm.missed += 1
-            # Perhaps there was nothing left to read.
-            self._gate.open_to(
-                self._gate.open_until + max(1, self._plan.stage_records // 3)
-            )
+            self._give_work(self._plan.stage_records // 3)
         raise _stuck(f"{injection} found nothing to hit", self._supervisor)
+
+    def _give_work(self, records: int) -> None:
+        """Let the senders go on when all that they may send was read."""
+        if self._read_progress() >= self._gate.open_until:
+            self._gate.open_to(self._gate.open_until + max(1, records))
 
     def _hit(self, injection: Injection, driver: Driver) -> bool:
         """Do a fault; tell whether it met something alive and at work."""
@@ -256,9 +258,7 @@ class Nemesis:
             if proxy.await_cut(_CUT_WAIT_S / 10):
                 return True
             # Batches must go on coming for one to be cut.
-            self._gate.open_to(
-                self._gate.open_until + self._plan.batch_offsets_max // 2
-            )
+            self._give_work(self._plan.batch_offsets_max)
         return proxy.disarm()
 
     def _await_progress(self, records: int) -> None:

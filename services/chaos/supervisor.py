@@ -294,9 +294,10 @@ class Supervisor(threading.Thread):
             case "driver started":
                 driver.epoch = int(str(event["epoch"]))
                 driver.is_in_batch = False
+                newest = max(other.epoch for other in self._drivers)
                 for other in self._drivers:
-                    if other.epoch < driver.epoch and other is not driver:
-                        other.is_superseded = True
+                    # One that has claimed nothing yet may still become the newest.
+                    other.is_superseded = 0 < other.epoch < newest
                 self._tell(f"driver {driver.number} started, epoch {driver.epoch}")
             case "batch planned":
                 driver.is_in_batch = True

@@ -103,6 +103,19 @@ def test_a_fenced_driver_is_not_started_again(supervisor: Supervisor) -> None:
     assert supervisor.starts == 2
 
 
+def test_of_two_drivers_that_start_at_once_the_last_to_claim_serves(
+    supervisor: Supervisor,
+) -> None:
+    """Who was started first does not matter, nor who was not ready yet."""
+    two = [supervisor.start_driver() for _ in range(2)]
+    assert_in_time(supervisor, lambda: all(driver.epoch > 0 for driver in two))
+
+    older, newer = sorted(two, key=lambda driver: driver.epoch)
+    assert older.is_superseded
+    assert not newer.is_superseded
+    assert supervisor.serving() is newer
+
+
 def test_a_paused_driver_does_not_serve_and_is_not_replaced(
     supervisor: Supervisor,
 ) -> None:
