@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import psycopg
 import pytest
+from psycopg.rows import TupleRow
 
 from integration_tests.harness.postgres_driver import PIPELINE, execute, query
 from integration_tests.harness.sharded_numbers import (
@@ -14,7 +16,7 @@ from integration_tests.harness.sharded_numbers import (
     start_driver,
     stop,
 )
-from integration_tests.ledger_scenario import check_of, failed
+from integration_tests.ledger_scenario import LedgerScenario, check_of, failed
 from sinks.postgres.audit import Verdict, explain, narrate, verify
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
@@ -174,6 +176,39 @@ def test_a_forgery_in_either_database_is_named(places: Places, forgery: str) -> 
     assert not receipt.is_verified
     violations = failed(receipt).get(check, ())
     assert any(said in violation for violation in violations), failed(receipt)
+
+
+def test_remembered_ids_are_held_against_the_rows_of_all_databases(
+    connection: psycopg.Connection[TupleRow],
+    scenario: LedgerScenario,
+    billing_dsn: str,
+) -> None:
+    """The home remembers the IDs of events whose rows are elsewhere."""
+    assert scenario.sequence == 3
+    moved = connection.execute(
+        "DELETE FROM departures WHERE kafka_offset % 2 = 0 RETURNING *"
+    ).fetchall()
+    connection.execute(
+        "UPDATE tallyweir.pipeline SET definition = jsonb_set(definition, "
+        """'{outputs,0,databases}', '["home", "billing"]')"""
+    )
+    connection.commit()
+    with psycopg.connect(billing_dsn) as billing:
+        billing.execute(
+            "CREATE TABLE departures (event_id text, scheduled_at timestamptz, "
+            "kafka_topic text, kafka_partition integer, kafka_offset bigint)"
+        )
+        for row in moved:
+            billing.execute("INSERT INTO departures VALUES (%s, %s, %s, %s, %s)", row)
+    databases = {"billing": billing_dsn}
+
+    # No branch brought these rows to billing, which is all that is wrong.
+    assert set(failed(verify(connection, "departures", databases))) == {"branches"}
+
+    execute(billing_dsn, "DELETE FROM departures WHERE event_id = '0-10'")
+    found = failed(verify(connection, "departures", databases))
+    assert set(found) == {"append_outputs", "branches", "seen_ids"}
+    assert "of batch 3, departures has 1 of its events" in found["seen_ids"][0]
 
 
 class _PublishesWhenAsked(Mapping[str, str]):
