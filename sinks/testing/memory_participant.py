@@ -77,6 +77,8 @@ class MemoryParticipantDatabase(MemoryServer):
         refused: Positions whose rows the result table refuses.
         prepares_to_lose: What becomes of the next PREPARE TRANSACTIONs.
         finishes_to_lose: What becomes of the next COMMIT or ROLLBACK PREPARED.
+        ever_committed: Every branch that was committed here, whatever was restored
+            since.
     """
 
     def __init__(self, name: str, branches: Sequence[str]) -> None:
@@ -88,6 +90,7 @@ class MemoryParticipantDatabase(MemoryServer):
         self.refused: set[Position] = set()
         self.prepares_to_lose: deque[LostAnswer] = deque()
         self.finishes_to_lose: deque[LostAnswer] = deque()
+        self.ever_committed: set[GlobalId] = set()
         #: Transactions whose PREPARE the server has yet to read; they hold locks.
         self._open: dict[GlobalId, tuple[Position, ...]] = {}
         self._late_finishes: list[tuple[GlobalId, bool]] = []
@@ -197,6 +200,8 @@ class MemoryParticipantDatabase(MemoryServer):
         self.state = replace(self.state, prepared=prepared)
 
     def _finish(self, gid: GlobalId, *, commit: bool) -> None:
+        if commit:
+            self.ever_committed.add(gid)
         self.state = (
             self.state.with_committed(gid)
             if commit

@@ -63,6 +63,9 @@ class Checker:
         home = self._world.home.state
         _check_ledger(home)
         self._check_home_rows(home)
+        for gid in home.noted:
+            committed = self._world.others[gid.database].ever_committed
+            assert gid in committed, f"{gid} is noted but was never committed"
         differences = self.differences()
         if differences:
             assert self.is_torn, f"databases differ by themselves: {differences}"

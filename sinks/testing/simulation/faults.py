@@ -42,8 +42,8 @@ ARMED = (
     FaultKind.UNREACHABLE,
 )
 
-#: Everything that must happen often in many histories, or they prove little.
-EXPECTED = (
+#: Every fault that must take effect often in many histories, or they prove little.
+FAULTS = (
     *(kind.value for kind in FaultKind if kind not in ARMED),
     *(
         f"{statement}: answer lost, {lost.value}"
@@ -54,6 +54,10 @@ EXPECTED = (
     "lock holder ended",
     "offset without a record",
     "batch staged again without refused rows",
+)
+
+#: How actors must end now and then because of them.
+ENDINGS = (
     "detected: PARTICIPANT_AHEAD",
     "detected: PARTICIPANT_BEHIND",
     "detected: BRANCH_LOST",
@@ -86,7 +90,7 @@ class Swarm:
             kinds=kinds,
             weights=[chance.choice((1, 1, 2, 4)) for _ in kinds],
             rate_at_points=chance.choice((0.05, 0.12, 0.25)),
-            rate_between_calls=chance.choice((0.0, 0.01, 0.04)),
+            rate_between_calls=chance.choice((0.0, 0.02, 0.08)),
             steps=chance.randrange(6, 13),
             batch_length=chance.choice((4, 8, 12)),
             stickiness=chance.choice((0.5, 0.8, 0.95)),
@@ -120,17 +124,23 @@ class Coverage:
         self.places.update(other.places)
         self.reached.update(other.reached)
 
-    def least(self) -> tuple[int, str]:
-        """Return the rarest of all that was to happen, with its count."""
+    def rarest_fault(self) -> tuple[int, str]:
+        """Return the fault, or the place of faults, that came least, and how often."""
         return min(
-            *((self.happened[name], name) for name in EXPECTED),
+            *((self.happened[name], name) for name in FAULTS),
             *((self.places[name], name) for name in PLACES),
         )
+
+    def rarest_ending(self) -> tuple[int, str]:
+        """Return the ending that came least, and how often."""
+        return min((self.happened[name], name) for name in ENDINGS)
 
     def table(self) -> str:
         """Write the counts for people."""
         lines = [f"{'fault':<52}{'times':>10}"]
-        lines += [f"{name:<52}{self.happened[name]:>10}" for name in EXPECTED]
+        lines += [f"{name:<52}{self.happened[name]:>10}" for name in FAULTS]
+        lines += ["", f"{'ending':<52}{'times':>10}"]
+        lines += [f"{name:<52}{self.happened[name]:>10}" for name in ENDINGS]
         lines += ["", f"{'place':<32}{'reached':>10}{'faults':>10}"]
         lines += [
             f"{name:<32}{self.reached[name]:>10}{self.places[name]:>10}"

@@ -1,0 +1,185 @@
+"""How a driver cleans up after a batch that one of its databases refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sinks import faultpoints
+from sinks.faultpoints import FaultPoint, Side
+from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.errors import OutcomeUnknownError, RetryableError
+from sinks.protocol.in_doubt import GlobalId
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import BatchPlan, RowsRejectedError
+from sinks.protocol.publication import Publisher
+from sinks.protocol.votes import BatchTally, tally_votes
+from sinks.testing.memory_home import MemoryDatabase
+from sinks.testing.memory_participant import (
+    MemoryParticipant,
+    MemoryParticipantDatabase,
+)
+from sinks.testing.memory_server import LostAnswer
+from sinks.testing.memory_stage import MemoryStage
+from sinks.testing.planned_batches import HOME, Position, plan_batch
+
+_TP = TopicPartition("events", 0)
+_BRANCHES = (HOME, "billing.0", "audit.0")
+
+
+def _branch_of(position: Position) -> str:
+    return _BRANCHES[position[1] % len(_BRANCHES)]
+
+
+class _World:
+    """A home and two other databases; a driver that has started."""
+
+    def __init__(self) -> None:
+        self.home_database = MemoryDatabase()
+        self.others = [
+            MemoryParticipantDatabase("billing", ["billing.0"]),
+            MemoryParticipantDatabase("audit", ["audit.0"]),
+        ]
+        self.home = self.home_database.new_driver()
+        self.epoch = self.home.claim_epoch()
+        self.participants = [
+            MemoryParticipant(other, self.home.claim) for other in self.others
+        ]
+        self.publisher = Publisher(self.home, self.participants)
+        self.publisher.start()
+        self._stage = MemoryStage(
+            self.home_database,
+            others={other.name: other.staging for other in self.others},
+            branch_of=_branch_of,
+        )
+
+    def stage(self) -> tuple[BatchPlan, BatchTally]:
+        plan = plan_batch(self.home.read_progress(), {_TP: 3}, epoch=self.epoch)
+        staged = self._stage(plan, ())
+        tally = tally_votes(staged.votes, plan.ranges, records_read=staged.records_read)
+        return plan, tally
+
+    def publish(self) -> PublishOutcome:
+        return self.publisher.publish(*self.stage(), restagings=0)
+
+    def refuse(self, rows: set[Position]) -> None:
+        """Make every result table refuse these rows, and no others."""
+        self.home_database.refused = rows
+        for other in self.others:
+            other.refused = rows
+
+    @property
+    def prepared(self) -> int:
+        """How many branches are prepared once every thread has done its work."""
+        for participant in self.participants:
+            participant.work()
+        return sum(len(other.state.prepared) for other in self.others)
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    yield
+    faultpoints.disarm_all()
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_a_refused_row_leaves_no_branch_prepared(offset: int) -> None:
+    """Whichever database refuses it, also those at work are waited for."""
+    world = _World()
+    world.refuse({(_TP, offset)})
+    with pytest.raises(RowsRejectedError):
+        world.publish()
+    assert 0 == world.prepared
+    world.refuse(set())
+    assert PublishOutcome.COMMITTED is world.publish()
+    assert 0 == world.prepared
+
+
+def test_what_could_not_be_rolled_back_is_settled_before_the_next_batch() -> None:
+    """A database that fails even then does not make the next batch wait for locks."""
+    world = _World()
+    world.home_database.refused = {(_TP, 0)}
+    plan, tally = world.stage()
+
+    def fail_twice(call: str) -> None:
+        # The first call is PREPARE, which goes well; the roll back does not.
+        if call == "ROLLBACK PREPARED":
+            world.others[0].calls_to_fail = 1
+            world.others[0].interlude = lambda _: None
+
+    world.others[0].interlude = fail_twice
+    with pytest.raises(RowsRejectedError):
+        world.publisher.publish(plan, tally, restagings=0)
+    assert 1 == len(world.others[0].state.prepared)
+    world.home_database.refused = set()
+    assert PublishOutcome.COMMITTED is world.publish()
+    assert 0 == world.prepared
+
+
+def test_each_branch_is_prepared_before_the_decision_and_committed_after() -> None:
+    """The order of a batch over three databases."""
+    world = _World()
+    seen: list[tuple[str, int, int]] = []
+    for point in (
+        FaultPoint.ALL_PREPARED,
+        FaultPoint.DECISION_COMMITTED,
+        FaultPoint.ALL_COMMITTED,
+    ):
+        for side in Side:
+
+            def note(point: FaultPoint = point, side: Side = side) -> None:
+                prepared = sum(len(other.state.prepared) for other in world.others)
+                decided = len(world.home_database.state.decided)
+                seen.append((f"{side.value} {point.value}", prepared, decided))
+
+            faultpoints.arm(point, note, side=side)
+    assert PublishOutcome.COMMITTED is world.publish()
+    assert [
+        ("before all_prepared", 0, 0),
+        ("after all_prepared", 2, 0),
+        ("before decision_committed", 2, 0),
+        ("after decision_committed", 2, 2),
+        ("before all_committed", 2, 2),
+        ("after all_committed", 0, 2),
+    ] == seen
+
+
+def test_an_orphan_that_arrives_late_is_swept() -> None:
+    """A server may act on PREPARE when its client is dead and its successor works."""
+    world = _World()
+    billing = world.others[0]
+    billing.prepares_to_lose.append(LostAnswer.LATE)
+    with pytest.raises(RetryableError):
+        world.publish()
+    successor = world.home_database.new_driver()
+    successor.claim_epoch()
+    participants = [MemoryParticipant(one, successor.claim) for one in world.others]
+    publisher = Publisher(successor, participants)
+    publisher.start()
+    assert 0 == world.prepared
+    billing.act_late()
+    assert 1 == world.prepared
+
+    publisher.sweep()
+
+    assert 0 == world.prepared
+
+
+def test_no_two_tries_share_a_name() -> None:
+    """What is still on its way about one try must never meet another."""
+    world = _World()
+    names: list[GlobalId] = []
+
+    def note() -> None:
+        names.extend(gid for other in world.others for gid in other.state.prepared)
+
+    faultpoints.arm(FaultPoint.ALL_PREPARED, note)
+    world.home_database.answers_to_lose.append(LostAnswer.DROPPED)
+    plan, tally = world.stage()
+    with pytest.raises(OutcomeUnknownError):
+        world.publisher.publish(plan, tally, restagings=0)
+    assert PublishOutcome.COMMITTED is (
+        world.publisher.publish(plan, tally, restagings=0)
+    )
+    assert 4 == len(set(names)) == len(names)
