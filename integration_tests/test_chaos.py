@@ -70,6 +70,9 @@ def test_25_faults_lose_double_and_fracture_nothing(
     assert report["events"]["duplicate"] == 2_000
     assert report["events"]["bad"] == 1_000
     assert report["events"]["aborted"] > 2_000
+    transactions = report["transactions"]
+    assert transactions.keys() == {"committed", "aborted"}
+    assert transactions["aborted"] > 0.2 * sum(transactions.values())
     assert {name.split("_")[0] for name in _names(report)} >= _NUMBERED
     for invariant in report["invariants"]:
         assert invariant["violations"] == 0, invariant

@@ -8,8 +8,8 @@
 - ``wire_messages``, ``wire_proxy``: cut the network at a chosen message.
 - ``supervisor``: keeps a driver running, as an init system does.
 - ``nemesis``: carries the plan out.
-- ``snapshots``: a reader who looks while everything happens.
-- ``observation``, ``check_*``, ``self_test``: what must hold at the end, and the proof
-  that the checks would notice.
+- ``snapshots``, ``snapshot_reader``: what a reader must see while everything happens.
+- ``observation``, ``check_*``, ``verdict``: what must hold at the end.
+- ``self_test``: the proof that the checks would notice.
 - ``run``, ``report``: all of these together, and what is told about it.
 """

@@ -26,6 +26,7 @@ class ChaosReport:
         git: The commit that ran, with ``+`` when the tree had changes.
         harm: What went wrong.
         events: What was sent, by kind.
+        transactions: Of the producers, by outcome.
         checks: The invariants.
         snapshots: How many looks the reader took.
         recovery: After drivers' deaths.
@@ -39,6 +40,7 @@ class ChaosReport:
     git: str
     harm: Harm
     events: Mapping[str, int]
+    transactions: Mapping[str, int]
     checks: tuple[Check, ...]
     snapshots: int
     recovery: Recovery
@@ -73,6 +75,7 @@ class ChaosReport:
             },
             "kills": self.kills,
             "events": dict(self.events),
+            "transactions": dict(self.transactions),
             "invariants": [
                 {
                     "name": check.name,
@@ -135,9 +138,13 @@ class ChaosReport:
                 for kind in sorted(planned | Counter(self.kills))
             ),
             "",
-            "| Sent | Records |",
+            "| Sent | Number |",
             "|---|---|",
             *(f"| {kind} | {count:,} |" for kind, count in self.events.items()),
+            *(
+                f"| transactions {outcome} | {count:,} |"
+                for outcome, count in self.transactions.items()
+            ),
         ]
         return "\n".join(lines) + "\n"
 

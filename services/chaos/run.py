@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import Counter
@@ -85,20 +84,13 @@ def run_chaos(options: ChaosOptions, tell: Tell, *, keep: bool) -> ChaosReport:
             tell("all faults are injected; letting the pipeline read to the end")
             _await_end(world, parts)
             with _connections(world) as connections:
-                resolved_s = _await_resolved(connections)
+                _await_resolved(connections)
             if not parts.supervisor.drain():
                 raise _stuck("the drivers did not drain")
             parts.reader.stop()
             tell("drained; checking")
             with _connections(world) as connections:
-                return _judge(
-                    world,
-                    plan,
-                    parts,
-                    connections,
-                    started=started,
-                    resolved_s=resolved_s,
-                )
+                return _judge(world, plan, parts, connections, started=started)
 
 
 @contextmanager
@@ -202,13 +194,12 @@ def _await_end(world: ChaosWorld, parts: _Parts) -> None:
         waiting.wait(_POLL_S)
 
 
-def _await_resolved(connections: Connections) -> float:
-    """Wait, with a driver at work, until nothing is prepared; return how long."""
+def _await_resolved(connections: Connections) -> None:
+    """Wait, with a driver at work, until nothing is prepared."""
     began = time.monotonic()
     waiting = threading.Event()
     while read_prepared(connections) and time.monotonic() - began < PATIENCE_S:
         waiting.wait(_POLL_S)
-    return time.monotonic() - began
 
 
 @contextmanager
@@ -218,14 +209,13 @@ def _connections(world: ChaosWorld) -> Iterator[Connections]:
         yield {name: stack.enter_context(world.connect(name)) for name in world.servers}
 
 
-def _judge(  # noqa: PLR0913 (keyword-only ones say what they are)
+def _judge(
     world: ChaosWorld,
     plan: ChaosPlan,
     parts: _Parts,
     connections: Connections,
     *,
     started: float,
-    resolved_s: float,
 ) -> ChaosReport:
     sent = parts.log.read_committed()
     found = observe(connections)
@@ -244,7 +234,9 @@ def _judge(  # noqa: PLR0913 (keyword-only ones say what they are)
     checks: tuple[Check, ...] = (
         *tables,
         judge_snapshots(parts.reader.snapshots, parts.reader.fractured, sent),
-        judge_prepared(left, databases=len(connections), seconds=resolved_s),
+        judge_prepared(
+            left, databases=len(connections), seconds=parts.reader.in_doubt_s
+        ),
         judge_driver_ends(parts.supervisor.ends, found.claims),
         judge_sent_log(len(sent), _count_in_kafka(world)),
         judge_receipt(_verify(world)),
@@ -268,6 +260,7 @@ def _judge(  # noqa: PLR0913 (keyword-only ones say what they are)
             "bad": kinds[RecordKind.UNDECODABLE] + kinds[RecordKind.RULE_BREAKER],
             "aborted": parts.log.count_aborted(),
         },
+        transactions=parts.log.count_transactions(),
         checks=tuple(sorted(checks, key=_order)),
         snapshots=len(parts.reader.snapshots),
         recovery=measure_recovery(parts.nemesis.harm.deaths, found.batches),
@@ -310,8 +303,3 @@ def _stuck(what: str) -> FatalError:
         why="The pipeline must go on by itself after every fault.",
         fix="Run again with --keep and look into the drivers' logs.",
     )
-
-
-def draw_seed() -> int:
-    """Choose a seed for whoever names none."""
-    return random.SystemRandom().randrange(1_000_000)

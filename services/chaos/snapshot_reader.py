@@ -42,6 +42,7 @@ class SnapshotReader(threading.Thread):
         fractured: What was wrong with them, by the ledger.
         batches: Every batch that was ever seen, by sequence.
         changed_batches: Batches that two looks showed differently.
+        in_doubt_s: The greatest age of a prepared transaction that was ever seen.
         records_read: How many records the pipeline had read at the last look.
         failure: Why the reader ended by itself, if it did.
     """
@@ -57,6 +58,7 @@ class SnapshotReader(threading.Thread):
         self.fractured: list[str] = []
         self.batches: dict[int, SeenBatch] = {}
         self.changed_batches: list[str] = []
+        self.in_doubt_s = 0.0
         self.records_read = 0
         self.failure: Exception | None = None
 
@@ -96,6 +98,7 @@ class SnapshotReader(threading.Thread):
             snapshot = self._read(home, positions, visible)
             self.records_read = _one(home, "records_read", pipeline=PIPELINE)
             self._take_in_batches(home)
+        self._look_for_prepared()
         for violation in judge_snapshot(snapshot):
             self.fractured.append(violation)
             self._tell(f"FRACTURED snapshot: {violation}")
@@ -144,6 +147,12 @@ class SnapshotReader(threading.Thread):
             window_events=window_events,
             committed=committed,
         )
+
+    def _look_for_prepared(self) -> None:
+        for name in self._world.servers:
+            rows = self._connection(name).execute(_SQL["longest_in_doubt"])
+            for (seconds,) in rows:
+                self.in_doubt_s = max(self.in_doubt_s, seconds)
 
     def _bounds(self, untils: Mapping[int, int]) -> dict[str, object]:
         partitions = sorted(untils)

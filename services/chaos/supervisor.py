@@ -92,7 +92,6 @@ class PublishedBatch:
     driver: int
     epoch: int
     sequence: int
-    is_superseded: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,7 +100,6 @@ class _Told:
 
     ends: list[DriverEnd] = field(default_factory=list)
     published: list[PublishedBatch] = field(default_factory=list)
-    restarts: int = 0
 
 
 class Supervisor(threading.Thread):
@@ -313,7 +311,6 @@ class Supervisor(threading.Thread):
                         driver=driver.number,
                         epoch=int(str(event["epoch"])),
                         sequence=int(str(event["sequence"])),
-                        is_superseded=driver.is_superseded,
                     )
                 )
             case "starting over":
@@ -335,7 +332,6 @@ class Supervisor(threading.Thread):
         if last.exit_code is None:
             # It is paused; whoever paused it starts its successor.
             return
-        self._told.restarts += 1
         self.start_driver(last.state)
 
 

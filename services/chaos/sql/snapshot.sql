@@ -79,3 +79,8 @@ SELECT to_regclass('chaos_events') IS NOT NULL
 -- name: index_events
 CREATE INDEX IF NOT EXISTS chaos_events_by_place
 ON chaos_events (kafka_partition, kafka_offset)
+
+-- name: longest_in_doubt
+SELECT coalesce(max(extract(epoch FROM clock_timestamp() - prepared)), 0)::float8
+FROM pg_prepared_xacts
+WHERE database = current_database()

@@ -168,7 +168,6 @@ def witnesses(found: Observation) -> Witnesses:
                 driver=1,
                 epoch=batch.epoch,
                 sequence=batch.sequence,
-                is_superseded=False,
             )
             for batch in found.batches
         ),
