@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.fresh_databases import fresh_database, prepared
 from integration_tests.harness.postgres_driver import (
     PostgresDriver,
@@ -387,3 +389,38 @@ def test_a_connection_without_pooler_is_asked_no_further(home_dsn: str) -> None:
         check_pooler("host=nowhere.invalid", HOME, connection, facts)
         # A promise that was wrong is looked into, and here it is no pooler.
         check_pooler(home_dsn, HOME, connection, replace(facts, backend=1))
+
+
+def test_doctor_looks_into_every_database_as_a_start_does(
+    home_dsn: str,
+    billing_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What would refuse a start fails there, with the same fix; nothing is left."""
+    output = {"kind": "append", "table": "numbers", "databases": ["billing"]}
+    layout = replace(_LAYOUT, definition=json.dumps({"outputs": [output]}))
+    PostgresDriver(dsn=home_dsn, layout=layout, databases={"billing": billing_dsn})
+    terminal = CommandLine(
+        monkeypatch=monkeypatch,
+        capsys=capsys,
+        databases={HOME: home_dsn, "billing": billing_dsn},
+    )
+
+    def tables() -> dict[str, object]:
+        checks = json.loads(terminal.run("doctor", "--json")[1])["checks"]
+        (found,) = (check for check in checks if check["name"] == "billing tables")
+        assert [] == query(billing_dsn, "SELECT FROM numbers")
+        assert [] == prepared(billing_dsn)
+        return dict(found)
+
+    assert tables()["ok"]
+    execute(
+        billing_dsn,
+        _NOTIFY,
+        "CREATE TRIGGER tells AFTER INSERT ON numbers "
+        "FOR EACH ROW EXECUTE FUNCTION tell()",
+    )
+    refused = tables()
+    assert not refused["ok"]
+    assert str(refused["saw"]).startswith("PREPARE_REFUSED: ")

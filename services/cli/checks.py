@@ -5,17 +5,16 @@ An embedded server that does not run is not started, and no data is touched.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-import psycopg
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from psycopg.rows import TupleRow
 
+from services.cli.check import Check
+from services.cli.database_checks import check_database, read_needs
 from services.embedded.jars import JAR_LOCK, locked_jars, verify_jar
 from services.embedded.java import find_java, java_version
 from services.embedded.servers import embedded_kafka, embedded_postgres
@@ -27,33 +26,14 @@ from services.endpoints import (
     given_home_dsn,
     given_kafka_bootstrap,
     launcher,
-    shown_dsn,
 )
+from sinks.postgres.databases import DATABASES_VARIABLE, parse_databases
+from sinks.postgres.outputs import HOME
 from sinks.protocol.errors import TallyweirError
 
 _KAFKA_TIMEOUT_S = 5.0
-_POSTGRES_TIMEOUT_S = 5
-_POSTGRES_VERSIONS = range(15, 19)
-_CLOCK_SKEW_S_MAX = 2.0
 _DISK_FREE_BYTES_MIN = 2 * 1024**3
 _BYTES_PER_GIB = 1024**3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """The outcome of one look.
-
-    Attributes:
-        name: What was looked at.
-        ok: Whether Tallyweir can work with it.
-        saw: What was found; never a secret.
-        fix: What to do when it is not ok, else empty.
-    """
-
-    name: str
-    ok: bool
-    saw: str
-    fix: str = ""
 
 
 def all_checks() -> Iterator[Check]:
@@ -156,89 +136,19 @@ def _postgres() -> Iterator[Check]:
             yield _starts_on_first_use("postgres", HOME_DSN_VARIABLE)
             return
         dsn = server.dsn
+    needs = read_needs(dsn)
+    yield from check_database(HOME, dsn, needs)
     try:
-        with psycopg.connect(
-            dsn, connect_timeout=_POSTGRES_TIMEOUT_S, autocommit=True
-        ) as home:
-            yield from _home_database(home)
-    except (psycopg.OperationalError, psycopg.ProgrammingError) as exc:
+        others = parse_databases(os.environ, {})
+    except TallyweirError as error:
+        yield Check(name="databases", ok=False, saw=error.saw, fix=error.fix)
+        return
+    for name, other in others.items():
+        yield from check_database(name, other, needs)
+    for name in sorted({need.database for need in needs.branches} - {HOME, *others}):
         yield Check(
-            name="postgres",
-            ok=False,
-            saw=f"{shown_dsn(dsn)}: {' '.join(str(exc).split())}",
-            fix=f"start that server, correct {HOME_DSN_VARIABLE} or the PG* variables, "
-            f"or unset them and run {launcher()} up",
+            name=name,
+            ok=True,
+            saw="a pipeline publishes there; not looked into, as "
+            f"{DATABASES_VARIABLE} does not have it",
         )
-
-
-def _home_database(home: psycopg.Connection[TupleRow]) -> Iterator[Check]:
-    version = home.info.server_version // 10000
-    supported = version in _POSTGRES_VERSIONS
-    where = f"{home.info.host}:{home.info.port}/{home.info.dbname}"
-    yield Check(
-        name="postgres",
-        ok=supported,
-        saw=f"Postgres {version} at {where} as {home.info.user}",
-        fix="" if supported else "use Postgres 15, 16, 17 or 18",
-    )
-    is_standby = _value(home, "SELECT pg_is_in_recovery()")
-    yield Check(
-        name="primary",
-        ok=not is_standby,
-        saw="a standby, which takes no writes" if is_standby else "takes writes",
-        fix="connect to the primary (target_session_attrs=primary)"
-        if is_standby
-        else "",
-    )
-    may_create = _value(
-        home, "SELECT has_database_privilege(current_database(), 'CREATE')"
-    )
-    yield Check(
-        name="privileges",
-        ok=bool(may_create),
-        saw=f"may {'' if may_create else 'not '}create schemas in {home.info.dbname}",
-        fix=""
-        if may_create
-        else f'GRANT CREATE ON DATABASE "{home.info.dbname}" TO "{home.info.user}"',
-    )
-    yield _durability(home)
-    prepared = _value(home, "SELECT current_setting('max_prepared_transactions')")
-    saw = f"max_prepared_transactions = {prepared} (needed for several databases only)"
-    yield Check(name="prepared", ok=True, saw=saw)
-    yield _clock(home)
-
-
-def _durability(home: psycopg.Connection[TupleRow]) -> Check:
-    fsync = _value(home, "SELECT current_setting('fsync')")
-    durable = fsync == "on"
-    return Check(
-        name="durability",
-        ok=durable,
-        saw=f"fsync = {fsync}",
-        fix=""
-        if durable
-        else "ALTER SYSTEM SET fsync = on; a lost commit would be counted twice",
-    )
-
-
-def _clock(home: psycopg.Connection[TupleRow]) -> Check:
-    before = time.time()
-    theirs = _value(
-        home, "SELECT extract(epoch FROM clock_timestamp())::double precision"
-    )
-    ours = (before + time.time()) / 2
-    assert isinstance(theirs, float)
-    skew = abs(theirs - ours)
-    fine = skew <= _CLOCK_SKEW_S_MAX
-    return Check(
-        name="clock",
-        ok=fine,
-        saw=f"{skew:.3f} s apart from Postgres",
-        fix="" if fine else "run an NTP client (chrony) on both machines",
-    )
-
-
-def _value(home: psycopg.Connection[TupleRow], query: str) -> object:
-    row = home.execute(query.encode()).fetchone()
-    assert row is not None
-    return row[0]

@@ -10,6 +10,8 @@ import typer
 
 from services.cli.rendering import example, say, say_json, use_rich
 
+_NAME_WIDTH = 18
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
@@ -23,7 +25,10 @@ def doctor(
 ) -> None:
     """Check Python, Java, jars, disk, Kafka and Postgres; each failure has its fix.
 
-    Starts no server and touches no data. Exit code 0 when all is well, else 1.
+    Of Postgres it looks at the home and at each database of TALLYWEIR_DATABASES, as
+    every start does. Starts no server and changes no data; a row that it tries in a
+    table of a participant is prepared and rolled back. Exit code 0 when all is well,
+    else 1.
     """
     from services.cli.checks import all_checks
 
@@ -31,9 +36,9 @@ def doctor(
     for check in all_checks():
         checks.append(check)
         if not as_json:
-            say(f"{_mark(ok=check.ok)}  {check.name:<10}  {check.saw}")
+            say(f"{_mark(ok=check.ok)}  {check.name:<{_NAME_WIDTH}}  {check.saw}")
             if check.fix:
-                say(f"{'':6}{'':<10}  fix: {check.fix}")
+                say(f"{'':6}{'':<{_NAME_WIDTH}}  fix: {check.fix}")
     ok = all(check.ok for check in checks)
     if as_json:
         say_json({"ok": ok, "checks": [dataclasses.asdict(check) for check in checks]})

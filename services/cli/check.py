@@ -1,0 +1,22 @@
+"""The outcome of one look that ``doctor`` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The outcome of one look.
+
+    Attributes:
+        name: What was looked at.
+        ok: Whether Tallyweir can work with it.
+        saw: What was found; never a secret.
+        fix: What to do when it is not ok, else empty.
+    """
+
+    name: str
+    ok: bool
+    saw: str
+    fix: str = ""

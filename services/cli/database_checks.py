@@ -1,0 +1,216 @@
+"""What ``doctor`` looks at in the home and in every database beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from services.cli.check import Check
+from services.endpoints import HOME_DSN_VARIABLE, launcher, shown_dsn
+from sinks.postgres.audit.branch_needs import BranchNeeds, read_branch_needs
+from sinks.postgres.audit.in_doubt import HomeClaims, read_claims
+from sinks.postgres.databases import DATABASES_VARIABLE
+from sinks.postgres.outputs import HOME
+from sinks.postgres.preflight import (
+    check_owner,
+    check_pooler,
+    check_primary,
+    check_slots,
+    read_server,
+    slots_needed,
+    try_tables,
+)
+from sinks.protocol.errors import TallyweirError
+
+_POSTGRES_TIMEOUT_S = 5
+_POSTGRES_VERSIONS = range(15, 19)
+_CLOCK_SKEW_S_MAX = 2.0
+_OURS = "tallyweir:"
+
+_Connection = psycopg.Connection[TupleRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What the home's pipelines ask of databases; nothing, before the first start."""
+
+    claims: HomeClaims | None
+    branches: Sequence[BranchNeeds]
+
+    def of(self, database: str) -> list[BranchNeeds]:
+        """Return what they ask of one database."""
+        return [need for need in self.branches if need.database == database]
+
+
+def read_needs(dsn: str) -> Needs:
+    """Ask the home database which branches its pipelines have.
+
+    What keeps it from answering is told by the checks of the home itself.
+    """
+    with (
+        suppress(TallyweirError, psycopg.Error),
+        psycopg.connect(dsn, connect_timeout=_POSTGRES_TIMEOUT_S) as home,
+    ):
+        claims = read_claims(home)
+        return Needs(claims=claims, branches=read_branch_needs(home, claims))
+    return Needs(claims=None, branches=())
+
+
+def check_database(database: str, dsn: str, needs: Needs) -> Iterator[Check]:
+    """Look at one database; a failed check does not stop the others.
+
+    The rows that are tried in tables are prepared and rolled back, see
+    ``sinks.postgres.prepare_trial``.
+    """
+    try:
+        with psycopg.connect(
+            dsn, connect_timeout=_POSTGRES_TIMEOUT_S, autocommit=True
+        ) as connection:
+            yield from _DatabaseChecks(database, dsn, connection, needs).all()
+    except (psycopg.OperationalError, psycopg.ProgrammingError) as exc:
+        yield Check(
+            name=_name(database, "postgres"),
+            ok=False,
+            saw=f"{shown_dsn(dsn)}: {' '.join(str(exc).split())}",
+            fix=f"start that server, correct {HOME_DSN_VARIABLE} or the PG* variables, "
+            f"or unset them and run {launcher()} up"
+            if database == HOME
+            else f"start that server, or correct {database} in {DATABASES_VARIABLE}",
+        )
+
+
+class _DatabaseChecks:
+    def __init__(
+        self, database: str, dsn: str, connection: _Connection, needs: Needs
+    ) -> None:
+        self._database = database
+        self._dsn = dsn
+        self._connection = connection
+        self._needs = needs.of(database)
+        # Before a first start there is no installation, so nothing can be its own.
+        self._prefix = needs.claims.prefix if needs.claims else _OURS
+        self._facts = read_server(connection, self._prefix)
+
+    def all(self) -> Iterator[Check]:
+        """Look at everything."""
+        yield self._version()
+        yield self._refusal("primary", self._primary)
+        yield self._privileges()
+        yield self._durability()
+        yield self._refusal("pooler", self._pooler)
+        yield self._refusal("prepared", self._prepared)
+        yield self._refusal("owner", self._owner)
+        if not self._facts.is_standby:
+            for need in self._needs:
+                yield self._refusal("tables", partial(self._tables, need))
+        yield self._clock()
+
+    def _refusal(self, name: str, check: Callable[[], str]) -> Check:
+        """Make what a start would refuse into a check."""
+        name = _name(self._database, name)
+        try:
+            return Check(name=name, ok=True, saw=check())
+        except TallyweirError as error:
+            return Check(
+                name=name, ok=False, saw=f"{error.code}: {error.saw}", fix=error.fix
+            )
+
+    def _version(self) -> Check:
+        info = self._connection.info
+        version = info.server_version // 10000
+        supported = version in _POSTGRES_VERSIONS
+        return Check(
+            name=_name(self._database, "postgres"),
+            ok=supported,
+            saw=f"Postgres {version} at {info.host}:{info.port}/{info.dbname} "
+            f"as {self._facts.role}",
+            fix="" if supported else "use Postgres 15, 16, 17 or 18",
+        )
+
+    def _primary(self) -> str:
+        check_primary(self._database, self._facts)
+        return "takes writes"
+
+    def _privileges(self) -> Check:
+        name = self._connection.info.dbname
+        may = self._value("SELECT has_database_privilege(current_database(), 'CREATE')")
+        return Check(
+            name=_name(self._database, "privileges"),
+            ok=bool(may),
+            saw=f"may {'' if may else 'not '}create schemas in {name}",
+            fix=""
+            if may
+            else f'GRANT CREATE ON DATABASE "{name}" TO "{self._facts.role}"',
+        )
+
+    def _durability(self) -> Check:
+        settings = {
+            name: self._value(f"SELECT current_setting('{name}')")
+            for name in ("fsync", "full_page_writes")
+        }
+        off = [name for name, value in settings.items() if value != "on"]
+        return Check(
+            name=_name(self._database, "durability"),
+            ok=not off,
+            saw=", ".join(f"{name} = {value}" for name, value in settings.items()),
+            fix="; ".join(f"ALTER SYSTEM SET {name} = on" for name in off)
+            + "; SELECT pg_reload_conf(): a lost commit would be counted twice"
+            if off
+            else "",
+        )
+
+    def _pooler(self) -> str:
+        check_pooler(self._dsn, self._database, self._connection, self._facts)
+        if self._connection.info.backend_pid == self._facts.backend:
+            return "none in between"
+        return "one in between, which keeps a session for each connection"
+
+    def _prepared(self) -> str:
+        branches = sum(need.branches for need in self._needs)
+        facts = self._facts
+        check_slots(self._database, facts, branches)
+        return (
+            f"max_prepared_transactions = {facts.slots}, "
+            f"{slots_needed(facts, branches)} needed for {branches} branches"
+        )
+
+    def _owner(self) -> str:
+        check_owner(self._database, self._connection, self._facts, self._prefix)
+        return f"{self._facts.role} may finish every prepared branch of ours"
+
+    def _tables(self, need: BranchNeeds) -> str:
+        notes = try_tables(self._database, self._connection, need.writes, need.trial)
+        tried = f"prepared and rolled back a row in {', '.join(need.writes)}"
+        return "; ".join(notes) if notes else tried
+
+    def _clock(self) -> Check:
+        before = time.time()
+        theirs = self._value(
+            "SELECT extract(epoch FROM clock_timestamp())::double precision"
+        )
+        ours = (before + time.time()) / 2
+        assert isinstance(theirs, float)
+        skew = abs(theirs - ours)
+        fine = skew <= _CLOCK_SKEW_S_MAX
+        return Check(
+            name=_name(self._database, "clock"),
+            ok=fine,
+            saw=f"{skew:.3f} s apart from Postgres",
+            fix="" if fine else "run an NTP client (chrony) on both machines",
+        )
+
+    def _value(self, query: str) -> object:
+        row = self._connection.execute(query.encode()).fetchone()
+        assert row is not None
+        return row[0]
+
+
+def _name(database: str, check: str) -> str:
+    """Name a check; the home's have no prefix, as most users have nothing else."""
+    return check if database == HOME else f"{database} {check}"
