@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,6 @@ from sinks.postgres.preflight import (
     check_pooler,
     check_primary,
     read_server,
-    try_tables,
 )
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Epoch
@@ -54,18 +52,6 @@ def billing_dsn(server_dsn: str) -> Iterator[str]:
         yield dsn
 
 
-def _try(dsn: str, table: str = "numbers", *, is_updated: bool = False) -> str | None:
-    """Try one table, and hold that nothing of it is left."""
-    before = query(dsn, f"SELECT count(*) FROM {table}")
-    try:
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            notes = try_tables("billing", connection, {table: is_updated}, _CLAIM)
-    finally:
-        assert before == query(dsn, f"SELECT count(*) FROM {table}")
-        assert [] == prepared(dsn)
-    return notes[0] if notes else None
-
-
 _NOTIFY = """
 CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS
 $$BEGIN PERFORM pg_notify('numbers', 'changed'); RETURN NEW; END$$
@@ -73,10 +59,6 @@ $$BEGIN PERFORM pg_notify('numbers', 'changed'); RETURN NEW; END$$
 _TEMPORARY = """
 CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS
 $$BEGIN CREATE TEMP TABLE IF NOT EXISTS scratch (n int); RETURN NEW; END$$
-"""
-_SWALLOW = """
-CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS
-$$BEGIN RETURN NULL; END$$
 """
 
 
@@ -105,161 +87,6 @@ def test_a_trigger_that_no_prepared_transaction_may_have_refuses_the_start(
     execute(billing_dsn, "DROP TRIGGER tells ON numbers")
     PostgresDriver(dsn=home_dsn, layout=_LAYOUT, databases={"billing": billing_dsn})
     assert [] == query(billing_dsn, "SELECT FROM numbers")
-
-
-def test_a_trigger_on_update_counts_where_rows_are_updated(billing_dsn: str) -> None:
-    """Windows are inserted and updated; appended rows are not."""
-    execute(
-        billing_dsn,
-        f"CREATE TABLE numbers ({_COLUMNS})",
-        _NOTIFY,
-        "CREATE TRIGGER tells AFTER UPDATE ON numbers "
-        "FOR EACH ROW EXECUTE FUNCTION tell()",
-    )
-    assert _try(billing_dsn) is None
-    with pytest.raises(ConfigurationError) as raised:
-        _try(billing_dsn, is_updated=True)
-    assert "PREPARE_REFUSED" == raised.value.code
-
-
-@pytest.mark.parametrize(
-    "statements",
-    [
-        "CREATE TABLE numbers (id serial PRIMARY KEY, number bigint UNIQUE)",
-        "CREATE TABLE numbers (id int GENERATED ALWAYS AS IDENTITY, number bigint)",
-        """
-        CREATE TABLE numbers (number bigint, day timestamptz NOT NULL)
-            PARTITION BY RANGE (day);
-        CREATE TABLE numbers_all PARTITION OF numbers
-            FOR VALUES FROM (MINVALUE) TO (MAXVALUE)
-        """,
-        """
-        CREATE TABLE one (id bigint PRIMARY KEY);
-        CREATE TABLE numbers (
-            number bigint, of bigint REFERENCES one DEFERRABLE INITIALLY DEFERRED
-        )
-        """,
-        """
-        CREATE TYPE mood AS ENUM ('good', 'bad');
-        CREATE DOMAIN code AS varchar(3) CHECK (VALUE <> '');
-        CREATE TABLE numbers (
-            a mood NOT NULL, b code NOT NULL, c uuid NOT NULL, d jsonb NOT NULL,
-            e bytea NOT NULL, f int[] NOT NULL, g date NOT NULL, h inet NOT NULL,
-            i interval NOT NULL, j int4range NOT NULL, k numeric(3, 2) NOT NULL,
-            l char(2) NOT NULL, m boolean NOT NULL, n time NOT NULL, o real NOT NULL,
-            p timestamp NOT NULL
-        )
-        """,
-        """
-        CREATE TABLE numbers (number bigint CHECK (number > 40000));
-        INSERT INTO numbers VALUES (50000)
-        """,
-        """
-        CREATE TABLE numbers (
-            number bigint GENERATED ALWAYS AS (half * 2) STORED, half int
-        )
-        """,
-    ],
-    ids=[
-        "serial and unique",
-        "identity",
-        "partitioned",
-        "deferred foreign key",
-        "every type",
-        "copy of a row",
-        "generated",
-    ],
-)
-def test_a_table_that_can_take_part_passes(billing_dsn: str, statements: str) -> None:
-    """A row was written and prepared, both as appended and as updated."""
-    execute(billing_dsn, statements)
-    assert _try(billing_dsn) is None
-    assert _try(billing_dsn, is_updated=True) is None
-
-
-@pytest.mark.parametrize(
-    ("statements", "why"),
-    [
-        (
-            "CREATE TABLE numbers (number bigint NOT NULL CHECK (number > 40000))",
-            "check",
-        ),
-        (
-            """
-            CREATE TABLE one (id bigint PRIMARY KEY);
-            CREATE TABLE numbers (
-                number bigint NOT NULL REFERENCES one DEFERRABLE INITIALLY DEFERRED
-            )
-            """,
-            "foreign key",
-        ),
-        (
-            "CREATE TABLE numbers (number bigint);"
-            + _SWALLOW
-            + """;
-            CREATE TRIGGER tells BEFORE INSERT ON numbers
-                FOR EACH ROW EXECUTE FUNCTION tell()
-            """,
-            "took no row",
-        ),
-    ],
-    ids=["check", "deferred foreign key", "trigger that swallows rows"],
-)
-def test_a_table_that_takes_no_row_of_ours_is_not_tried(
-    billing_dsn: str, statements: str, why: str
-) -> None:
-    """That says nothing about the pipeline's rows, so it is a note and no refusal."""
-    execute(billing_dsn, statements)
-    note = _try(billing_dsn)
-    assert note is not None
-    assert note.startswith("numbers not tried: ")
-    assert why in note
-
-
-def test_a_role_needs_its_privileges_and_row_security_is_no_lack_of_them(
-    billing_dsn: str, server_dsn: str
-) -> None:
-    """Policies refuse rows; a missing privilege refuses every batch."""
-    role = f"clerk_{uuid.uuid4().hex[:12]}"
-    execute(server_dsn, f"CREATE ROLE {role} LOGIN PASSWORD 'clerk'")
-    try:
-        execute(billing_dsn, f"CREATE TABLE numbers ({_COLUMNS})")
-        dsn = make_conninfo(billing_dsn, user=role, password="clerk")
-        with (
-            psycopg.connect(dsn, autocommit=True) as connection,
-            pytest.raises(ConfigurationError) as raised,
-        ):
-            try_tables("billing", connection, {"numbers": False}, _CLAIM)
-        assert "POSTGRES_PERMISSION" == raised.value.code
-        assert f'GRANT INSERT ON "numbers" TO "{role}";' == raised.value.fix
-        execute(billing_dsn, raised.value.fix)
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            assert () == try_tables("billing", connection, {"numbers": False}, _CLAIM)
-        execute(
-            billing_dsn,
-            "ALTER TABLE numbers ENABLE ROW LEVEL SECURITY",
-            "CREATE POLICY few ON numbers USING (true) WITH CHECK (number > 40000)",
-        )
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            (note,) = try_tables("billing", connection, {"numbers": False}, _CLAIM)
-        assert "row-level security policy" in note
-        execute(billing_dsn, "DROP POLICY few ON numbers")
-        execute(billing_dsn, "CREATE POLICY every ON numbers USING (true)")
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            assert () == try_tables("billing", connection, {"numbers": False}, _CLAIM)
-    finally:
-        execute(billing_dsn, f"DROP OWNED BY {role}")
-        execute(server_dsn, f"DROP ROLE {role}")
-
-
-def test_a_locked_table_keeps_nobody_waiting(billing_dsn: str) -> None:
-    """The start goes on; the batch will wait for the lock, or say who has it."""
-    execute(billing_dsn, f"CREATE TABLE numbers ({_COLUMNS})")
-    with psycopg.connect(billing_dsn) as owner:
-        owner.execute("LOCK TABLE numbers IN SHARE MODE")
-        with psycopg.connect(billing_dsn, autocommit=True) as connection:
-            (note,) = try_tables("billing", connection, {"numbers": False}, _CLAIM)
-    assert "numbers not tried: another transaction has a lock on it" == note
 
 
 def test_a_trial_that_a_crash_left_is_rolled_back_and_can_never_be_decided(

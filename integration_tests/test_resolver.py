@@ -186,6 +186,22 @@ def test_a_database_that_was_not_given_is_warned_of_and_stops_no_other(
     assert 1 == len(prepared(databases["audit"]))
 
 
+def test_two_names_of_one_database_confuse_nobody(databases: dict[str, str]) -> None:
+    """Each branch is finished under its own name, once."""
+    die_publishing(
+        _driver(databases), 0, FaultPoint.DECISION_COMMITTED, side=Side.AFTER
+    )
+    aliased = {
+        HOME: databases[HOME],
+        "alias": databases["billing"],
+        "billing": databases["billing"],
+        "audit": databases["audit"],
+    }
+    report = ResolverRound(aliased, grace_s=0).run()
+    assert ["audit.0", "billing.0"] == sorted(gid.branch for gid in report.committed)
+    assert [] == report.failures
+
+
 def test_a_young_branch_is_left_to_its_driver(databases: dict[str, str]) -> None:
     """Two who finish one branch at a time make the driver start over."""
     die_publishing(

@@ -57,7 +57,11 @@ def register(app: typer.Typer) -> None:
     group.command("rollback", epilog=example("tallyweir indoubt rollback GID"))(
         roll_back
     )
-    app.add_typer(group, name="indoubt")
+    app.add_typer(
+        group,
+        name="indoubt",
+        epilog=example("tallyweir indoubt list", "tallyweir indoubt commit GID"),
+    )
 
 
 def show(

@@ -50,7 +50,9 @@ def repair(
     from sinks.postgres.connection import connect
 
     if not plan:
-        raise typer.BadParameter("there is no repair but by hand", param_hint="--plan")
+        raise typer.BadParameter(
+            "repair is by hand; add it to see how", param_hint="--plan"
+        )
     databases = pipeline_databases(pipeline)
     name = pipeline_name(pipeline)
     with connect(resolve_home_dsn(), application_name="tallyweir repair") as home:
