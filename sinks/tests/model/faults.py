@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from sinks.tests.model.changes import Step, fault, put_participant
+from sinks.tests.model.changes import Step, fault, newest_claim, put_participant
 from sinks.tests.model.processes import Processes
 from sinks.tests.model.states import DEAD, HOME, Order, Raised, Sent, State
+
+_DRIVERS_MAX = 2
 
 _LOST = Raised("retryable", "POSTGRES_UNREACHABLE")
 
@@ -31,7 +33,10 @@ class Faults:
 
     def _starts(self, state: State) -> Iterator[Step]:
         budget = state.budget
-        if not state.drivers:
+        # Whoever claimed last is started again when it has ended.
+        newest = newest_claim(state.home)
+        is_missing = all(driver.claim != newest for driver in state.drivers)
+        if is_missing and len(state.drivers) < _DRIVERS_MAX:
             yield Step("a driver starts", self._processes.start_driver(state))
         elif len(state.drivers) == 1 and budget.takeovers:
             fewer = budget._replace(takeovers=budget.takeovers - 1)
@@ -177,9 +182,9 @@ def _lose_home(state: State) -> State:
 
 
 def _forget_looks(state: State) -> State:
-    """Who has looked before a failover has not looked at what it left."""
+    """Who has looked before a failover, or was stopped, is to look again."""
     drivers = tuple(driver._replace(looks=False) for driver in state.drivers)
-    return state._replace(drivers=drivers)
+    return state._replace(drivers=drivers, halted="")
 
 
 def _in_doubt(state: State) -> bool:

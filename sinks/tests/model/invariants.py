@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from sinks.tests.model.changes import disagree
+from sinks.tests.model.changes import disagree, newest_claim
 from sinks.tests.model.states import Home, State, World
 
 
@@ -89,6 +89,8 @@ def is_at_rest(state: State, world: World) -> bool:
     """
     # A driver that has nothing to publish does not learn that it was superseded.
     if not state.drivers or any(driver.phase != "done" for driver in state.drivers):
+        return False
+    if state.drivers[-1].claim != newest_claim(state.home):
         return False
     was_restored = bool(state.home_restored or state.restored)
     return (

@@ -34,7 +34,9 @@ _LOSS = _world(losses=1, batches=2)
 _TAKEOVER = _world(takeovers=1)
 _PAUSE = _world(takeovers=1, endings=1)
 _RESOLVER = _world(resolver=1)
-_HOME = _world(home_restores=1, batches=2)
+_HOME_ONCE = World(
+    name="for a mutant", budget=Budget(home_restores=1), batches=1, claims_max=4
+)
 _HOME_TAKEOVER = _world(home_restores=1, takeovers=1)
 _RESTORE = _world(restores=1, batches=3)
 _ZOMBIE = _world(zombies=1)
@@ -143,7 +145,7 @@ MUTANTS = (
     ),
     _mutant(
         "only a participant behind is seen",
-        _HOME,
+        _HOME_ONCE,
         compare_history=decisions.only_behind_is_seen,
     ),
     _mutant(
@@ -153,7 +155,7 @@ MUTANTS = (
     ),
     _mutant(
         "histories are not compared at the start",
-        _HOME,
+        _HOME_ONCE,
         publisher=steps.ComparesNoHistories,
     ),
     _mutant("a branch compares no history", _RESTORE, branch_compares=False),

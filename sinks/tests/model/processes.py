@@ -44,9 +44,6 @@ from sinks.tests.model.states import (
     World,
 )
 
-#: Who claims more often than this goes round in circles.
-CLAIMS_MAX = 12
-
 
 class Processes:
     """Finds the next steps of the processes of one world under some rules."""
@@ -96,7 +93,11 @@ class Processes:
                 Driver(claim=(epoch, number), looks=driver.looks),
             ),
             broken=state.broken
-            or ("I9: drivers start over for ever" if number > CLAIMS_MAX else ""),
+            or (
+                "I9: drivers start over for ever"
+                if number > self._world.claims_max
+                else ""
+            ),
         )
 
     def _driver_steps(self, state: State, index: int, driver: Driver) -> Iterator[Step]:
@@ -169,7 +170,7 @@ class Processes:
         if any(p.prepared for p in state.participants):
             after = put(state, index, driver._replace(phase="sweep"))
             yield Step(f"{name}: sweeps", self._advance(after))
-        elif (state.home_restored or state.restored) and not driver.looks:
+        if (state.home_restored or state.restored) and not driver.looks:
             after = self._claim(without(state, index), driver._replace(looks=True))
             yield Step(f"{name}: is started anew", after)
 

@@ -204,6 +204,8 @@ class World(NamedTuple):
     refused: frozenset[tuple[int, int]] = frozenset()
     #: Whether each record has rows in every participant, not in one.
     everywhere: bool = False
+    #: Drivers that claim more often than this go round in circles.
+    claims_max: int = 8
     #: Whether the first batch of a driver that starts over takes all that is left.
     wide: bool = False
     #: Whether another pipeline has a branch prepared in participant 0 all the while.

@@ -36,20 +36,36 @@ SMALL = (
 
 LARGE = (
     World(name="three batches, crashes", budget=Budget(crashes=2, late=1), batches=3),
+    World(name="a driver is paused", budget=Budget(takeovers=1, endings=1), batches=2),
     World(
-        name="takeover of a paused driver",
-        budget=Budget(takeovers=1, endings=1),
-        batches=2,
-    ),
-    World(
-        name="takeover, late PREPARE",
+        name="a driver is paused, late PREPARE",
         budget=Budget(takeovers=1, endings=1, late=1),
         batches=1,
     ),
     World(
-        name="takeover beside the resolver",
-        budget=Budget(takeovers=1, endings=1, resolver=1),
+        name="two drivers beside the resolver",
+        budget=Budget(takeovers=1, resolver=1),
         batches=1,
+    ),
+    World(
+        name="a driver is paused and dies beside the resolver",
+        budget=Budget(crashes=1, endings=1, resolver=1),
+        batches=1,
+    ),
+    World(
+        name="one of two drivers dies",
+        budget=Budget(takeovers=1, crashes=1),
+        batches=1,
+    ),
+    World(
+        name="home restored, crash, lost answer",
+        budget=Budget(home_restores=1, crashes=1, losses=1),
+        batches=1,
+    ),
+    World(
+        name="home restored beside the resolver",
+        budget=Budget(home_restores=1, resolver=1),
+        batches=2,
     ),
     World(
         name="home restored under two drivers",
@@ -57,22 +73,15 @@ LARGE = (
         batches=1,
     ),
     World(
-        name="home restored, crash, lost answer",
-        budget=Budget(home_restores=1, crashes=1, losses=1),
-    ),
-    World(
-        name="home restored beside the resolver",
-        budget=Budget(home_restores=1, crashes=1, resolver=1),
-        batches=1,
-    ),
-    World(
         name="participant restored, crash, lost answer",
         budget=Budget(restores=1, crashes=1, losses=1),
     ),
     World(
-        name="both restored",
-        budget=Budget(restores=1, home_restores=1, crashes=1),
+        name="participant restored under two drivers",
+        budget=Budget(takeovers=1, restores=1),
+        batches=1,
     ),
+    World(name="both restored", budget=Budget(restores=1, home_restores=1)),
     World(
         name="zombies over a restore",
         budget=Budget(zombies=1, home_restores=1, crashes=1),
