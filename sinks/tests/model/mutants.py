@@ -35,7 +35,7 @@ _TAKEOVER = _world(takeovers=1)
 _PAUSE = _world(takeovers=1, endings=1)
 _RESOLVER = _world(resolver=1)
 _HOME_ONCE = World(
-    name="for a mutant", budget=Budget(home_restores=1), batches=1, claims_max=4
+    name="for a mutant", budget=Budget(home_restores=1), batches=1, claims_max=5
 )
 _HOME_TAKEOVER = _world(home_restores=1, takeovers=1)
 _RESTORE = _world(restores=1, batches=3)
