@@ -89,7 +89,7 @@ def test_rows_that_come_again_are_deleted_with_their_markers_in_one_transaction(
     offsets = "CASE kafka_partition WHEN 0 THEN 10 WHEN 1 THEN 20 ELSE 0 END"
     assert step.statements.split("\n") == [
         "BEGIN;",
-        'DELETE FROM "odd ""name"',
+        'DELETE FROM "public"."odd ""name"',
         "WHERE kafka_topic = 'it''s'",
         f"  AND kafka_offset >= {offsets};  -- DELETE 5",
         "DELETE FROM tallyweir_participant.marker",
