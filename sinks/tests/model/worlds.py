@@ -58,33 +58,8 @@ LARGE = (
         batches=1,
     ),
     World(
-        name="home restored, crash, lost answer",
-        budget=Budget(home_restores=1, crashes=1, losses=1),
-        batches=1,
-    ),
-    World(
-        name="home restored beside the resolver",
-        budget=Budget(home_restores=1, resolver=1),
-        batches=2,
-    ),
-    World(
         name="home restored under two drivers",
         budget=Budget(takeovers=1, home_restores=1),
-        batches=1,
-    ),
-    World(
-        name="participant restored, crash, lost answer",
-        budget=Budget(restores=1, crashes=1, losses=1),
-    ),
-    World(
-        name="participant restored under two drivers",
-        budget=Budget(takeovers=1, restores=1),
-        batches=1,
-    ),
-    World(name="both restored", budget=Budget(restores=1, home_restores=1)),
-    World(
-        name="zombies over a restore",
-        budget=Budget(zombies=1, home_restores=1, crashes=1),
         batches=1,
     ),
 )
