@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.connection import standbys_waited_for
+from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.migrations import migrate_participant
 from sinks.postgres.naming import application_name
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
@@ -205,7 +205,7 @@ class PostgresParticipant(PostgresPreparedBranches):
             connection = session.connected()
             self._move_and_prepare(connection, order)
         except RowRefusedError as refusal:
-            connection.rollback()
+            abandon(connection)
             rejected = find_rejected(
                 connection, outputs, self._names, order.tally, branch=branch
             )

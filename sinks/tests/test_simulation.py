@@ -28,7 +28,7 @@ _ENDINGS_MIN = 100
 
 #: Seeds that found a mistake, real or made on purpose, by what was wrong.
 _FOUND = {
-    "facts were read before branches were listed": 3604,
+    "facts were read before branches were listed": 2508,
     "two tries of a batch shared a name": 3140,
 }
 

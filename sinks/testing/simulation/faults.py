@@ -88,7 +88,9 @@ class Swarm:
         kinds = kinds or [chance.choice(list(FaultKind))]
         return cls(
             kinds=kinds,
-            weights=[chance.choice((1, 1, 2, 4)) for _ in kinds],
+            weights=[
+                chance.choice((1, 1, 2, 4)) * _OFTEN.get(kind, 1) for kind in kinds
+            ],
             rate_at_points=chance.choice((0.05, 0.12, 0.25)),
             rate_between_calls=chance.choice((0.0, 0.02, 0.08)),
             steps=chance.randrange(6, 13),
@@ -106,6 +108,9 @@ class Swarm:
 
 
 _SHARES = (0.3, 0.6, 0.9)
+
+#: Branches are finished, and above all rolled back, less often than all else happens.
+_OFTEN = {FaultKind.LOSE_FINISH: 3}
 
 
 @dataclass(slots=True, kw_only=True)
