@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -152,7 +153,8 @@ def test_drivers_that_race_publish_each_batch_once(home_dsn: str) -> None:
     stop = threading.Event()
     ends: list[str] = []
 
-    def drive() -> None:
+    def drive(seed: int) -> None:
+        chance = random.Random(seed)
         while not stop.is_set():
             driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
             try:
@@ -161,10 +163,13 @@ def test_drivers_that_race_publish_each_batch_once(home_dsn: str) -> None:
             except (FencedError, RetryableError, FatalError) as error:
                 # Staging that a newer driver has dropped is fatal to a task.
                 ends.append(error.code)
+                # As whatever restarts a driver does. Two that claimed again at once
+                # could take the pipeline from each other for ever.
+                stop.wait(chance.uniform(0.0, 0.5))
             finally:
                 driver.home.close()
 
-    threads = [threading.Thread(target=drive) for _ in range(2)]
+    threads = [threading.Thread(target=drive, args=(seed,)) for seed in range(2)]
     for thread in threads:
         thread.start()
     try:

@@ -352,9 +352,11 @@ def test_a_role_named_like_a_schema_gets_its_tables_in_public(home_dsn: str) -> 
 def test_a_changed_definition_is_registered_by_the_next_driver(home_dsn: str) -> None:
     """What the database holds is what the newest driver runs."""
     PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
-    changed = replace(_LAYOUT, definition='{"changed": true}', definition_hash="new")
+    changed = replace(
+        _LAYOUT, definition='{"outputs": [], "changed": true}', definition_hash="new"
+    )
     PostgresDriver(dsn=home_dsn, layout=changed)
-    assert [({"changed": True}, "new")] == query(
+    assert [({"outputs": [], "changed": True}, "new")] == query(
         home_dsn, "SELECT definition, definition_hash FROM tallyweir.pipeline"
     )
 

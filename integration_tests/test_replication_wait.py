@@ -77,7 +77,7 @@ class _Replicated:
 
 
 @pytest.fixture(scope="module")
-def replicated(
+def replicated_servers(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[_Replicated]:
     """Two servers for these tests."""
@@ -90,6 +90,17 @@ def replicated(
     yield _Replicated(primary, standby)
     standby.stop()
     primary.stop()
+
+
+@pytest.fixture
+def replicated(replicated_servers: _Replicated) -> _Replicated:
+    """The two servers, without what another test has left."""
+    execute(
+        replicated_servers.primary.dsn,
+        "DROP TABLE IF EXISTS numbers",
+        "DROP SCHEMA IF EXISTS tallyweir_participant CASCADE",
+    )
+    return replicated_servers
 
 
 def test_a_batch_whose_standby_was_not_waited_for_is_asked_for_again(
@@ -159,11 +170,6 @@ def test_a_decided_branch_is_not_done_until_its_standby_has_it(
 
 def _staged_elsewhere(replicated: _Replicated, home_dsn: str) -> _Staged:
     """Stage a row for a branch in the replicated database."""
-    execute(
-        replicated.primary.dsn,
-        "DROP TABLE IF EXISTS numbers",
-        "DROP SCHEMA IF EXISTS tallyweir_participant CASCADE",
-    )
     driver = PostgresDriver(
         dsn=home_dsn, layout=_ELSEWHERE, databases={"billing": replicated.primary.dsn}
     )
