@@ -94,6 +94,14 @@ def test_staging_of_older_epochs_is_dropped_unless_it_is_locked(home_dsn: str) -
     assert [("tallyweir_stage_1_3",)] == query(home_dsn, schemas)
 
 
+def test_a_superseded_driver_leaves_its_successor_the_staging(home_dsn: str) -> None:
+    """It may be superseded while it starts, before it drops what others left."""
+    first = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    second = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    first.home.drop_superseded_staging()
+    assert PublishOutcome.COMMITTED is second.append([(1,)])
+
+
 def test_every_table_moves_together_or_not_at_all(home_dsn: str) -> None:
     """A statement that fails last takes back rows, ledger, offsets and watermark."""
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import psycopg
@@ -70,15 +69,25 @@ class StagingArea:
             self._rows = 0
 
     def drop_superseded(self) -> None:
-        """Drop staging of other epochs; one that is locked waits for a later start."""
-        own = self._schema(str(self._names.epoch))
-        pattern = f"^{self._schema('[0-9]+')}$"
+        """Drop staging of older epochs; one that is locked waits for a later start.
+
+        Newer ones stay: a driver that is superseded while it starts would take the
+        tables from under its successor. What a restore left behind under a number
+        that is yet to come goes when its turn comes.
+        """
+        own = staging_schema(
+            self._names.pipeline_number,
+            self._names.epoch,
+            installation=self._names.installation,
+        )
+        prefix = own.removesuffix(str(self._names.epoch))
 
         def find(connection: psycopg.Connection[TupleRow]) -> list[str]:
             rows = connection.execute(
-                _SQL["superseded_staging"], {"pattern": pattern, "own": own}
+                _SQL["staging_schemas"], {"pattern": f"^{prefix}[0-9]+$"}
             ).fetchall()
-            return [row[0] for row in rows if re.fullmatch(pattern, row[0])]
+            epochs = [int(row[0].removeprefix(prefix)) for row in rows]
+            return [f"{prefix}{epoch}" for epoch in epochs if epoch < self._names.epoch]
 
         for schema in self._session.run("looking for old staging", find):
             try:
@@ -94,13 +103,6 @@ class StagingArea:
             )
 
         self._session.run("dropping old staging", drop)
-
-    def _schema(self, epoch: str) -> str:
-        # The epoch may be a pattern here, which staging_schema's type does not say.
-        own = staging_schema(
-            self._names.pipeline_number, 0, installation=self._names.installation
-        )
-        return f"{own.removesuffix('0')}{epoch}"
 
     def _truncate(self, connection: psycopg.Connection[TupleRow]) -> None:
         tables = sql.SQL(", ").join(map(self._names.staging, self._tables))

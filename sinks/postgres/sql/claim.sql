@@ -55,11 +55,10 @@ CREATE TABLE IF NOT EXISTS {runs}
 PARTITION OF tallyweir.seen_id_run FOR VALUES IN ({pipeline})
 PARTITION BY LIST (bucket)
 
--- name: superseded_staging
+-- name: staging_schemas
 SELECT nspname
 FROM pg_namespace
 WHERE nspname ~ %(pattern)s
-  AND nspname <> %(own)s
 
 -- name: drop_staging
 DROP SCHEMA IF EXISTS {schema} CASCADE
