@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+import psycopg
 import pytest
 
 from integration_tests.harness.postgres_driver import (
@@ -15,6 +17,7 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
+from sinks.postgres import participant as postgres_participant
 from sinks.postgres.columns import Column
 from sinks.postgres.outputs import HOME, AppendTable
 from sinks.protocol.decisions import PublishOutcome
@@ -170,6 +173,30 @@ def test_a_branch_without_its_staged_rows_decides_nothing(
         driver.publish(plan, tally)
     assert "STAGED_ROWS_MISSING" == raised.value.code
     assert [] == _numbers(home_dsn)
+    assert [] == _numbers(billing_dsn)
+    assert [] == prepared(billing_dsn)
+
+
+def test_a_failed_transaction_that_answers_to_prepare_is_no_vote(
+    home_dsn: str, billing_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Postgres says ROLLBACK to PREPARE then, which is a success by its status."""
+
+    @contextmanager
+    def failing(connection: psycopg.Connection[Row]) -> Iterator[None]:
+        with suppress(psycopg.errors.DivisionByZero):
+            connection.execute("SELECT 1 / 0")
+        yield
+
+    driver = PostgresDriver(
+        dsn=home_dsn, layout=_LAYOUT, databases={"billing": billing_dsn}
+    )
+    monkeypatch.setattr(postgres_participant, "standbys_waited_for", failing)
+    with pytest.raises(FatalError) as raised:
+        _publish(driver, 0)
+    assert "PREPARE_REFUSED" == raised.value.code
+    assert "ROLLBACK" in raised.value.saw
+    assert [] == query(home_dsn, "SELECT FROM tallyweir.batch")
     assert [] == _numbers(billing_dsn)
     assert [] == prepared(billing_dsn)
 
