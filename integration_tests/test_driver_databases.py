@@ -64,10 +64,10 @@ def databases(server_dsn: str) -> Iterator[dict[str, str]]:
 
 def _without_password(dsn: str, passfile: Path) -> str:
     """Put the password where libpq finds it: a pipeline file may not hold it."""
-    settings = conninfo_to_dict(dsn)
+    settings = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
     passfile.write_text(f"*:*:*:*:{settings.pop('password', '')}\n")
     passfile.chmod(0o600)
-    return make_conninfo(**settings, passfile=str(passfile))
+    return make_conninfo("", **settings, passfile=str(passfile))
 
 
 def test_every_row_is_in_one_database_and_every_key_too(
