@@ -25,6 +25,7 @@ from services.resolver.rounds import ResolverRound
 from sinks.postgres.outputs import HOME
 from sinks.postgres.preflight import (
     changes_sessions,
+    check_distinct,
     check_participant,
     check_pooler,
     check_primary,
@@ -251,3 +252,36 @@ def test_doctor_looks_into_every_database_as_a_start_does(
     refused = tables()
     assert not refused["ok"]
     assert str(refused["saw"]).startswith("PREPARE_REFUSED: ")
+
+
+def test_two_names_of_one_database_are_refused(home_dsn: str, billing_dsn: str) -> None:
+    """Each would drop the other's staging; other spellings do not hide it."""
+    check_distinct({HOME: home_dsn, "billing": billing_dsn})
+    again = make_conninfo(billing_dsn, host="localhost", application_name="other")
+    with pytest.raises(ConfigurationError) as raised:
+        check_distinct({HOME: home_dsn, "billing": billing_dsn, "invoices": again})
+    assert "DATABASE_TWICE" == raised.value.code
+    assert "billing and invoices" in raised.value.saw
+
+
+def test_doctor_tells_two_names_of_one_database(
+    home_dsn: str,
+    billing_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Only where one pipeline uses both."""
+    output = {"kind": "append", "table": "numbers", "databases": ["billing"]}
+    layout = replace(_LAYOUT, definition=json.dumps({"outputs": [output]}))
+    PostgresDriver(dsn=home_dsn, layout=layout, databases={"billing": billing_dsn})
+
+    def told(**databases: str) -> list[str]:
+        terminal = CommandLine(
+            monkeypatch=monkeypatch, capsys=capsys, databases=databases
+        )
+        checks = json.loads(terminal.run("doctor", "--json")[1])["checks"]
+        return [check["saw"] for check in checks if check["name"] == "databases"]
+
+    assert [] == told(home=home_dsn, billing=billing_dsn, unused=billing_dsn)
+    (said,) = told(home=home_dsn, billing=home_dsn)
+    assert said.startswith("DATABASE_TWICE: home and billing")

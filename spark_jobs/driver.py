@@ -26,6 +26,7 @@ from sinks.postgres.home import PostgresHome
 from sinks.postgres.migrations import migrate
 from sinks.postgres.outputs import HOME, HomeLayout
 from sinks.postgres.participant import PostgresParticipant
+from sinks.postgres.preflight import check_distinct
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.identity import Epoch
@@ -163,8 +164,14 @@ class Driver:
         A driver that starts over must not fence whoever superseded it meanwhile, or
         two drivers would take the pipeline from each other for ever.
         """
-        # Asked before, or each try during an outage of Kafka would claim an epoch.
+        # Asked before, or each try during an outage would claim an epoch.
         prepared.admin.read_topic_id()
+        check_distinct(
+            {
+                database: self._dsn_of(database)
+                for database in (HOME, *prepared.layout.databases)
+            }
+        )
         home = PostgresHome(self._settings.home_dsn, prepared.layout)
         with ExitStack() as opened:
             opened.callback(home.close)

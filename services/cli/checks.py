@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from services.cli.check import Check
-from services.cli.database_checks import check_database, read_needs
+from services.cli.database_checks import check_database, check_names, read_needs
 from services.embedded.jars import JAR_LOCK, locked_jars, verify_jar
 from services.embedded.java import find_java, java_version
 from services.embedded.servers import embedded_kafka, embedded_postgres
@@ -145,6 +145,7 @@ def _postgres() -> Iterator[Check]:
         return
     for name, other in others.items():
         yield from check_database(name, other, needs)
+    yield from check_names({HOME: dsn, **others}, needs)
     for name in sorted({need.database for need in needs.branches} - {HOME, *others}):
         yield Check(
             name=name,

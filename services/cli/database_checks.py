@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from sinks.postgres.audit.in_doubt import HomeClaims, read_claims
 from sinks.postgres.databases import DATABASES_VARIABLE
 from sinks.postgres.outputs import HOME
 from sinks.postgres.preflight import (
+    check_distinct,
     check_owner,
     check_pooler,
     check_primary,
@@ -26,7 +28,11 @@ from sinks.postgres.preflight import (
     slots_needed,
     try_tables,
 )
-from sinks.protocol.errors import TallyweirError
+from sinks.protocol.errors import (
+    ConfigurationError,
+    RetryableError,
+    TallyweirError,
+)
 
 _POSTGRES_TIMEOUT_S = 5
 _POSTGRES_VERSIONS = range(15, 19)
@@ -83,6 +89,31 @@ def check_database(database: str, dsn: str, needs: Needs) -> Iterator[Check]:
             if database == HOME
             else f"start that server, or correct {database} in {DATABASES_VARIABLE}",
         )
+
+
+def check_names(dsns: Mapping[str, str], needs: Needs) -> Iterator[Check]:
+    """Look whether two names that one pipeline uses lead to one database.
+
+    Args:
+        dsns: Of every known database by name, the home included.
+        needs: What the home's pipelines ask.
+    """
+    used: defaultdict[int, set[str]] = defaultdict(lambda: {HOME})
+    for need in needs.branches:
+        used[need.trial.pipeline_number].add(need.database)
+    for names in used.values():
+        try:
+            check_distinct({name: dsn for name, dsn in dsns.items() if name in names})
+        except ConfigurationError as error:
+            yield Check(
+                name="databases",
+                ok=False,
+                saw=f"{error.code}: {error.saw}",
+                fix=error.fix,
+            )
+        except RetryableError:
+            # The checks of that database have told it.
+            continue
 
 
 class _DatabaseChecks:

@@ -86,6 +86,38 @@ def check_participant(
         try_tables(database, connection, writes_of(outputs), claim)
 
 
+def check_distinct(dsns: Mapping[str, str]) -> None:
+    """Refuse two names for one database.
+
+    Two branches would share what each of them makes there, and whoever comes second
+    would drop the first one's staging.
+
+    Args:
+        dsns: Of every database of a pipeline by name, the home included.
+
+    Raises:
+        ConfigurationError: ``DATABASE_TWICE``.
+        RetryableError: A server does not answer.
+    """
+    names: dict[TupleRow, str] = {}
+    for name, dsn in dsns.items():
+        with (
+            translated(f"looking into {name}"),
+            connect(dsn, application_name="tallyweir preflight") as connection,
+        ):
+            identity = connection.execute(_SQL["identity"]).fetchone()
+        assert identity is not None
+        other = names.setdefault(identity, name)
+        if other != name:
+            raise ConfigurationError(
+                "DATABASE_TWICE",
+                saw=f"{other} and {name} are the same database.",
+                why="Each would drop what the other one stages there.",
+                fix="Give one of them another connection string, or use one name. "
+                "For several transactions in one database there is branches: N.",
+            )
+
+
 def read_server(connection: _Connection, prefix: str) -> ServerFacts:
     """Ask a server what it is.
 

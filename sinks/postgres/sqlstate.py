@@ -61,15 +61,17 @@ def translate(error: psycopg.Error, *, doing: str) -> TallyweirError:
         return ConfigurationError(
             "POSTGRES_LOGIN_REFUSED",
             saw=saw,
-            why="The pipeline cannot work without its home database.",
-            fix="Correct host, user, password and database in TALLYWEIR_HOME_DSN.",
+            why="The pipeline needs each of its databases.",
+            fix="Correct host, user, password and database where it is named: in "
+            "TALLYWEIR_HOME_DSN, TALLYWEIR_DATABASES or the pipeline's databases.",
         )
     if isinstance(error, psycopg.OperationalError) and not state:
         return RetryableError(
             "POSTGRES_UNREACHABLE",
             saw=saw,
-            why="Nothing can be published without the home database.",
-            fix="Check that the server runs and that TALLYWEIR_HOME_DSN names it.",
+            why="No batch is published while one of its databases is away.",
+            fix="Check that the server runs, and that TALLYWEIR_HOME_DSN, "
+            "TALLYWEIR_DATABASES or the pipeline's databases name it.",
         )
     if _matches(state, _RETRYABLE):
         return RetryableError(

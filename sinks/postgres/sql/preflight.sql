@@ -13,6 +13,12 @@ SELECT pg_is_in_recovery() AS is_standby,
        current_setting('is_superuser')::boolean AS is_superuser,
        pg_backend_pid() AS backend
 
+-- name: identity
+-- No two servers have started in the same microsecond.
+SELECT pg_postmaster_start_time(), oid
+FROM pg_database
+WHERE datname = current_database()
+
 -- name: owned_by_others
 SELECT gid, owner::text
 FROM pg_prepared_xacts
