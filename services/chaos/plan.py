@@ -156,7 +156,7 @@ class ChaosPlan:
     @property
     def stage_records(self) -> int:
         """Records between two faults, on average."""
-        return max(1, self.records // (len(self.injections) + 1))
+        return max(1, self.records // _stages(len(self.injections)))
 
     def as_json(self) -> dict[str, object]:
         """Return everything that the seed decided but for the events."""
@@ -172,7 +172,9 @@ def write_plan(options: ChaosOptions, *, records: int) -> ChaosPlan:
     """Decide what goes wrong.
 
     The faults are spread over the run by what the pipeline has read, not by time:
-    one in each of ``kills`` equal stages, so that a slow machine suffers no less.
+    one in each of ``kills`` equal stages, so that a slow machine suffers no less. The
+    last stages have none: a fault that finds nothing at work is tried again on what
+    comes after, and the stream must last until the last fault has hit.
 
     Args:
         options: The same options give the same plan.
@@ -180,7 +182,7 @@ def write_plan(options: ChaosOptions, *, records: int) -> ChaosPlan:
     """
     source = random.Random(f"{options.seed}/plan")  # noqa: S311 (repeatable)
     kinds = _kinds(source)
-    stages = options.kills + 1
+    stages = _stages(options.kills)
     injections = tuple(
         _injection(
             source,
@@ -206,6 +208,10 @@ def write_plan(options: ChaosOptions, *, records: int) -> ChaosPlan:
 def count_kinds(injections: tuple[Injection, ...]) -> dict[str, int]:
     """Count the faults of a plan by kind."""
     return dict(Counter(str(injection.kind) for injection in injections))
+
+
+def _stages(kills: int) -> int:
+    return kills + 2 + kills // 10
 
 
 def _kinds(source: random.Random) -> Iterator[Kind]:
