@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.embedded.class_archive import class_archive
 from services.embedded.jars import spark_jars
 from services.embedded.java import java_home
 from services.embedded.state_directory import (
@@ -102,7 +103,7 @@ def resolve_databases() -> dict[str, str]:
 def child_environment(endpoints: Endpoints) -> dict[str, str]:
     """The environment for a process of ours, so that it finds the same world."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return dict(os.environ) | {
+    environment = dict(os.environ) | {
         KAFKA_VARIABLE: endpoints.kafka_bootstrap,
         HOME_DSN_VARIABLE: endpoints.home_dsn,
         "PYSPARK_PYTHON": sys.executable,
@@ -112,6 +113,8 @@ def child_environment(endpoints: Endpoints) -> dict[str, str]:
         "TALLYWEIR_SPARK_JARS": ",".join(map(str, spark_jars())),
         STATE_DIRECTORY_VARIABLE: str(state_directory()),
     }
+    archive = class_archive(environment)
+    return environment | {"TALLYWEIR_CLASS_ARCHIVE": str(archive or "")}
 
 
 def shown_dsn(dsn: str) -> str:

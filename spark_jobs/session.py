@@ -48,17 +48,24 @@ _SPEED = {
 }
 
 
-def start_session(settings: DriverSettings, *, name: str) -> SparkSession:
+def start_session(
+    settings: DriverSettings, *, name: str, java_options: str = ""
+) -> SparkSession:
     """Start Spark in this process.
 
     Args:
         settings: The driver's settings.
         name: The application's name in Spark's pages and logs.
+        java_options: More of them for the driver's JVM.
     """
     logging = Path(__file__).with_name("log4j2.properties")
     log_file = settings.state_directory / "logs" / f"{name}.spark.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
+    if settings.class_archive is not None:
+        java_options = f"-XX:SharedArchiveFile={settings.class_archive}"
     java_options = (
+        # What it says of classes that it cannot archive is of no use to anybody.
+        f"{java_options} -Xlog:cds=off -Xlog:cds+dynamic=off "
         f"{_AVRO_LIMITS} -Dlog4j2.configurationFile={logging.as_uri()} "
         f"-Dtallyweir.log={log_file} -XX:+UseParallelGC"
     )

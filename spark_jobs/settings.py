@@ -27,6 +27,7 @@ class DriverSettings:
         databases: Connection string of every other database, hidden as well.
         spark_master: Such as ``local[4]`` or ``spark://host:7077``.
         spark_jars: The connector's jars.
+        class_archive: What ``spark_jobs.class_archive`` wrote, if it was made.
         state_directory: For checkpoints, caches and logs; may be deleted whenever
             no driver runs.
         batch_offsets_max: Offsets that one batch reads at most.
@@ -38,6 +39,7 @@ class DriverSettings:
     databases: Mapping[str, str] = field(repr=False)
     spark_master: str
     spark_jars: str
+    class_archive: Path | None
     state_directory: Path
     batch_offsets_max: int
     driver_memory: str
@@ -64,12 +66,14 @@ class DriverSettings:
                 why="The driver does not know where Kafka is.",
                 fix="Set it to host:port, or start the driver with tallyweir run.",
             )
+        archive = environment.get("TALLYWEIR_CLASS_ARCHIVE")
         return cls(
             kafka_bootstrap=bootstrap,
             home_dsn=environment.get(HOME_DSN_VARIABLE, ""),
             databases=parse_databases(environment, wanted_databases),
             spark_master=environment.get("TALLYWEIR_SPARK_MASTER", _local_master()),
             spark_jars=environment.get("TALLYWEIR_SPARK_JARS", ""),
+            class_archive=Path(archive) if archive else None,
             state_directory=Path(
                 environment.get("TALLYWEIR_STATE_DIR", ".tallyweir")
             ).absolute(),

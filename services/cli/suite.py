@@ -156,7 +156,7 @@ def _temporary_servers() -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="tallyweir-test-") as temporary:
         # What was fetched is verified and never changes: share it instead of
         # another download.
-        for fetched in ("jars", "datasets"):
+        for fetched in ("jars", "datasets", "class_archive"):
             shared = state_directory() / fetched
             shared.mkdir(parents=True, exist_ok=True)
             (Path(temporary) / fetched).symlink_to(shared)

@@ -32,6 +32,7 @@ _SETTINGS = DriverSettings(
     databases={},
     spark_master="local[1]",
     spark_jars="",
+    class_archive=None,
     state_directory=Path("state"),
     batch_offsets_max=77,
     driver_memory="1g",
