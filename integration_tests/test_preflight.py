@@ -219,6 +219,19 @@ def test_a_connection_without_pooler_is_asked_no_further(home_dsn: str) -> None:
         check_pooler(home_dsn, HOME, connection, replace(facts, backend=1))
 
 
+def _register(home_dsn: str, billing_dsn: str) -> None:
+    """Let home know a pipeline that publishes in billing."""
+    output = {"kind": "append", "table": "numbers", "databases": ["billing"]}
+    layout = replace(_LAYOUT, definition=json.dumps({"outputs": [output]}))
+    PostgresDriver(dsn=home_dsn, layout=layout, databases={"billing": billing_dsn})
+
+
+def _doctor_says(terminal: CommandLine, name: str) -> list[dict[str, object]]:
+    """Return doctor's checks of one name."""
+    checks = json.loads(terminal.run("doctor", "--json")[1])["checks"]
+    return [check for check in checks if check["name"] == name]
+
+
 def test_doctor_looks_into_every_database_as_a_start_does(
     home_dsn: str,
     billing_dsn: str,
@@ -226,9 +239,7 @@ def test_doctor_looks_into_every_database_as_a_start_does(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What would refuse a start fails there, with the same fix; nothing is left."""
-    output = {"kind": "append", "table": "numbers", "databases": ["billing"]}
-    layout = replace(_LAYOUT, definition=json.dumps({"outputs": [output]}))
-    PostgresDriver(dsn=home_dsn, layout=layout, databases={"billing": billing_dsn})
+    _register(home_dsn, billing_dsn)
     terminal = CommandLine(
         monkeypatch=monkeypatch,
         capsys=capsys,
@@ -236,8 +247,7 @@ def test_doctor_looks_into_every_database_as_a_start_does(
     )
 
     def tables() -> dict[str, object]:
-        checks = json.loads(terminal.run("doctor", "--json")[1])["checks"]
-        (found,) = (check for check in checks if check["name"] == "billing tables")
+        (found,) = _doctor_says(terminal, "billing tables")
         assert [] == query(billing_dsn, "SELECT FROM numbers")
         assert [] == prepared(billing_dsn)
         return dict(found)
@@ -271,16 +281,13 @@ def test_doctor_tells_two_names_of_one_database(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Only where one pipeline uses both."""
-    output = {"kind": "append", "table": "numbers", "databases": ["billing"]}
-    layout = replace(_LAYOUT, definition=json.dumps({"outputs": [output]}))
-    PostgresDriver(dsn=home_dsn, layout=layout, databases={"billing": billing_dsn})
+    _register(home_dsn, billing_dsn)
 
     def told(**databases: str) -> list[str]:
         terminal = CommandLine(
             monkeypatch=monkeypatch, capsys=capsys, databases=databases
         )
-        checks = json.loads(terminal.run("doctor", "--json")[1])["checks"]
-        return [check["saw"] for check in checks if check["name"] == "databases"]
+        return [str(check["saw"]) for check in _doctor_says(terminal, "databases")]
 
     assert [] == told(home=home_dsn, billing=billing_dsn, unused=billing_dsn)
     (said,) = told(home=home_dsn, billing=home_dsn)

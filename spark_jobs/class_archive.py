@@ -28,8 +28,11 @@ _TASKS = 2
 _SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "v", "type": "long"}]}'
 
 
-def write_class_archive(archive: Path) -> None:
-    """Run a JVM that leaves its classes in a file when it ends; exit as it does.
+def write_class_archive(archive: Path) -> int:
+    """Run a JVM that leaves its classes in a file when it ends.
+
+    Returns:
+        The JVM's exit code.
 
     Crash:
         The file is there whole or in part; the caller moves it into place.
@@ -56,7 +59,7 @@ def write_class_archive(archive: Path) -> None:
         spark.stop()
         # It ends when nobody speaks to it any more, and then writes the archive.
         jvm.stdin.close()
-        sys.exit(jvm.wait())
+        return int(jvm.wait())
 
 
 def _run_batches(spark: SparkSession, checkpoint: Path) -> None:
@@ -92,4 +95,4 @@ def _count(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
 
 
 if __name__ == "__main__":
-    write_class_archive(Path(sys.argv[1]))
+    sys.exit(write_class_archive(Path(sys.argv[1])))

@@ -166,12 +166,11 @@ class Driver:
         """
         # Asked before, or each try during an outage would claim an epoch.
         prepared.admin.read_topic_id()
-        check_distinct(
-            {
-                database: self._dsn_of(database)
-                for database in (HOME, *prepared.layout.databases)
-            }
-        )
+        dsns = {
+            database: self._dsn_of(database)
+            for database in (HOME, *prepared.layout.databases)
+        }
+        check_distinct(dsns)
         home = PostgresHome(self._settings.home_dsn, prepared.layout)
         with ExitStack() as opened:
             opened.callback(home.close)
@@ -180,7 +179,7 @@ class Driver:
             self._epoch = home.claim_epoch()
             participants = [
                 PostgresParticipant(
-                    self._dsn_of(database), database, prepared.layout, home.claim
+                    dsns[database], database, prepared.layout, home.claim
                 )
                 for database in prepared.layout.databases
             ]

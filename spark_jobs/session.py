@@ -62,7 +62,7 @@ def start_session(
     log_file = settings.state_directory / "logs" / f"{name}.spark.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     if settings.class_archive is not None:
-        java_options = f"-XX:SharedArchiveFile={settings.class_archive}"
+        java_options += f" -XX:SharedArchiveFile={settings.class_archive}"
     java_options = (
         # What it says of classes that it cannot archive is of no use to anybody.
         f"{java_options} -Xlog:cds=off -Xlog:cds+dynamic=off "
