@@ -11,7 +11,10 @@ import psycopg
 import pytest
 
 from integration_tests.harness.command import Command, signal_at
-from services.endpoints import HOME_DSN_VARIABLE, KAFKA_VARIABLE
+from services.endpoints import (
+    KAFKA_VARIABLE,
+)
+from sinks.settings import HOME_DSN_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -19,9 +19,9 @@ from services.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     state_directory,
 )
+from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, read_setting
 
 KAFKA_VARIABLE = "TALLYWEIR_KAFKA_BOOTSTRAP"
-HOME_DSN_VARIABLE = "TALLYWEIR_HOME_DSN"
 
 # Any of libpq's own variables that says where a server is.
 _LIBPQ_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
@@ -52,11 +52,12 @@ def given_kafka_bootstrap(environ: Mapping[str, str] = os.environ) -> str | None
 def given_home_dsn(environ: Mapping[str, str] = os.environ) -> str | None:
     """The home database that the environment names, or None: the embedded one.
 
-    ``TALLYWEIR_HOME_DSN`` comes first, also when it is empty; then libpq's variables,
-    for which the answer is the empty string.
+    ``TALLYWEIR_HOME_DSN``, or what its file holds, comes first, also when it is empty;
+    then libpq's variables, for which the answer is the empty string.
     """
-    if HOME_DSN_VARIABLE in environ:
-        return environ[HOME_DSN_VARIABLE]
+    given = read_setting(environ, HOME_DSN_VARIABLE)
+    if given is not None:
+        return given
     if any(environ.get(name) for name in _LIBPQ_VARIABLES):
         return ""
     return None
@@ -113,6 +114,8 @@ def child_environment(endpoints: Endpoints) -> dict[str, str]:
         "TALLYWEIR_SPARK_JARS": ",".join(map(str, spark_jars())),
         STATE_DIRECTORY_VARIABLE: str(state_directory()),
     }
+    # What it held is passed on above; both would be one too many.
+    environment.pop(HOME_DSN_VARIABLE + FILE_SUFFIX, None)
     archive = class_archive(environment)
     return environment | {"TALLYWEIR_CLASS_ARCHIVE": str(archive or "")}
 

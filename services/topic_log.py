@@ -19,6 +19,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from sinks.kafka_settings import client_config
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition
@@ -50,7 +51,7 @@ class TopicLog:
             ConfigurationError: ``TOPIC_MISSING``.
             RetryableError: ``KAFKA_UNREACHABLE``.
         """
-        admin = AdminClient({"bootstrap.servers": self._bootstrap, **_QUIET})
+        admin = AdminClient({**client_config(self._bootstrap), **_QUIET})
         try:
             described = admin.describe_topics(
                 TopicCollection([self._topic]), request_timeout=BROKER_TIMEOUT_S
@@ -83,7 +84,7 @@ class TopicLog:
             return 0
         consumer = Consumer(
             {
-                "bootstrap.servers": self._bootstrap,
+                **client_config(self._bootstrap),
                 "group.id": "tallyweir-recount",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,

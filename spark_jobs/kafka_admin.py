@@ -16,6 +16,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
+from sinks.kafka_settings import client_config
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition
@@ -60,7 +61,7 @@ class KafkaAdmin:
         self._topic = topic
         # Errors reach the caller as exceptions; librdkafka need not print them too.
         self._client = AdminClient(
-            {"bootstrap.servers": bootstrap, "log_level": 0},
+            {**client_config(bootstrap), "log_level": 0},
             logger=None,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
+from sinks.kafka_settings import spark_options
 from sinks.protocol.offsets import TopicPartition
 from spark_jobs.pipeline import HeaderId, Pipeline
 from spark_jobs.settings import DriverSettings
@@ -36,7 +37,7 @@ def read_stream(
     topic = pipeline.source.topic
     first = {str(tp.partition): offset for tp, offset in starts.items()}
     options = {
-        "kafka.bootstrap.servers": settings.kafka_bootstrap,
+        **spark_options(settings.kafka_bootstrap),
         "subscribe": topic,
         "startingOffsets": json.dumps({topic: first}),
         "maxOffsetsPerTrigger": str(settings.batch_offsets_max),

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from sinks.postgres.databases import parse_databases
 from sinks.protocol.errors import ConfigurationError
-
-HOME_DSN_VARIABLE = "TALLYWEIR_HOME_DSN"
+from sinks.settings import HOME_DSN_VARIABLE, read_setting
 
 #: Offsets that one batch reads at most, over all partitions.
 BATCH_OFFSETS_MAX = 500_000
@@ -69,7 +68,7 @@ class DriverSettings:
         archive = environment.get("TALLYWEIR_CLASS_ARCHIVE")
         return cls(
             kafka_bootstrap=bootstrap,
-            home_dsn=environment.get(HOME_DSN_VARIABLE, ""),
+            home_dsn=read_setting(environment, HOME_DSN_VARIABLE) or "",
             databases=parse_databases(environment, wanted_databases),
             spark_master=environment.get("TALLYWEIR_SPARK_MASTER", _local_master()),
             spark_jars=environment.get("TALLYWEIR_SPARK_JARS", ""),

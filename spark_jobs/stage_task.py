@@ -33,6 +33,7 @@ from sinks.seen_ids.claim import Candidates, RowClass, claim, new_runs
 from sinks.seen_ids.fingerprint import fingerprint, payload_hashes
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.segment_cache import SegmentCache
+from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import (
     ClassifiedEvents,
@@ -41,7 +42,6 @@ from spark_jobs.event_classes import (
     Rules,
     find_dead,
 )
-from spark_jobs.settings import HOME_DSN_VARIABLE
 from spark_jobs.staged_rows import StagedRows
 
 #: What a task yields: one row with one line of text.
@@ -143,7 +143,7 @@ class StageTask:
 
     def _dsn(self, database: str) -> str:
         if database == HOME:
-            return os.environ.get(HOME_DSN_VARIABLE, "")
+            return read_setting(os.environ, HOME_DSN_VARIABLE) or ""
         return parse_databases(os.environ, self.declared_databases)[database]
 
     def _mark_expired(self, events: ClassifiedEvents) -> None:

@@ -21,15 +21,16 @@ from services.embedded.servers import embedded_kafka, embedded_postgres
 from services.embedded.state_directory import state_directory
 from services.embedded.virtual_environment import RUNTIME_LOCK, is_installed
 from services.endpoints import (
-    HOME_DSN_VARIABLE,
     KAFKA_VARIABLE,
     given_home_dsn,
     given_kafka_bootstrap,
     launcher,
 )
+from sinks.kafka_settings import client_config
 from sinks.postgres.databases import DATABASES_VARIABLE, parse_databases
 from sinks.postgres.outputs import HOME
 from sinks.protocol.errors import TallyweirError
+from sinks.settings import HOME_DSN_VARIABLE
 
 _KAFKA_TIMEOUT_S = 5.0
 _DISK_FREE_BYTES_MIN = 2 * 1024**3
@@ -104,7 +105,7 @@ def _kafka() -> Check:
         if not broker.is_running():
             return _starts_on_first_use("kafka", KAFKA_VARIABLE)
         bootstrap, kind = broker.bootstrap, f"embedded Kafka {_broker_version()}"
-    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    client = AdminClient({**client_config(bootstrap), "log_level": 0})
     try:
         cluster = client.list_topics(timeout=_KAFKA_TIMEOUT_S)
     except KafkaException as exc:

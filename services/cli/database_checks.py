@@ -13,7 +13,10 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from services.cli.check import Check
-from services.endpoints import HOME_DSN_VARIABLE, launcher, shown_dsn
+from services.endpoints import (
+    launcher,
+    shown_dsn,
+)
 from sinks.postgres.audit.branch_needs import BranchNeeds, read_branch_needs
 from sinks.postgres.audit.in_doubt import HomeClaims, read_claims
 from sinks.postgres.databases import DATABASES_VARIABLE
@@ -33,6 +36,7 @@ from sinks.protocol.errors import (
     RetryableError,
     TallyweirError,
 )
+from sinks.settings import HOME_DSN_VARIABLE
 
 _POSTGRES_TIMEOUT_S = 5
 _POSTGRES_VERSIONS = range(15, 19)

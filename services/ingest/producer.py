@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Report
 
 from services.ingest.topics import SILENT_LOG
+from sinks.kafka_settings import client_config
 from sinks.protocol.errors import RetryableError
 
 QUEUE_MESSAGES_MAX = 100_000
@@ -75,7 +76,7 @@ class EventProducer:
         self._delivery_timeout_s = delivery_timeout_s
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **client_config(bootstrap),
                 "acks": "all",
                 "enable.idempotence": True,
                 "delivery.timeout.ms": int(delivery_timeout_s * 1_000),

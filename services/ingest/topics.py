@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from sinks.kafka_settings import client_config
 from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
 
 ANSWER_TIMEOUT_S = 10.0
@@ -32,7 +33,7 @@ def ensure_topic(bootstrap: str, name: str, *, partitions: int | None = None) ->
         ConfigurationError: The topic is missing and ``partitions`` is None, has
             another number of them, or may not be made.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=SILENT_LOG)
+    admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
     found = _count_partitions(admin, bootstrap, name)
     if found is None and partitions is not None:
         _create(admin, bootstrap, name, partitions)

@@ -17,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sinks.postgres.outputs import HOME
 from sinks.protocol.errors import ConfigurationError
+from sinks.settings import read_setting
 
 #: A JSON object: name to libpq connection string. May hold secrets.
 DATABASES_VARIABLE = "TALLYWEIR_DATABASES"
@@ -39,7 +40,7 @@ def parse_databases(
         ConfigurationError: ``DATABASES_MALFORMED`` or ``DATABASE_UNKNOWN``. No error
             shows anything of a connection string.
     """
-    given = _read_variable(environment.get(DATABASES_VARIABLE, ""))
+    given = _read_variable(read_setting(environment, DATABASES_VARIABLE) or "")
     databases = {**declared, **given}
     unknown = [name for name, conninfo in databases.items() if not conninfo]
     if unknown:

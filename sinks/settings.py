@@ -1,0 +1,47 @@
+"""How a process reads a setting: from its environment, or from a file named there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sinks.protocol.errors import ConfigurationError
+
+#: Behind a variable's name: the variable that names a file with the value instead.
+FILE_SUFFIX = "_FILE"
+
+HOME_DSN_VARIABLE = "TALLYWEIR_HOME_DSN"
+
+
+def read_setting(environment: Mapping[str, str], name: str) -> str | None:
+    """Return the setting, or None where neither variable is there.
+
+    ``NAME`` holds the value itself. ``NAME_FILE`` names a file that holds it, which is
+    how containers are given secrets: what is in a file shows up in no list of
+    processes and in no description of a container. A line break at its end is not
+    part of the value.
+
+    Raises:
+        ConfigurationError: ``SETTING_TWICE`` when both are there, or
+            ``SETTING_UNREADABLE``. Neither shows anything of the value.
+    """
+    path = environment.get(name + FILE_SUFFIX)
+    if not path:
+        return environment.get(name)
+    if name in environment:
+        raise ConfigurationError(
+            "SETTING_TWICE",
+            saw=f"Both {name} and {name}{FILE_SUFFIX} are set.",
+            why="Which of the two is meant cannot be known.",
+            fix="Unset one of them.",
+        )
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigurationError(
+            "SETTING_UNREADABLE",
+            saw=f"{path}, which {name}{FILE_SUFFIX} names, cannot be read ({reason}).",
+            why=f"It holds the value of {name}.",
+            fix="Correct the path, or let this process's user read the file.",
+        ) from None
