@@ -19,6 +19,7 @@ from services.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     state_directory,
 )
+from sinks.protocol.errors import ConfigurationError
 from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, read_setting
 
 KAFKA_VARIABLE = "TALLYWEIR_KAFKA_BOOTSTRAP"
@@ -47,6 +48,23 @@ class Endpoints:
 def given_kafka_bootstrap(environ: Mapping[str, str] = os.environ) -> str | None:
     """The broker that the environment names, or None: the embedded one."""
     return environ.get(KAFKA_VARIABLE) or None
+
+
+def require_kafka_bootstrap(environ: Mapping[str, str] = os.environ) -> str:
+    """The broker that the environment names.
+
+    Raises:
+        ConfigurationError: It names none; what is embedded needs no rights.
+    """
+    bootstrap = given_kafka_bootstrap(environ)
+    if bootstrap is None:
+        raise ConfigurationError(
+            "SETTING_MISSING",
+            saw=f"{KAFKA_VARIABLE} is not set.",
+            why="This is for a Kafka of yours; the embedded one lets everybody in.",
+            fix="Set it to host:port.",
+        )
+    return bootstrap
 
 
 def given_home_dsn(environ: Mapping[str, str] = os.environ) -> str | None:

@@ -26,6 +26,8 @@ COMMAND_MODULES = (
     "services.cli.resolver",
     "services.cli.bench",
     "services.cli.chaos",
+    "services.cli.images",
+    "services.cli.kafka_access",
     "services.cli.doctor",
     "services.cli.suite",
 )

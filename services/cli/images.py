@@ -1,0 +1,42 @@
+"""``images``: builds the container images from the lock files."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example, note, say, say_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(epilog=example("tallyweir images", "tallyweir images --stand-ins"))(
+        images
+    )
+
+
+def images(
+    stand_ins: Annotated[
+        bool,
+        typer.Option(
+            "--stand-ins",
+            help="Make the public base images from Debian's packages (as root).",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="End with one line of JSON.")
+    ] = False,
+) -> None:
+    """Build the images tallyweir/services and tallyweir/spark.
+
+    Wheels and jars are fetched first and checked by the hashes of the lock files; the
+    builds have no network, and neither has a container anything left to download.
+    """
+    from services.images.build import build_images
+
+    built = build_images(uses_stand_ins=stand_ins, tell=note)
+    for image in built:
+        say(f"{image.name}  {image.size_b / 1e6:,.0f} MB  {image.image_id}")
+    if as_json:
+        say_json({image.name: image.size_b for image in built})

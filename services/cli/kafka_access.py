@@ -1,0 +1,73 @@
+"""``kafka-access``: topics, users and rights of pipelines in a secured Kafka."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.rendering import example, say
+
+if TYPE_CHECKING:
+    from services.kafka_access import KafkaService
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        "kafka-access",
+        epilog=example(
+            "tallyweir kafka-access departures.yaml --partitions 4",
+            "tallyweir kafka-access departures.yaml --user driver=driver.properties",
+        ),
+    )(kafka_access)
+
+
+def kafka_access(
+    pipelines: Annotated[list[Path], typer.Argument(help="Pipeline files.")],
+    user: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SERVICE=FILE",
+            help="ingest, producer, driver or relay, and the Kafka settings that it "
+            "comes in with.",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, help="Make missing topics with so many partitions."),
+    ] = None,
+) -> None:
+    """Make the topics of pipelines, and each service's user with its rights.
+
+    Comes in as an administrator, by TALLYWEIR_KAFKA_CONFIG. Harmless to repeat; a
+    password that has changed in a service's file is changed in Kafka too.
+    """
+    from services.endpoints import require_kafka_bootstrap
+    from services.ingest.source_section import read_source_section
+    from services.ingest.topics import ensure_topic
+    from services.kafka_access import grant_access
+
+    bootstrap = require_kafka_bootstrap()
+    users = dict(_service_and_file(given) for given in user or ())
+    topics = [read_source_section(path).topic for path in pipelines]
+    for topic in topics:
+        found = ensure_topic(bootstrap, topic, partitions=partitions)
+        say(f"topic {topic}: {found} partitions")
+    if users:
+        for name in grant_access(bootstrap, topics, users):
+            say(f"user {name}: may do what it must")
+
+
+def _service_and_file(given: str) -> tuple[KafkaService, Path]:
+    from services.kafka_access import KafkaService
+
+    service, separator, path = given.partition("=")
+    known = [known.value for known in KafkaService]
+    if not separator or service not in known:
+        raise typer.BadParameter(
+            f"{given!r} is not SERVICE=FILE with one of {', '.join(known)}",
+            param_hint="--user",
+        )
+    return KafkaService(service), Path(path)

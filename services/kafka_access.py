@@ -1,0 +1,160 @@
+"""Users and rights in Kafka: each service may do what it does, and nothing else.
+
+A service's user is made from the very file that the service finds its password in, so
+the two cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
+
+from services.ingest.topics import SILENT_LOG
+from sinks.kafka_settings import KAFKA_CONFIG_VARIABLE, client_config
+from sinks.protocol.errors import ConfigurationError
+
+#: What Kafka's own tools use when they are not told.
+_ITERATIONS = 8_192
+_TIMEOUT_S = 30.0
+#: The drivers' consumer groups; Spark adds a number to each.
+_DRIVER_GROUPS = "tallyweir-"
+#: Groups whose offsets mirror what is committed, for Kafka's tools to show.
+_MIRROR_GROUPS = "tallyweir."
+_RELAY_TRANSACTIONS = "tallyweir"
+
+
+class KafkaService(Enum):
+    """Who comes to Kafka, by what it does there."""
+
+    INGEST = "ingest"
+    PRODUCER = "producer"
+    DRIVER = "driver"
+    RELAY = "relay"
+
+
+def grant_access(
+    bootstrap: str, topics: Sequence[str], users: Mapping[KafkaService, Path]
+) -> list[str]:
+    """Make the users and give them their rights on the topics; harmless to repeat.
+
+    Args:
+        bootstrap: ``host:port``; this process comes in as an administrator.
+        topics: Of the pipelines.
+        users: Each service's own Kafka settings, with its user and password.
+
+    Returns:
+        The names of the users.
+
+    Raises:
+        ConfigurationError: ``KAFKA_CONFIG_INVALID`` or ``KAFKA_ACCESS_REFUSED``.
+    """
+    admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
+    configs = {
+        service: client_config(bootstrap, {KAFKA_CONFIG_VARIABLE: str(path)})
+        for service, path in users.items()
+    }
+    credentials: list[UserScramCredentialAlteration] = [
+        _credential(config) for config in configs.values()
+    ]
+    rights = [
+        right
+        for service, config in configs.items()
+        for right in _rights(service, config["sasl.username"], topics)
+    ]
+    try:
+        for upserted in admin.alter_user_scram_credentials(
+            credentials, request_timeout=_TIMEOUT_S
+        ).values():
+            upserted.result()
+        for granted in admin.create_acls(rights, request_timeout=_TIMEOUT_S).values():
+            granted.result()
+    except KafkaException as error:
+        raise ConfigurationError(
+            "KAFKA_ACCESS_REFUSED",
+            saw=f"Kafka at {bootstrap} did not take it: {error.args[0].str()}.",
+            why="Users and rights are an administrator's to give.",
+            fix=f"Let {KAFKA_CONFIG_VARIABLE} name the settings of one, and see that "
+            "the broker has an authorizer.",
+        ) from error
+    return [config["sasl.username"] for config in configs.values()]
+
+
+def _credential(config: Mapping[str, str]) -> UserScramCredentialUpsertion:
+    mechanism = {
+        "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
+        "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
+    }.get(config.get("sasl.mechanism", ""))
+    if mechanism is None:
+        raise ConfigurationError(
+            "KAFKA_CONFIG_INVALID",
+            saw="The settings of a service name no SCRAM mechanism.",
+            why="Its user is made with a password that Kafka keeps salted.",
+            fix="Write sasl.mechanism=SCRAM-SHA-512 into the file.",
+        )
+    return UserScramCredentialUpsertion(
+        config["sasl.username"],
+        ScramCredentialInfo(mechanism, _ITERATIONS),
+        config["sasl.password"].encode(),
+    )
+
+
+def _rights(
+    service: KafkaService, user: str, topics: Iterable[str]
+) -> Iterable[AclBinding]:
+    """List what a service does in Kafka, as rights of its user."""
+    write, read = AclOperation.WRITE, AclOperation.READ
+    describe, create = AclOperation.DESCRIBE, AclOperation.CREATE
+
+    def allow(
+        kind: ResourceType,
+        name: str,
+        *operations: AclOperation,
+        pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+    ) -> Iterable[AclBinding]:
+        for operation in operations:
+            yield AclBinding(
+                *(kind, name, pattern, f"User:{user}", "*", operation),
+                AclPermissionType.ALLOW,
+            )
+
+    topic, group = ResourceType.TOPIC, ResourceType.GROUP
+    prefixed = ResourcePatternType.PREFIXED
+    match service:
+        case KafkaService.INGEST | KafkaService.PRODUCER:
+            for name in topics:
+                yield from allow(topic, name, write, describe)
+            if service is KafkaService.PRODUCER:
+                transactions = ResourceType.TRANSACTIONAL_ID
+                yield from allow(
+                    transactions, f"{user}-", write, describe, pattern=prefixed
+                )
+        case KafkaService.DRIVER:
+            for name in topics:
+                yield from allow(topic, name, read, describe)
+            yield from allow(group, _DRIVER_GROUPS, read, pattern=prefixed)
+        case KafkaService.RELAY:
+            for name in topics:
+                yield from allow(topic, name, read, describe)
+                yield from allow(topic, f"{name}.dlq", create, write, describe)
+            yield from allow(group, _MIRROR_GROUPS, read, pattern=prefixed)
+            yield from allow(
+                ResourceType.TRANSACTIONAL_ID,
+                _RELAY_TRANSACTIONS,
+                *(write, describe),
+                pattern=prefixed,
+            )
