@@ -12,7 +12,12 @@ from sinks.postgres.migrations import migrate
 from sinks.protocol.errors import ConfigurationError
 
 _APPLIED = "SELECT migration_id FROM tallyweir._yoyo_migration ORDER BY 1"
-_ALL = [("0001_ledger",), ("0002_conservation_view",), ("0003_branches",)]
+_ALL = [
+    ("0001_ledger",),
+    ("0002_conservation_view",),
+    ("0003_branches",),
+    ("0005_publisher_without_ddl",),
+]
 
 
 def test_a_second_run_changes_nothing(empty_dsn: str) -> None:

@@ -15,6 +15,7 @@ from services.cli.rendering import render_error
 COMMAND_MODULES = (
     "services.cli.demo",
     "services.cli.up",
+    "services.cli.migrate",
     "services.cli.run",
     "services.cli.emit",
     "services.cli.verify",

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from datetime import datetime
 
 import psycopg
-from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.instants import to_microseconds
-from sinks.postgres.naming import application_name, runs_of_pipeline
+from sinks.postgres.naming import application_name
 from sinks.postgres.output_moves import TableNames
 from sinks.postgres.outputs import HOME, HomeLayout
 from sinks.postgres.placement import check_not_moved
@@ -248,12 +247,7 @@ class PostgresHome(PostgresDecisionLedger):
                 fix="Keep deduplicate.horizon as it was, or give the pipeline "
                 "another name.",
             )
-        connection.execute(
-            _CLAIM["create_pipeline_runs"].format(
-                runs=sql.Identifier("tallyweir", runs_of_pipeline(number)),
-                pipeline=sql.Literal(self._layout.pipeline),
-            )
-        )
+        connection.execute(_CLAIM["create_pipeline_runs"], values)
         here = {HOME, *self._layout.branches_in(HOME)}
         outputs = [o for o in self._layout.outputs if here & set(o.branches)]
         # The state tables carry no epoch.

@@ -44,11 +44,9 @@ def state_table(
     ``installation`` as in ``staging_schema``.
     """
     digest = hashlib.sha256(table.encode()).hexdigest()[:12]
-    if installation is None:
-        return sql.Identifier("tallyweir", f"window_state_{pipeline_number}_{digest}")
+    owner = "" if installation is None else f"{installation}_"
     return sql.Identifier(
-        "tallyweir_participant",
-        f"window_state_{installation}_{pipeline_number}_{digest}",
+        "tallyweir_state", f"window_state_{owner}{pipeline_number}_{digest}"
     )
 
 
@@ -62,13 +60,7 @@ def runs_of_pipeline(pipeline_number: int) -> str:
     return f"seen_id_run_p{pipeline_number}"
 
 
-def runs_of_bucket(pipeline_number: int, bucket: int) -> str:
-    """Name the part of a pipeline's catalog that one bucket fills."""
-    sign = "m" if bucket < 0 else ""
-    return f"seen_id_run_p{pipeline_number}_b{sign}{abs(bucket)}"
-
-
 def bucket_of_runs(table: str) -> int:
-    """Read the bucket back from the name that ``runs_of_bucket`` gave."""
+    """Read the bucket back from the name that ``tallyweir.name_bucket`` gave."""
     digits = table.rsplit("_b", 1)[1]
     return -int(digits[1:]) if digits.startswith("m") else int(digits)

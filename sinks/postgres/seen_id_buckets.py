@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import psycopg
-from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.naming import bucket_of_runs, runs_of_bucket, runs_of_pipeline
+from sinks.postgres.naming import bucket_of_runs, runs_of_pipeline
 from sinks.postgres.session import Session
 from sinks.postgres.statements import load_statements
 
@@ -43,15 +42,7 @@ class SeenIdBuckets:
         def create(connection: psycopg.Connection[TupleRow]) -> None:
             connection.execute(_PUBLISH["begin_settings"])
             for bucket in missing:
-                connection.execute(
-                    _RUNS["create_bucket"].format(
-                        bucket_runs=self._table(bucket),
-                        pipeline_runs=sql.Identifier(
-                            "tallyweir", runs_of_pipeline(self._pipeline_number)
-                        ),
-                        bucket=sql.Literal(bucket),
-                    )
-                )
+                connection.execute(_RUNS["create_bucket"], self._named(bucket))
 
         missing = sorted(set(buckets) - self._known)
         if missing:
@@ -71,9 +62,7 @@ class SeenIdBuckets:
         def drop(connection: psycopg.Connection[TupleRow]) -> None:
             # Not to wait long for those who still read it.
             connection.execute("SET LOCAL lock_timeout = '1s'")
-            connection.execute(
-                _RUNS["drop_bucket"].format(bucket_runs=self._table(bucket))
-            )
+            connection.execute(_RUNS["drop_bucket"], self._named(bucket))
 
         for bucket in sorted(self._known):
             if bucket * 1_000_000 + self._width_us > live_from_us:
@@ -88,7 +77,5 @@ class SeenIdBuckets:
         )
         return {bucket_of_runs(row[0]) for row in rows}
 
-    def _table(self, bucket: int) -> sql.Identifier:
-        return sql.Identifier(
-            "tallyweir", runs_of_bucket(self._pipeline_number, bucket)
-        )
+    def _named(self, bucket: int) -> dict[str, int]:
+        return {"pipeline_number": self._pipeline_number, "bucket": bucket}

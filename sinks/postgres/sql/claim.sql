@@ -51,14 +51,14 @@ VALUES (
 ON CONFLICT DO NOTHING
 
 -- name: create_pipeline_runs
-CREATE TABLE IF NOT EXISTS {runs}
-PARTITION OF tallyweir.seen_id_run FOR VALUES IN ({pipeline})
-PARTITION BY LIST (bucket)
+SELECT tallyweir.create_pipeline_runs(%(pipeline)s)
 
 -- name: staging_schemas
 SELECT nspname
 FROM pg_namespace
 WHERE nspname ~ %(pattern)s
+  -- What another role has made, before this one took over, only that one can drop.
+  AND pg_has_role(nspowner, 'USAGE')
 
 -- name: drop_staging
 DROP SCHEMA IF EXISTS {schema} CASCADE

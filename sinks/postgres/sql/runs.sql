@@ -9,8 +9,7 @@ WHERE pipeline = %(pipeline)s
 ORDER BY sequence, bucket
 
 -- name: create_bucket
-CREATE TABLE IF NOT EXISTS {bucket_runs}
-PARTITION OF {pipeline_runs} FOR VALUES IN ({bucket})
+SELECT tallyweir.create_bucket(%(pipeline_number)s, %(bucket)s)
 
 -- name: bucket_tables
 SELECT child.relname
@@ -22,4 +21,4 @@ WHERE home.nspname = 'tallyweir'
   AND parent.relname = %(pipeline_runs)s
 
 -- name: drop_bucket
-DROP TABLE IF EXISTS {bucket_runs}
+SELECT tallyweir.drop_bucket(%(pipeline_number)s, %(bucket)s)

@@ -1,0 +1,48 @@
+"""``migrate``: brings every database to this version, and grants the roles."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example, say
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(epilog=example("tallyweir migrate", "tallyweir migrate --roles"))(
+        migrate
+    )
+
+
+def migrate(
+    roles: Annotated[
+        bool,
+        typer.Option(
+            "--roles", help="Also grant the group roles what each of them needs."
+        ),
+    ] = False,
+) -> None:
+    """Apply the missing migrations to the home and each database beside it.
+
+    Those are the databases of TALLYWEIR_DATABASES. Run it as the owner of their
+    schemas, with the drivers stopped; everything else may then run under roles that
+    own nothing. docs/security.md says what each role may do. Doing it again changes
+    nothing, and after a crash it goes on.
+    """
+    from services.endpoints import resolve_databases
+    from sinks.postgres import migrations
+    from sinks.postgres.outputs import HOME
+    from sinks.postgres.roles import grant_roles
+
+    for name, dsn in resolve_databases().items():
+        if name == HOME:
+            applied = migrations.migrate(dsn)
+        else:
+            applied = migrations.migrate_participant(dsn)
+        done = f"applied {', '.join(applied)}" if applied else "up to date"
+        if roles:
+            grant_roles(dsn, name)
+            done += "; roles granted"
+        say(f"{name}: {done}")

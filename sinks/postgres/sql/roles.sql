@@ -1,0 +1,137 @@
+-- The group roles and what each may do; docs/security.md has the same as a matrix.
+-- Everything is taken back before it is granted, in one transaction, so that what a
+-- former version granted too much is gone and nobody ever sees less than he needs.
+
+-- name: missing_roles
+SELECT wanted.name
+FROM unnest(%(roles)s::text[]) AS wanted (name)
+LEFT JOIN pg_roles ON rolname = wanted.name
+WHERE rolname IS NULL
+
+-- name: create_role
+CREATE ROLE {role} NOLOGIN
+
+-- name: is_member
+SELECT current_user::text, pg_has_role('tallyweir_publisher', 'USAGE')
+
+-- name: join_publisher
+-- Who sets default privileges for a role must belong to it.
+GRANT tallyweir_publisher TO CURRENT_USER
+
+-- name: database
+GRANT CONNECT ON DATABASE {database} TO
+    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor;
+
+-- Each epoch of a driver has a schema of its own for staging, in which nobody else may
+-- look.
+GRANT CREATE ON DATABASE {database} TO tallyweir_publisher;
+
+-- Result tables without a schema are made in public, and belong to the publisher.
+GRANT USAGE, CREATE ON SCHEMA public TO tallyweir_publisher;
+GRANT USAGE ON SCHEMA public TO tallyweir_reader, tallyweir_monitor;
+ALTER DEFAULT PRIVILEGES FOR ROLE tallyweir_publisher IN SCHEMA public
+    GRANT SELECT ON TABLES TO tallyweir_monitor;
+
+-- Open windows.
+GRANT USAGE, CREATE ON SCHEMA tallyweir_state TO tallyweir_publisher;
+GRANT USAGE ON SCHEMA tallyweir_state TO tallyweir_monitor;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tallyweir_state
+    TO tallyweir_publisher;
+GRANT SELECT ON ALL TABLES IN SCHEMA tallyweir_state TO tallyweir_monitor;
+ALTER DEFAULT PRIVILEGES FOR ROLE tallyweir_publisher IN SCHEMA tallyweir_state
+    GRANT SELECT ON TABLES TO tallyweir_monitor;
+
+-- name: home
+REVOKE ALL ON ALL TABLES IN SCHEMA tallyweir FROM
+    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor;
+GRANT USAGE ON SCHEMA tallyweir TO
+    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor;
+-- Every process looks whether the schema is of its version.
+GRANT SELECT ON tallyweir._yoyo_migration TO
+    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor;
+
+-- The publisher: driver, executors, resolver, repair. It adds to the ledger and never
+-- changes what it says; positions and watermark it moves.
+GRANT SELECT ON
+    tallyweir.installation, tallyweir.pipeline, tallyweir.epoch_claim,
+    tallyweir.partition_progress, tallyweir.batch, tallyweir.batch_partition,
+    tallyweir.batch_output, tallyweir.batch_branch, tallyweir.accepted_gap,
+    tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
+    tallyweir.visible_offset
+TO tallyweir_publisher;
+GRANT INSERT ON
+    tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
+    tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
+    tallyweir.batch_branch, tallyweir.seen_id_run, tallyweir.dead_letter,
+    tallyweir.late_event, tallyweir.expired_event, tallyweir.duplicate_event
+TO tallyweir_publisher;
+GRANT UPDATE (definition, definition_hash, watermark, last_sequence)
+    ON tallyweir.pipeline TO tallyweir_publisher;
+GRANT UPDATE (next_offset, event_time_max, active_at)
+    ON tallyweir.partition_progress TO tallyweir_publisher;
+GRANT UPDATE (committed_at) ON tallyweir.batch_branch TO tallyweir_publisher;
+GRANT EXECUTE ON FUNCTION
+    tallyweir.create_pipeline_runs(text),
+    tallyweir.create_bucket(integer, bigint),
+    tallyweir.drop_bucket(integer, bigint)
+TO tallyweir_publisher;
+
+-- The relay: reads dead letters whole, and how far the pipelines have come.
+GRANT SELECT ON
+    tallyweir.pipeline, tallyweir.partition_progress, tallyweir.batch,
+    tallyweir.dead_letter, tallyweir.visible_through, tallyweir.visible_offset
+TO tallyweir_relay;
+
+-- Readers: the ledger and the views, without what producers have sent. The detail of a
+-- dead letter may quote the record.
+GRANT SELECT ON
+    tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
+    tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
+    tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.duplicate_event,
+    tallyweir.conservation, tallyweir.visible_through, tallyweir.visible_offset
+TO tallyweir_reader;
+GRANT SELECT (
+    pipeline, kafka_topic, kafka_partition, kafka_offset, sequence, kafka_timestamp,
+    reason, event_id
+) ON tallyweir.dead_letter TO tallyweir_reader;
+GRANT SELECT (
+    pipeline, output_table, kafka_topic, kafka_partition, kafka_offset, sequence,
+    event_id, event_time
+) ON tallyweir.late_event TO tallyweir_reader;
+GRANT SELECT (
+    pipeline, kafka_topic, kafka_partition, kafka_offset, sequence, event_id,
+    event_time
+) ON tallyweir.expired_event TO tallyweir_reader;
+
+-- The monitor: status, verify, why, indoubt list. why computes fingerprints and shows
+-- payloads, so this role reads the installation's key and whole records.
+GRANT SELECT ON ALL TABLES IN SCHEMA tallyweir TO tallyweir_monitor;
+
+-- name: participant
+REVOKE ALL ON ALL TABLES IN SCHEMA tallyweir_participant FROM
+    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor;
+GRANT USAGE ON SCHEMA tallyweir_participant TO
+    tallyweir_publisher, tallyweir_monitor;
+GRANT SELECT ON tallyweir_participant._yoyo_migration TO tallyweir_publisher;
+GRANT SELECT, INSERT ON tallyweir_participant.marker TO tallyweir_publisher;
+-- Locking a marker FOR NO KEY UPDATE asks for the right to update some column; nothing
+-- is decided by this one.
+GRANT UPDATE (prepared_at) ON tallyweir_participant.marker TO tallyweir_publisher;
+GRANT SELECT ON ALL TABLES IN SCHEMA tallyweir_participant TO tallyweir_monitor;
+
+-- name: not_granted
+-- Who may not grant something gets a warning from Postgres and no error.
+SELECT missing.what
+FROM (
+    VALUES
+        (
+            'CREATE ON DATABASE ' || quote_ident(current_database()),
+            has_database_privilege('tallyweir_publisher', current_database(), 'CREATE')
+        ),
+        (
+            'USAGE, CREATE ON SCHEMA public',
+            has_schema_privilege('tallyweir_publisher', 'public', 'CREATE')
+            AND has_schema_privilege('tallyweir_publisher', 'public', 'USAGE')
+        )
+) AS missing (what, is_granted)
+WHERE NOT is_granted
