@@ -16,13 +16,15 @@ COPY sinks /opt/tallyweir/app/sinks
 COPY services /opt/tallyweir/app/services
 COPY spark_jobs/pipelines /opt/tallyweir/app/spark_jobs/pipelines
 COPY docker/entrypoints/tallyweir /opt/tallyweir/venv/bin/tallyweir
-COPY .tallyweir/images/datasets /opt/tallyweir/datasets
+COPY .tallyweir/images/datasets /opt/tallyweir/app/services/datasets
 RUN python3 -m compileall -q /opt/tallyweir/app
 
 FROM ${PYTHON_BASE}
 COPY --from=builder /opt/tallyweir /opt/tallyweir
 # Nothing that installs is left; everything runs from the environment above.
-RUN rm -rf /usr/local/lib/python3*/site-packages/pip* /usr/local/bin/pip*
+RUN rm -rf /usr/local/lib/python3*/site-packages/pip* /usr/local/bin/pip* \
+ && echo 'tallyweir:x:65532:' >> /etc/group \
+ && echo 'tallyweir:x:65532:65532:Tallyweir:/tmp:/usr/sbin/nologin' >> /etc/passwd
 ENV PATH=/opt/tallyweir/venv/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONPATH=/opt/tallyweir/app \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -28,7 +28,9 @@ RUN python3 -m compileall -q /opt/tallyweir/app
 FROM ${PYTHON_BASE}
 COPY --from=java /opt/java/openjdk /opt/java/openjdk
 COPY --from=builder /opt/tallyweir /opt/tallyweir
-RUN rm -rf /usr/local/lib/python3*/site-packages/pip* /usr/local/bin/pip*
+RUN rm -rf /usr/local/lib/python3*/site-packages/pip* /usr/local/bin/pip* \
+ && echo 'tallyweir:x:65532:' >> /etc/group \
+ && echo 'tallyweir:x:65532:65532:Tallyweir:/tmp:/usr/sbin/nologin' >> /etc/passwd
 ENV JAVA_HOME=/opt/java/openjdk \
     SPARK_HOME=/opt/tallyweir/venv/lib/python3.11/site-packages/pyspark \
     PATH=/opt/tallyweir/venv/bin:/opt/java/openjdk/bin:/usr/local/bin:/usr/bin:/bin \

@@ -48,14 +48,15 @@ class KafkaService(Enum):
 
 
 def grant_access(
-    bootstrap: str, topics: Sequence[str], users: Mapping[KafkaService, Path]
+    bootstrap: str, topics: Sequence[str], users: Sequence[tuple[KafkaService, Path]]
 ) -> list[str]:
     """Make the users and give them their rights on the topics; harmless to repeat.
 
     Args:
         bootstrap: ``host:port``; this process comes in as an administrator.
         topics: Of the pipelines.
-        users: Each service's own Kafka settings, with its user and password.
+        users: Services, each with the Kafka settings that it comes in with. One user
+            may do the work of several.
 
     Returns:
         The names of the users.
@@ -64,18 +65,22 @@ def grant_access(
         ConfigurationError: ``KAFKA_CONFIG_INVALID`` or ``KAFKA_ACCESS_REFUSED``.
     """
     admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
-    configs = {
-        service: client_config(bootstrap, {KAFKA_CONFIG_VARIABLE: str(path)})
-        for service, path in users.items()
-    }
+    configs = [
+        (service, client_config(bootstrap, {KAFKA_CONFIG_VARIABLE: str(path)}))
+        for service, path in users
+    ]
+    logins = {config.get("sasl.username", ""): config for _, config in configs}
     credentials: list[UserScramCredentialAlteration] = [
-        _credential(config) for config in configs.values()
+        _credential(config) for config in logins.values()
     ]
-    rights = [
-        right
-        for service, config in configs.items()
-        for right in _rights(service, config["sasl.username"], topics)
-    ]
+    # Kafka's client refuses to be told the same right twice.
+    rights = list(
+        dict.fromkeys(
+            right
+            for service, config in configs
+            for right in _rights(service, config["sasl.username"], topics)
+        )
+    )
     try:
         for upserted in admin.alter_user_scram_credentials(
             credentials, request_timeout=_TIMEOUT_S
@@ -91,7 +96,7 @@ def grant_access(
             fix=f"Let {KAFKA_CONFIG_VARIABLE} name the settings of one, and see that "
             "the broker has an authorizer.",
         ) from error
-    return [config["sasl.username"] for config in configs.values()]
+    return sorted(logins)
 
 
 def _credential(config: Mapping[str, str]) -> UserScramCredentialUpsertion:

@@ -12,7 +12,8 @@ RUN groupadd --gid 999 postgres \
  && install -d -o postgres -g postgres -m 3777 /var/run/postgresql \
  && mkdir /docker-entrypoint-initdb.d
 ENV PATH=/usr/lib/postgresql/15/bin:/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin \
-    PGDATA=/var/lib/postgresql/data
+    PGDATA=/var/lib/postgresql/data \
+    LANG=C.UTF-8
 COPY postgres-entrypoint /usr/local/bin/docker-entrypoint.sh
 VOLUME /var/lib/postgresql/data
 ENTRYPOINT ["docker-entrypoint.sh"]

@@ -12,7 +12,8 @@ CREATE ROLE tallyweir_publisher NOLOGIN;
 CREATE ROLE tallyweir_relay NOLOGIN;
 CREATE ROLE tallyweir_reader NOLOGIN;
 CREATE ROLE tallyweir_monitor NOLOGIN;
-CREATE ROLE owner LOGIN PASSWORD :'owner';
+-- The owner says what the monitor may do with the tables that the publisher will make.
+CREATE ROLE owner LOGIN PASSWORD :'owner' IN ROLE tallyweir_publisher;
 CREATE ROLE publisher LOGIN PASSWORD :'publisher' IN ROLE tallyweir_publisher;
 CREATE ROLE relay LOGIN PASSWORD :'relay' IN ROLE tallyweir_relay;
 CREATE ROLE monitor LOGIN PASSWORD :'monitor' IN ROLE tallyweir_monitor;

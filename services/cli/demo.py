@@ -48,6 +48,12 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the servers running, to look around.")
     ] = False,
+    external: Annotated[
+        bool,
+        typer.Option(
+            "--external", help="Only send and count: the pipeline runs elsewhere."
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="End with one line of JSON.")
     ] = False,
@@ -57,9 +63,11 @@ def demo(
     A fifth of the flights is sent twice and a hundredth is broken; the Spark driver
     is killed twice in mid-batch and loses its checkpoint once. Kafka and Postgres are
     the demo's own, unless TALLYWEIR_KAFKA_BOOTSTRAP or TALLYWEIR_HOME_DSN names one.
-    Exit code 0 only when every event is accounted for, once.
+    With --external the pipeline departures of a system that runs already does the work,
+    and nothing is killed. Exit code 0 only when every event is accounted for, once.
     """
     from services.demo.drill import run_drill
+    from services.demo.external import external_world, send_and_wait
     from services.demo.independent_checks import verify_results
     from services.demo.scenario import write_scenario
     from services.demo.world import demo_world
@@ -68,11 +76,12 @@ def demo(
     end_once_on_signals()
     scenario = write_scenario(events, seed)
     screen = _screen(scenario)
-    screen.tell(f"{events:,} flights, seed {seed}; starting the servers")
-    with demo_world(keep=keep) as world:
+    screen.tell(f"{events:,} flights, seed {seed}")
+    with external_world() if external else demo_world(keep=keep) as world:
         with screen:
             screen.tell(f"Kafka at {world.endpoints.kafka_bootstrap}: {world.topic}")
-            report = run_drill(world, scenario, screen)
+            run = send_and_wait if external else run_drill
+            report = run(world, scenario, screen)
             screen.tell("verifying, and counting the tables independently")
             receipt = verify_results(world, report)
         say_receipt(receipt)

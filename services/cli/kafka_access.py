@@ -50,7 +50,7 @@ def kafka_access(
     from services.kafka_access import grant_access
 
     bootstrap = require_kafka_bootstrap()
-    users = dict(_service_and_file(given) for given in user or ())
+    users = [_service_and_file(given) for given in user or ()]
     topics = [read_source_section(path).topic for path in pipelines]
     for topic in topics:
         found = ensure_topic(bootstrap, topic, partitions=partitions)

@@ -54,6 +54,17 @@ class Ledger:
             ).fetchall()
         return {TopicPartition(topic, part): offset for topic, part, offset in rows}
 
+    def read_visible_positions(self) -> dict[TopicPartition, int]:
+        """Return, of each partition, up to where all results can be seen everywhere.
+
+        Empty before the pipeline's first start.
+        """
+        with translated("reading the ledger"):
+            rows = self._connection.execute(
+                _SQL["visible_positions"], self._pipeline
+            ).fetchall()
+        return {TopicPartition(topic, part): offset for topic, part, offset in rows}
+
     def read_repeated_id(self) -> str:
         """Return an event's ID that came more than once; empty when none did."""
         with translated("reading the repeats"):

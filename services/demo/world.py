@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from psycopg import Connection
@@ -43,7 +43,7 @@ from sinks.postgres.migrations import migrate
 PIPELINE = "departures"
 TOPIC = "flight-departures"
 
-_PIPELINE_SOURCE = ROOT / "spark_jobs" / "pipelines" / "departures.yaml"
+PIPELINE_SOURCE = ROOT / "spark_jobs" / "pipelines" / "departures.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,8 @@ class DemoWorld:
         pipeline_file: The pipeline, reading the demo's topic.
         topic: It has ``PARTITIONS`` partitions and is empty.
         home: A connection in autocommit.
+        databases: Connection strings of the others that have results; the demo's own
+            pipeline has none.
     """
 
     directory: Path
@@ -68,6 +70,7 @@ class DemoWorld:
     pipeline_file: Path
     topic: str
     home: Connection[TupleRow]
+    databases: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def checkpoints(self) -> Path:
@@ -101,7 +104,7 @@ def demo_world(*, keep: bool) -> Iterator[DemoWorld]:
     with exclusive(directory), ExitStack() as servers:
         kafka = EmbeddedKafka(directory / "kafka")
         postgres = EmbeddedPostgres(directory / "postgres")
-        pipeline_file = directory / _PIPELINE_SOURCE.name
+        pipeline_file = directory / PIPELINE_SOURCE.name
         stop_leftovers(pipeline_file)
         kafka.stop()
         postgres.stop()
@@ -158,7 +161,7 @@ def _without_password(dsn: str) -> str:
 
 
 def _write_pipeline(path: Path, topic: str) -> None:
-    text = _PIPELINE_SOURCE.read_text("utf-8")
+    text = PIPELINE_SOURCE.read_text("utf-8")
     named = text.replace(f"topic: {TOPIC}", f"topic: {topic}", 1)
     assert topic in named, "the pipeline reads the topic that is named here"
     path.write_text(named, "utf-8")

@@ -37,3 +37,8 @@ FROM tallyweir.duplicate_event
 WHERE pipeline = %(pipeline)s
 ORDER BY kafka_partition, kafka_offset
 LIMIT 1
+
+-- name: visible_positions
+SELECT topic, partition, next_offset
+FROM tallyweir.visible_offset
+WHERE pipeline = %(pipeline)s
