@@ -79,18 +79,15 @@ def fingerprints_of(key: bytes, event_id: str, source: str | None) -> tuple[byte
             gave none: the pipeline may have IDs without, and an event may have come
             without.
     """
-    import pyarrow as pa
+    from sinks.seen_ids.id_hash import fingerprint_of
 
-    from sinks.seen_ids.fingerprint import fingerprint, to_bytes
-
-    text = pa.array([event_id], pa.string())
-    ids = [[pa.array([source or ""], pa.string()), text]]
+    ids: list[list[str | int]] = [[source or "", event_id]]
     if source is None:
-        ids.append([text])
+        ids.append([event_id])
         number = _int64(event_id)
         if number is not None:
-            ids.append([pa.array([number], pa.int64())])
-    return tuple(to_bytes(fingerprint(columns, key)) for columns in ids)
+            ids.append([number])
+    return tuple(fingerprint_of(values, key) for values in ids)
 
 
 def _int64(text: str) -> int | None:

@@ -30,6 +30,7 @@ LONG_FUNCTIONS = {
 #: Who may sleep, and why nothing can be waited for instead. Tests may in a loop only,
 #: which polls.
 SLEEPERS = {
+    "services/demo/external.py": "polls the ledger of a driver on another host",
     "services/bench/driver_run.py": "polls the ledger of another process",
     "services/bench/latency.py": "polls a table as a reader without events would",
     "services/embedded/daemon.py": "polls a server until it answers",

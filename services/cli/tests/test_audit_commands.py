@@ -17,7 +17,8 @@ from sinks.postgres.audit.progress import PartitionStatus
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition, StoredPosition
-from sinks.seen_ids.fingerprint import fingerprint, to_bytes
+from sinks.seen_ids.fingerprint import fingerprint
+from sinks.seen_ids.id_hash import to_bytes
 
 _KEY = bytes(range(16))
 _READ = TopicPartition("orders", 0)

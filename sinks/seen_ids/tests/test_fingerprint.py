@@ -10,13 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.seen_ids import fingerprint as module
-from sinks.seen_ids.fingerprint import (
-    fingerprint,
-    from_bytes,
-    payload_hashes,
-    to_bytes,
-)
+from sinks.seen_ids import id_hash
+from sinks.seen_ids.fingerprint import fingerprint, payload_hashes
+from sinks.seen_ids.id_hash import BLOCK_ROWS, from_bytes, to_bytes
 from sinks.seen_ids.tests.siphash import fingerprint_of, payload_hash_of, siphash
 
 KEY = bytes(range(16))
@@ -32,7 +28,7 @@ _ROWS = st.lists(
 )
 
 
-def _pairs(fingerprints: module.U64Array) -> list[tuple[int, int]]:
+def _pairs(fingerprints: id_hash.U64Array) -> list[tuple[int, int]]:
     return [(int(hi), int(lo)) for hi, lo in fingerprints]
 
 
@@ -81,12 +77,24 @@ def test_every_payload_hash_equals_the_scalar_reference(payloads: list[bytes]) -
     assert hashes.tolist() == [payload_hash_of(value, KEY) for value in payloads]
 
 
+@given(rows=_ROWS)
+def test_one_id_has_the_fingerprint_of_its_row(
+    rows: list[tuple[str, bytes, int, int]],
+) -> None:
+    """Who asks what became of an ID needs no Arrow, and finds what was filed."""
+    texts = pa.array([text for text, _, _, _ in rows], pa.string())
+    numbers = pa.array([number for _, _, _, number in rows], pa.int64())
+    whole = fingerprint([texts, numbers], KEY)
+    for row, (text, _, _, number) in zip(whole, rows, strict=True):
+        assert id_hash.fingerprint_of((text, number), KEY) == to_bytes(row)
+
+
 def test_blocks_join_without_a_seam() -> None:
     """A batch of more rows than one block has the same fingerprints, in its order."""
-    rows = 2 * module._BLOCK_ROWS + 3
+    rows = 2 * BLOCK_ROWS + 3
     ids = [f"flight-{n}" for n in range(rows)]
     whole = fingerprint([pa.array(ids)], KEY)
-    for at in (0, module._BLOCK_ROWS - 1, module._BLOCK_ROWS, rows - 1):
+    for at in (0, BLOCK_ROWS - 1, BLOCK_ROWS, rows - 1):
         assert _pairs(whole[at : at + 1]) == [fingerprint_of((ids[at],), KEY)]
     assert len(np.unique(whole[:, 0])) == rows
 
