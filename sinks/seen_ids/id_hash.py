@@ -50,7 +50,7 @@ class Tag(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part of many IDs: that of row ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
+    """One part of many IDs; that of row ``i``: ``data[offsets[i]:offsets[i + 1]]``."""
 
     tag: int
     data: npt.NDArray[np.uint8]
