@@ -35,6 +35,7 @@ def sbom(
     import tomllib
 
     from services.embedded.state_directory import ROOT
+    from services.sbom.bundled_jars import installed_jars
     from services.sbom.components import read_components
     from services.sbom.cyclonedx import cyclonedx
     from services.sbom.licences import LicenceRules, check_licences
@@ -55,6 +56,8 @@ def sbom(
     )
     if json_file is not None:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        document = cyclonedx(components, licences, version=project["version"])
+        document = cyclonedx(
+            components, licences, installed_jars(), version=project["version"]
+        )
         json_file.write_text(json.dumps(document, indent=2) + "\n")
         note(f"wrote {len(components)} components to {json_file}")

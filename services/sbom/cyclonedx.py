@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 
+from services.sbom.bundled_jars import BUNDLING_PACKAGE, BundledJar
 from services.sbom.components import Component
 
 #: Any constant: the serial number is computed from what the document says.
@@ -13,7 +14,11 @@ _NAMESPACE = uuid.UUID("6f3c1d0e-8f57-4c1b-9f0e-2b1f6a3d7c55")
 
 
 def cyclonedx(
-    components: Sequence[Component], licences: Mapping[str, str], *, version: str
+    components: Sequence[Component],
+    licences: Mapping[str, str],
+    bundled: Sequence[BundledJar],
+    *,
+    version: str,
 ) -> dict[str, object]:
     """Build the document.
 
@@ -22,9 +27,13 @@ def cyclonedx(
     Args:
         components: Every part.
         licences: SPDX expressions by package URL.
+        bundled: Jars inside of ``pyspark``, listed below it.
         version: Tallyweir's.
     """
     parts = [_component(one, licences[one.purl]) for one in components]
+    for part in parts:
+        if bundled and part["name"] == BUNDLING_PACKAGE:
+            part["components"] = [_bundled(jar) for jar in bundled]
     content = json.dumps([version, parts], sort_keys=True)
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -59,6 +68,19 @@ def _component(component: Component, licence: str) -> dict[str, object]:
         "properties": [
             {"name": "tallyweir:lock", "value": lock} for lock in component.locks
         ],
+    }
+
+
+def _bundled(jar: BundledJar) -> dict[str, object]:
+    named = {"group": jar.group, "purl": jar.purl} if jar.group else {}
+    return {
+        "type": "library",
+        # Some of them are locked by themselves as well.
+        "bom-ref": f"{BUNDLING_PACKAGE}/{jar.artifact}-{jar.version}.jar",
+        "name": jar.artifact,
+        "version": jar.version,
+        "hashes": [{"alg": "SHA-256", "content": jar.sha256}],
+        **named,
     }
 
 

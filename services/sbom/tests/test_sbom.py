@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from services.embedded.state_directory import ROOT
+from services.sbom.bundled_jars import BundledJar, read_jars
 from services.sbom.components import (
     JAR_SECTIONS,
     RUNTIME_LOCKS,
@@ -149,7 +151,8 @@ def test_the_document_is_cyclonedx_and_reproducible(tmp_path: Path) -> None:
     components = read_components(ROOT)
     licences = check_licences(components, _RULES)
     first, second, newer = (
-        cyclonedx(components, licences, version=version) for version in ("1", "1", "2")
+        cyclonedx(components, licences, [], version=version)
+        for version in ("1", "1", "2")
     )
     assert first == second
     assert first["serialNumber"] != newer["serialNumber"]
@@ -171,3 +174,41 @@ def test_the_document_is_cyclonedx_and_reproducible(tmp_path: Path) -> None:
         (licence,) = part["licenses"]
         assert {"expression"} == set(licence) or {"id"} == set(licence["license"])
         assert part["properties"]
+
+
+def test_jars_inside_of_pyspark_are_listed_below_it(tmp_path: Path) -> None:
+    """With their group where they tell it, and without where they hold others' too."""
+    held = {
+        "json4s-ast_2.13-4.0.7.jar": (),
+        "slf4j-api-2.0.17.jar": ("org.slf4j/slf4j-api",),
+        "fat-1.0-jre.jar": ("org.fat/fat", "com.shaded/fat", "org.other/other"),
+    }
+    for name, coordinates in held.items():
+        with zipfile.ZipFile(tmp_path / name, "w") as jar:
+            for one in coordinates:
+                jar.writestr(f"META-INF/maven/{one}/pom.properties", "")
+    jars = read_jars(tmp_path)
+    assert [
+        ("", "fat", "1.0-jre"),
+        ("", "json4s-ast_2.13", "4.0.7"),
+        ("org.slf4j", "slf4j-api", "2.0.17"),
+    ] == [(jar.group, jar.artifact, jar.version) for jar in jars]
+    document = cyclonedx(
+        [_package("other"), _package("pyspark")],
+        {"pkg:pypi/other@1": "MIT", "pkg:pypi/pyspark@1": "Apache-2.0"},
+        jars,
+        version="1",
+    )
+    other, pyspark = json.loads(json.dumps(document))["components"]
+    assert "components" not in other
+    assert ["", "", "pkg:maven/org.slf4j/slf4j-api@2.0.17?type=jar"] == [
+        jar.get("purl", "") for jar in pyspark["components"]
+    ]
+
+
+def test_a_jar_without_a_version_is_no_part_that_could_be_named(tmp_path: Path) -> None:
+    """It is refused, or it would be missing from the list."""
+    (tmp_path / "nameless.jar").touch()
+    with pytest.raises(ValueError, match="names no version"):
+        read_jars(tmp_path)
+    assert "" == BundledJar(group="", artifact="a", version="1", sha256="0").purl
