@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 
 import psycopg
 import pytest
 
 from integration_tests.harness.postgres_driver import execute, query
-from sinks.postgres.migrations import migrate
+from sinks.postgres.migrations import migrate, migrate_participant
 from sinks.protocol.errors import ConfigurationError
 
 _APPLIED = "SELECT migration_id FROM tallyweir._yoyo_migration ORDER BY 1"
@@ -58,6 +59,39 @@ def test_a_process_killed_half_way_does_not_keep_the_next_from_migrating(
     assert _ALL == query(empty_dsn, _APPLIED)
     assert [] == query(empty_dsn, "SELECT * FROM tallyweir.conservation")
     assert [] == query(empty_dsn, "SELECT pid FROM tallyweir.yoyo_lock")
+
+
+@pytest.mark.parametrize(
+    ("step", "schema", "migration"),
+    [
+        (migrate, "tallyweir", "0005_publisher_without_ddl"),
+        (migrate_participant, "tallyweir_participant", "0002_state_schema"),
+    ],
+)
+def test_open_windows_of_an_older_version_move_with_their_rows(
+    empty_dsn: str, step: Callable[[str], tuple[str, ...]], schema: str, migration: str
+) -> None:
+    """Nothing else moves, and what has moved stays."""
+    step(empty_dsn)
+    execute(
+        empty_dsn,
+        "DROP SCHEMA tallyweir_state",
+        *(
+            f"DROP FUNCTION {name}"
+            for (name,) in query(
+                empty_dsn,
+                "SELECT oid::regprocedure::text FROM pg_proc "
+                f"WHERE pronamespace = '{schema}'::regnamespace",
+            )
+        ),
+        f"DELETE FROM {schema}._yoyo_migration WHERE migration_id = '{migration}'",
+        f"CREATE TABLE {schema}.window_state_1_abc AS SELECT 7 AS total",
+        f"CREATE TABLE {schema}.windows (n integer)",
+    )
+    assert (migration,) == step(empty_dsn)
+    moved = query(empty_dsn, "SELECT total FROM tallyweir_state.window_state_1_abc")
+    assert [(7,)] == moved
+    assert [] == query(empty_dsn, f"SELECT n FROM {schema}.windows")
 
 
 @pytest.mark.parametrize(

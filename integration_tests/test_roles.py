@@ -16,6 +16,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 from structlog.testing import capture_logs
 
+from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.fresh_databases import prepared
 from integration_tests.harness.role_world import (
     OWNER,
@@ -293,6 +294,37 @@ def test_a_driver_of_a_newer_version_asks_for_its_migrations(world: RoleWorld) -
                 step(fresh.dsn(STRANGER, database))
             assert "MIGRATION_NEEDED" == raised.value.code
             assert "0001" in raised.value.saw
+
+
+def test_the_command_migrates_every_database_and_grants_when_asked(
+    world: RoleWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And says what it did in each; a second time there is nothing to do."""
+    with role_world(world.server_dsn, grant=False) as fresh:
+        line = CommandLine(
+            monkeypatch=monkeypatch, capsys=capsys, databases=fresh.dsns(OWNER)
+        )
+        code, out, told = line.run("migrate")
+        assert (0, "") == (code, told)
+        home, billing = out.splitlines()
+        assert home.startswith("home: applied 0001_ledger, 0002_conservation_view, ")
+        assert billing == "billing: applied 0001_marker, 0002_state_schema"
+        code, out, told = line.run("migrate")
+        assert (0, "home: up to date\nbilling: up to date\n", "") == (code, out, told)
+        assert not _is_allowed(
+            fresh.dsn(STRANGER), "SELECT 1 FROM tallyweir.conservation"
+        )
+    line = CommandLine(
+        monkeypatch=monkeypatch, capsys=capsys, databases=world.dsns(OWNER)
+    )
+    code, out, told = line.run("migrate", "--roles")
+    assert (0, "") == (code, told)
+    assert [
+        "home: up to date; roles granted",
+        "billing: up to date; roles granted",
+    ] == out.splitlines()
 
 
 def test_an_up_to_date_schema_is_neither_locked_nor_changed(world: RoleWorld) -> None:

@@ -30,6 +30,7 @@ COMMAND_MODULES = (
     "services.cli.images",
     "services.cli.kafka_access",
     "services.cli.doctor",
+    "services.cli.sbom",
     "services.cli.suite",
 )
 

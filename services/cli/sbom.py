@@ -1,0 +1,63 @@
+"""``sbom``: what Tallyweir is made of, and under which licences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example, note, say_table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir sbom", "tallyweir sbom --json-file tallyweir.cdx.json"
+        )
+    )(sbom)
+
+
+def sbom(
+    json_file: Annotated[
+        Path | None,
+        typer.Option(help="Also write a CycloneDX 1.6 document there."),
+    ] = None,
+) -> None:
+    """List every locked part with its licence.
+
+    Parts and hashes come from the lock files, licences from the installed packages
+    and licences.toml. Exit code 78 when a licence is unknown or not on the list of
+    that file; then nothing is written.
+    """
+    import tomllib
+
+    from services.embedded.state_directory import ROOT
+    from services.sbom.bundled_jars import installed_jars
+    from services.sbom.components import read_components
+    from services.sbom.cyclonedx import cyclonedx
+    from services.sbom.licences import LicenceRules, check_licences
+
+    components = read_components(ROOT)
+    licences = check_licences(components, LicenceRules.read(ROOT))
+    say_table(
+        ("part", "version", "licence", "in"),
+        [
+            (
+                f"{one.group}:{one.name}" if one.group else one.name,
+                one.version,
+                licences[one.purl],
+                ",".join(one.locks),
+            )
+            for one in components
+        ],
+    )
+    if json_file is not None:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        document = cyclonedx(
+            components, licences, installed_jars(), version=project["version"]
+        )
+        json_file.write_text(json.dumps(document, indent=2) + "\n")
+        note(f"wrote {len(components)} components to {json_file}")

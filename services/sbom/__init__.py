@@ -1,0 +1,1 @@
+"""What Tallyweir is made of: every locked part with its hashes and its licence."""
