@@ -39,7 +39,8 @@ def resolver(
     could not be done.
     """
     from services.endpoints import resolve_databases
-    from services.resolver.service import ResolverService, configure_logging
+    from services.resolver.service import ResolverService
+    from services.service_log import configure_logging
 
     every_s = seconds_of(every)
     configure_logging()

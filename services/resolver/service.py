@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -55,20 +54,3 @@ class ResolverService:
             self.run_once()
             self._stop.wait(max(0.0, begun + self._every_s - time.monotonic()))
         self._log.info("resolver stopped")
-
-
-def configure_logging() -> None:
-    """One line an event on stderr: for people on a terminal, else as JSON."""
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer()
-        if sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-            renderer,
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
