@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
+from integration_tests.harness.metrics_client import free_port, get
 from integration_tests.harness.postgres_driver import query
 from integration_tests.harness.relayed_home import (
     DEADLINE_S,
@@ -260,16 +261,21 @@ def test_the_session_that_holds_the_lock_is_ended_when_it_is_silent(
 def test_the_command_sends_and_ends_cleanly_on_sigterm(home: RelayedHome) -> None:
     """Dead letters go out, the metrics say so, and the exit code is 0."""
     home.publish(1)
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "services.cli", "relay", "--every", "1s"],
         env={
             **os.environ,
             "TALLYWEIR_HOME_DSN": home.dsn,
             "TALLYWEIR_KAFKA_BOOTSTRAP": home.bootstrap,
+            "TALLYWEIR_METRICS_PORT": str(port),
         },
     )
     try:
         wait_for(lambda: expected(1) == values(home.read_dead_letters()), "relaying")
+        wait_for(lambda: 200 == get(port, "/readyz")[0], "being ready")
+        sent = f'{{pipeline="{home.pipeline}",stream="dead_letter"}} 2.0'
+        assert f"tallyweir_relay_messages_total{sent}" in get(port, "/metrics")[1]
         process.send_signal(signal.SIGTERM)
         assert 0 == process.wait(DEADLINE_S)
     finally:

@@ -40,21 +40,25 @@ class Heartbeat:
 
     Args:
         silence_max_s: How long it may be away.
+        clock: Seconds, monotonic.
     """
 
-    def __init__(self, *, silence_max_s: float) -> None:
+    def __init__(
+        self, *, silence_max_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._silence_max_s = silence_max_s
+        self._clock = clock
         self._beat_at: float | None = None
 
     def beat(self) -> None:
         """Note that it has happened."""
-        self._beat_at = time.monotonic()
+        self._beat_at = self._clock()
 
     def check(self) -> str | None:
         """Say what is wrong, if anything is."""
         if self._beat_at is None:
             return "not yet"
-        silence_s = time.monotonic() - self._beat_at
+        silence_s = self._clock() - self._beat_at
         if silence_s > self._silence_max_s:
             return f"not for {silence_s:.0f} s"
         return None

@@ -107,3 +107,11 @@ CROSS JOIN LATERAL (
     ORDER BY sequence DESC
     LIMIT 1
 ) AS newest
+
+-- name: count_dead_letters
+-- After the commit, for whoever watches the driver.
+SELECT reason, count(*)
+FROM tallyweir.dead_letter
+WHERE pipeline = %(pipeline)s
+  AND sequence = %(sequence)s
+GROUP BY reason
