@@ -204,9 +204,9 @@ def test_a_paused_relay_is_fenced_when_it_wakes(home: RelayedHome, moment: str) 
         paused.wait_until_stopped()
         with relay(home) as successor:
             # The server ends the idle session, and so the lock is free.
-            successor.wait_for_event("dead letters sent")
+            successor.wait_for_event("messages sent")
             home.publish(5)
-            successor.wait_for_event("dead letters sent")
+            successor.wait_for_event("messages sent")
             before = home.read_dead_letters()
             paused.wake()
             woken = paused.wait_for_event(
@@ -235,11 +235,11 @@ def test_a_standby_takes_over_from_a_relay_that_dies(home: RelayedHome) -> None:
         with relay(home) as second:
             second.wait_for_event("standing by")
             home.publish(2)
-            first.wait_for_event("dead letters sent")
+            first.wait_for_event("messages sent")
             first.end()
             second.wait_for_event("relay active")
             home.publish(2)
-            second.wait_for_event("dead letters sent")
+            second.wait_for_event("messages sent")
     messages = home.read_dead_letters()
     assert expected(4) == values(messages)
 

@@ -16,6 +16,9 @@ from integration_tests.harness.relayed_home import (
     wait_for,
     without_repeats,
 )
+from services.relay import offset_mirror
+from services.relay.relay_metrics import RelayMetrics
+from services.relay.service import RelayService
 
 
 @pytest.fixture
@@ -52,6 +55,23 @@ def test_a_group_that_somebody_moved_is_put_right(home: RelayedHome) -> None:
     _, metrics = relay_once(home)
     assert {0: 3, 1: 3} == home.read_group()
     assert 0 == metrics.drift.labels(home.pipeline)._value.get()
+
+
+def test_what_somebody_moves_under_a_running_relay_is_written_over(
+    home: RelayedHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets that did not change are not written at each round, but now and then."""
+    home.publish(3)
+    metrics = RelayMetrics()
+    service = RelayService(home.dsn, home.bootstrap, every_s=1, metrics=metrics)
+    assert [] == service.run_round()
+    home.move_group(999)
+    assert [] == service.run_round()
+    assert {0: 999, 1: 999} == home.read_group()
+    monkeypatch.setattr(offset_mirror, "REFRESH_S", 0)
+    assert [] == service.run_round()
+    assert {0: 3, 1: 3} == home.read_group()
+    service.run_once()
 
 
 def test_a_group_with_members_is_left_and_told(home: RelayedHome) -> None:

@@ -167,39 +167,24 @@ class RelayedHome:
         return str(row[0])
 
     def read_dead_letters(self) -> list[Relayed]:
-        """Read what consumers of committed messages see now, partition by partition.
-
-        Nothing while the topic does not exist.
-        """
-        topic = f"{self.topic}.dlq"
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": uuid.uuid4().hex,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-                "log_level": 0,
-            }
-        )
-        try:
-            found = consumer.list_topics(timeout=DEADLINE_S).topics.get(topic)
-            if found is None:
-                return []
-            places = [KafkaTopicPartition(topic, p, 0) for p in found.partitions]
-            consumer.assign(places)
-            messages = _read_to_the_end(consumer, len(places))
-            return sorted(messages, key=lambda message: message.partition)
-        finally:
-            consumer.close()
+        """Read the dead letters that consumers of committed messages see now."""
+        return read_committed(self.bootstrap, f"{self.topic}.dlq")
 
     def read_group(self) -> dict[int, int]:
         """Read what the advisory group shows, by partition."""
-        group = f"tallyweir.{self.pipeline}"
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        asked = ConsumerGroupTopicPartitions(group)
-        found = admin.list_consumer_group_offsets([asked])[group].result(DEADLINE_S)
-        return {one.partition: one.offset for one in found.topic_partitions}
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": f"tallyweir.{self.pipeline}",
+                "log_level": 0,
+            }
+        )
+        places = [KafkaTopicPartition(self.topic, p) for p in range(self.partitions)]
+        try:
+            found = consumer.committed(places, timeout=DEADLINE_S)
+        finally:
+            consumer.close()
+        return {one.partition: one.offset for one in found if one.offset >= 0}
 
     def move_group(self, offset: int) -> None:
         """Move the advisory group as a person might, behind the relay's back."""
@@ -211,6 +196,33 @@ class RelayedHome:
         ]
         asked = ConsumerGroupTopicPartitions(group, places)
         admin.alter_consumer_group_offsets([asked])[group].result(DEADLINE_S)
+
+
+def read_committed(bootstrap: str, topic: str) -> list[Relayed]:
+    """Read a topic as it is now, partition by partition.
+
+    Nothing while the topic does not exist.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": uuid.uuid4().hex,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    try:
+        found = consumer.list_topics(timeout=DEADLINE_S).topics.get(topic)
+        if found is None:
+            return []
+        places = [KafkaTopicPartition(topic, p, 0) for p in found.partitions]
+        consumer.assign(places)
+        messages = _read_to_the_end(consumer, len(places))
+        return sorted(messages, key=lambda message: message.partition)
+    finally:
+        consumer.close()
 
 
 def _read_to_the_end(consumer: Consumer, partitions: int) -> list[Relayed]:
@@ -287,3 +299,9 @@ def check_order(messages: list[Relayed]) -> None:
         offset = int(message.headers["__connect.errors.offset"])
         assert last.get(key, -1) < offset, (key, offset)
         last[key] = offset
+
+
+def relay_round(dsn: str, bootstrap: str) -> list[str]:
+    """Do one round of a relay; return the codes of errors."""
+    service = RelayService(dsn, bootstrap, every_s=1, metrics=RelayMetrics())
+    return service.run_once()[1]

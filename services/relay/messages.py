@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from schemas.errors import ReasonCode
-from sinks.postgres.relay_feed import DEAD_LETTERS, DeadLetter
+from sinks.postgres.relay_feed import (
+    DEAD_LETTERS,
+    OUTBOX,
+    DeadLetter,
+    OutboxMessage,
+    RelayPlace,
+)
 
 DEAD_LETTER_SUFFIX = ".dlq"
 #: Bytes of a header's value at most: records nearly as large as their topic takes
@@ -30,8 +37,9 @@ class Message:
     Attributes:
         topic: Where to.
         source_topic: Whose partitions ``topic`` gets when it is made.
-        source_partition: Where the record was read; messages of one such partition
-            stay in one partition and in order.
+        source_partition: Where the record was read: messages of one such partition
+            stay in one partition and in order. None: the key chooses the partition,
+            as it does for Kafka's Java clients.
         key: Kafka's.
         value: Kafka's; None is a tombstone.
         headers: In the order in which they are sent.
@@ -39,7 +47,7 @@ class Message:
 
     topic: str
     source_topic: str
-    source_partition: int
+    source_partition: int | None
     key: bytes | None = field(repr=False)
     value: bytes | None = field(repr=False)
     headers: tuple[tuple[str, bytes], ...] = field(repr=False)
@@ -68,10 +76,7 @@ def dead_letter_message(
         _CONNECT + "stage": _STAGES.get(letter.reason, _STAGE_OF_RULES),
         _CONNECT + "exception.class.name": letter.reason,
         _CONNECT + "exception.message": letter.detail,
-        "ce_specversion": "1.0",
-        "ce_type": f"tallyweir.{DEAD_LETTERS}",
-        "ce_source": f"/tallyweir/{installation}/{pipeline}",
-        "ce_id": f"{DEAD_LETTERS}/{place.topic}/{place.partition}/{place.offset}",
+        **_identity(DEAD_LETTERS, place, pipeline, installation),
     }
     if letter.kafka_timestamp is not None:
         texts["ce_time"] = letter.kafka_timestamp.isoformat()
@@ -81,8 +86,62 @@ def dead_letter_message(
         source_partition=place.partition,
         key=letter.key,
         value=letter.payload,
-        headers=tuple((name, _clip(text)) for name, text in texts.items()),
+        headers=_headers(texts),
     )
+
+
+def outbox_message(
+    waiting: OutboxMessage, *, pipeline: str, installation: str
+) -> Message:
+    """Write a message of the outbox as a CloudEvent in binary mode.
+
+    Its ID is made of where its event was read, of the topic that it goes to, and of
+    nothing else, as that of a dead letter is.
+
+    Args:
+        waiting: What was read from the home database.
+        pipeline: Whose it is.
+        installation: Of that database.
+    """
+    place = waiting.place
+    texts = {
+        **_identity(OUTBOX, place, pipeline, installation),
+        "content-type": "application/json",
+    }
+    if waiting.event_id is not None:
+        texts["ce_eventid"] = waiting.event_id
+    return Message(
+        topic=place.target,
+        source_topic=place.topic,
+        source_partition=place.partition if waiting.key is None else None,
+        key=waiting.key,
+        value=waiting.value,
+        headers=_headers(texts),
+    )
+
+
+def _identity(
+    stream: str, place: RelayPlace, pipeline: str, installation: str
+) -> dict[str, str]:
+    return {
+        "ce_specversion": "1.0",
+        "ce_type": f"tallyweir.{stream}",
+        "ce_source": f"/tallyweir/{installation}/{pipeline}",
+        # The target is in it: one event may give a message to several topics.
+        "ce_id": "/".join(
+            [
+                stream,
+                *([place.target] if place.target else []),
+                place.topic,
+                str(place.partition),
+                str(place.offset),
+            ]
+        ),
+    }
+
+
+def _headers(texts: Mapping[str, str]) -> tuple[tuple[str, bytes], ...]:
+    return tuple((name, _clip(text)) for name, text in texts.items())
 
 
 def _clip(text: str) -> bytes:

@@ -1,11 +1,12 @@
 """Shows Kafka's tools how far pipelines are, in consumer groups that nobody joins.
 
-The home database stays the only authority: nothing of ours ever reads these offsets.
-Whatever else has moved them is put right in the next round.
+The home database stays the only authority: offsets are written here and never read.
+What else has moved them is written over, at the latest after ``REFRESH_S``.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
@@ -19,6 +20,11 @@ from sinks.kafka_settings import client_config
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.offsets import TopicPartition
 
+#: Seconds until offsets that have not changed are written once more. Asking Kafka for
+#: them instead is no choice: librdkafka's admin client crashes the process when the
+#: group's coordinator has just moved (confluentinc/confluent-kafka-javascript#374).
+REFRESH_S = 60.0
+
 #: What a broker answers while it takes a group over, such as at the group's first use.
 _PASSING = frozenset(
     {
@@ -29,7 +35,7 @@ _PASSING = frozenset(
 )
 _PAUSE_S = 0.2
 
-_Answer = ConsumerGroupTopicPartitions
+_Offsets = Mapping[TopicPartition, int]
 
 
 def advisory_group(pipeline: str) -> str:
@@ -38,47 +44,57 @@ def advisory_group(pipeline: str) -> str:
 
 
 class OffsetMirror:
-    """Keeps advisory groups at what the home database says, forward and back."""
+    """Keeps advisory groups at what the home database says, forward and back.
 
-    def __init__(self, bootstrap: str) -> None:
+    Args:
+        bootstrap: ``host:port``, several separated by commas.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self, bootstrap: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
+        self._clock = clock
+        self._acknowledged: dict[str, dict[TopicPartition, int]] = {}
+        self._refreshed_at: dict[str, float] = {}
 
-    def read_group(self, pipeline: str) -> dict[TopicPartition, int]:
-        """Return what a pipeline's group shows now; nothing if there is no group.
+    def drift(self, pipeline: str, committed: _Offsets) -> int:
+        """Count the records by which a group is off, as far as is known here."""
+        return drift(self._acknowledged.get(pipeline, {}), committed)
 
-        Raises:
-            TallyweirError: As ``kafka_failure``.
-        """
-        group = advisory_group(pipeline)
-        asked = ConsumerGroupTopicPartitions(group)
-        try:
-            found = _insist(lambda: self._list(asked)).topic_partitions
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return {}
-            raise kafka_failure(error.args[0], f"reading group {group}") from error
-        return {
-            TopicPartition(one.topic, one.partition): one.offset
-            for one in found or ()
-            if one.offset >= 0
-        }
-
-    def move_group(self, pipeline: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Show these offsets.
+    def show(self, pipeline: str, committed: _Offsets) -> None:
+        """Write what has changed since the last time, and now and then all of it.
 
         Raises:
             TallyweirError: ``OFFSET_MIRROR_REFUSED``, or as ``kafka_failure``.
 
         Crash:
-            Some partitions may be moved and others not; the next round moves the rest.
+            Some partitions may be written and others not; the next round writes all.
         """
-        group = advisory_group(pipeline)
-        wanted = [
-            KafkaTopicPartition(where.topic, where.partition, offset)
-            for where, offset in offsets.items()
-        ]
+        now = self._clock()
+        known = self._acknowledged.get(pipeline, {})
+        if now - self._refreshed_at.get(pipeline, -REFRESH_S) >= REFRESH_S:
+            known = {}
+        changed = {tp: at for tp, at in committed.items() if known.get(tp) != at}
+        if not changed:
+            return
+        # Of a failed write nobody knows what was done.
+        self._acknowledged.pop(pipeline, None)
+        self._write(advisory_group(pipeline), changed)
+        self._acknowledged[pipeline] = dict(committed)
+        if not known:
+            self._refreshed_at[pipeline] = now
+
+    def _write(self, group: str, offsets: _Offsets) -> None:
+        asked = ConsumerGroupTopicPartitions(
+            group,
+            [
+                KafkaTopicPartition(where.topic, where.partition, offset)
+                for where, offset in offsets.items()
+            ],
+        )
         try:
-            asked = ConsumerGroupTopicPartitions(group, wanted)
             answered = _insist(lambda: self._alter(asked)).topic_partitions
         except KafkaException as error:
             if error.args[0].code() in (
@@ -95,32 +111,29 @@ class OffsetMirror:
         if refused:
             raise _refused(group, "; ".join(sorted(refused)))
 
-    def _list(self, asked: ConsumerGroupTopicPartitions) -> _Answer:
-        futures = self._admin.list_consumer_group_offsets(
-            [asked], request_timeout=ANSWER_TIMEOUT_S
-        )
-        answer: _Answer = futures[asked.group_id].result(timeout=ANSWER_TIMEOUT_S)
-        return answer
-
-    def _alter(self, asked: ConsumerGroupTopicPartitions) -> _Answer:
+    def _alter(
+        self, asked: ConsumerGroupTopicPartitions
+    ) -> ConsumerGroupTopicPartitions:
         futures = self._admin.alter_consumer_group_offsets(
             [asked], request_timeout=ANSWER_TIMEOUT_S
         )
-        answer: _Answer = futures[asked.group_id].result(timeout=ANSWER_TIMEOUT_S)
+        answer: ConsumerGroupTopicPartitions = futures[asked.group_id].result(
+            timeout=ANSWER_TIMEOUT_S
+        )
         return answer
 
 
-def drift(
-    shown: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]
-) -> int:
+def drift(shown: _Offsets, committed: _Offsets) -> int:
     """Count the records by which a group is off, either way, over all partitions.
 
-    A partition that the group does not show counts from its beginning.
+    A partition that is not shown counts from its beginning.
     """
     return sum(abs(offset - shown.get(tp, 0)) for tp, offset in committed.items())
 
 
-def _insist(ask: Callable[[], _Answer]) -> _Answer:
+def _insist(
+    ask: Callable[[], ConsumerGroupTopicPartitions],
+) -> ConsumerGroupTopicPartitions:
     """Ask again while the broker is still finding out who keeps the group."""
 
     def is_passing(error: BaseException) -> bool:
@@ -140,5 +153,6 @@ def _refused(group: str, reason: str) -> RetryableError:
         "OFFSET_MIRROR_REFUSED",
         saw=f"Kafka does not move the consumer group {group}: {reason}.",
         why="Kafka's tools show old offsets; the pipeline itself is not concerned.",
-        fix="Let no consumer join the group: it is the relay's.",
+        fix="Let no consumer join the group: it is the relay's. A topic that is gone "
+        "has no offsets to show.",
     )

@@ -22,6 +22,7 @@ from sinks.kafka_settings import client_config
 TRANSACTION_TIMEOUT_S = 25.0
 #: The client holds nothing back; what a topic takes, the broker says.
 _MESSAGE_BYTES_MAX = 100_000_000
+_BY_KEY = -1
 
 
 class StreamProducer:
@@ -51,6 +52,8 @@ class StreamProducer:
                 "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
                 "message.max.bytes": _MESSAGE_BYTES_MAX,
                 "compression.type": "lz4",
+                # That of Kafka's Java clients, so that keys meet those of others.
+                "partitioner": "murmur2_random",
             },
             logger=SILENT_LOG,
         )
@@ -90,7 +93,9 @@ class StreamProducer:
                     key=message.key,
                     value=message.value,
                     headers=[*message.headers],
-                    partition=message.source_partition % count,
+                    partition=_BY_KEY
+                    if message.source_partition is None
+                    else message.source_partition % count,
                     on_delivery=note,
                 )
                 self._producer.poll(0)

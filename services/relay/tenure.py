@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import structlog
 
-from services.relay.messages import dead_letter_message
-from services.relay.offset_mirror import OffsetMirror, drift
+from services.relay.messages import Message, dead_letter_message, outbox_message
+from services.relay.offset_mirror import OffsetMirror
 from services.relay.relay_metrics import RelayMetrics
 from services.relay.relay_topics import RelayTopics
 from services.relay.stream_producer import StreamProducer
-from sinks.postgres.relay_feed import DEAD_LETTERS, RelayFeed
+from sinks.postgres.relay_feed import (
+    DEAD_LETTERS,
+    OUTBOX,
+    DeadLetter,
+    OutboxMessage,
+    RelayFeed,
+    RelayPlace,
+)
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.offsets import TopicPartition
 
@@ -66,14 +74,10 @@ class RelayTenure:
         """
         failures = []
         for pipeline in self._feed.list_pipelines():
-            failures += self._attempt(pipeline, self._relay)
+            for stream in (DEAD_LETTERS, OUTBOX):
+                failures += self._attempt(pipeline, partial(self._relay, stream=stream))
         for pipeline, committed in self._feed.read_visible_offsets().items():
-
-            def show(
-                pipeline: str, offsets: Mapping[TopicPartition, int] = committed
-            ) -> None:
-                self._show(pipeline, offsets)
-
+            show = partial(self._show, committed=committed)
             failures += self._attempt(pipeline, show)
         return failures
 
@@ -97,60 +101,67 @@ class RelayTenure:
             return [error.code]
         return []
 
-    def _relay(self, pipeline: str) -> None:
-        """Send a pipeline's dead letters.
+    def _relay(self, pipeline: str, *, stream: str) -> None:
+        """Send what a pipeline's stream has.
 
         Crash:
             Before the broker's commit: nothing was sent. Between it and the cursor's
             move: the next relay sends the chunk again, under the same IDs and in the
             same order.
         """
-        backlog = self._metrics.backlog.labels(pipeline, DEAD_LETTERS)
-        waiting = self._feed.count_backlog(pipeline)
+        backlog = self._metrics.backlog.labels(pipeline, stream)
+        waiting = self._feed.count_backlog(pipeline, stream)
         backlog.set(waiting)
         if not waiting:
             return
         try:
-            sent = self._send_all(pipeline)
+            sent = self._send_all(pipeline, stream)
         except TallyweirError:
             # Whether its transaction was committed only its successor finds out.
             self._producers.pop(pipeline, None)
             self._topics.forget()
             raise
         if sent:
-            backlog.set(self._feed.count_backlog(pipeline))
+            backlog.set(self._feed.count_backlog(pipeline, stream))
             self._log.info(
-                "dead letters sent", pipeline=pipeline, messages=sent, stream="dlq"
+                "messages sent", pipeline=pipeline, stream=stream, messages=sent
             )
 
-    def _send_all(self, pipeline: str) -> int:
+    def _send_all(self, pipeline: str, stream: str) -> int:
         producer = self._producer_of(pipeline)
         sent = 0
         while not self._is_stopped():
-            after = self._feed.read_cursor(pipeline, DEAD_LETTERS)
+            after = self._feed.read_cursor(pipeline, stream)
+            messages, last = self._read(pipeline, stream, after)
+            if not messages:
+                break
+            producer.send(messages)
+            self._metrics.messages.labels(pipeline, stream).inc(len(messages))
+            self._feed.move_cursor(
+                pipeline, stream, after=after, to=last, messages=len(messages)
+            )
+            sent += len(messages)
+        return sent
+
+    def _read(
+        self, pipeline: str, stream: str, after: RelayPlace
+    ) -> tuple[list[Message], RelayPlace]:
+        """Return what comes next in a stream, and the place of the last of it."""
+        if stream == DEAD_LETTERS:
             letters = self._feed.read_dead_letters(
                 pipeline, after, messages_max=MESSAGES_MAX, bytes_max=BYTES_MAX
             )
-            if not letters:
-                break
-            producer.send(
-                [
-                    dead_letter_message(
-                        letter, pipeline=pipeline, installation=self._installation
-                    )
-                    for letter in letters
-                ]
+            write = partial(
+                dead_letter_message, pipeline=pipeline, installation=self._installation
             )
-            self._metrics.messages.labels(pipeline, DEAD_LETTERS).inc(len(letters))
-            self._feed.move_cursor(
-                pipeline,
-                DEAD_LETTERS,
-                after=after,
-                to=letters[-1].place,
-                messages=len(letters),
-            )
-            sent += len(letters)
-        return sent
+            return [write(one) for one in letters], _last(letters, after)
+        waiting = self._feed.read_outbox(
+            pipeline, after, messages_max=MESSAGES_MAX, bytes_max=BYTES_MAX
+        )
+        send = partial(
+            outbox_message, pipeline=pipeline, installation=self._installation
+        )
+        return [send(one) for one in waiting], _last(waiting, after)
 
     def _producer_of(self, pipeline: str) -> StreamProducer:
         if pipeline not in self._producers:
@@ -162,10 +173,14 @@ class RelayTenure:
         return self._producers[pipeline]
 
     def _show(self, pipeline: str, committed: Mapping[TopicPartition, int]) -> None:
-        shown = self._mirror.read_group(pipeline)
-        moved = {tp: o for tp, o in committed.items() if shown.get(tp) != o}
         metric = self._metrics.drift.labels(pipeline)
-        if moved:
-            metric.set(drift(shown, committed))
-            self._mirror.move_group(pipeline, moved)
-        metric.set(0)
+        try:
+            self._mirror.show(pipeline, committed)
+        finally:
+            metric.set(self._mirror.drift(pipeline, committed))
+
+
+def _last(
+    read: Sequence[DeadLetter] | Sequence[OutboxMessage], after: RelayPlace
+) -> RelayPlace:
+    return read[-1].place if read else after

@@ -29,7 +29,9 @@ ADVISORY_LOCK = 7_255_946_012
 #: anything that it does between two questions.
 IDLE_TIMEOUT_S = 60.0
 
+#: The streams of a pipeline, each with a cursor of its own.
 DEAD_LETTERS = "dead_letter"
+OUTBOX = "outbox"
 
 #: Rows that the server sends at a time: a payload may have a megabyte.
 _ROWS_A_FETCH = 64
@@ -40,12 +42,22 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class RelayPlace:
-    """Where a message stands in the order of its stream."""
+    """Where a message stands in the order of its stream.
+
+    Attributes:
+        sequence: Of the batch.
+        topic: Where its event was read, as partition and offset.
+        partition: See ``topic``.
+        offset: See ``topic``.
+        target: The topic that an outbox message goes to: one event may give several.
+            Empty for dead letters and for cursors.
+    """
 
     sequence: int
     topic: str
     partition: int
     offset: int
+    target: str = ""
 
 
 #: Before every message: sequences begin at 1.
@@ -72,6 +84,23 @@ class DeadLetter:
     # Producers write what they like into these, so they are in nobody's log.
     key: bytes | None = field(repr=False)
     payload: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxMessage:
+    """A message that a batch has left in the outbox.
+
+    Attributes:
+        place: Of its event, and where it goes.
+        event_id: The producer's.
+        key: Of the message.
+        value: Of the message, JSON in UTF-8.
+    """
+
+    place: RelayPlace
+    event_id: str | None
+    key: bytes | None = field(repr=False)
+    value: bytes = field(repr=False)
 
 
 class RelayFeed:
@@ -141,30 +170,48 @@ class RelayFeed:
             "messages_max": messages_max,
             **_columns(after),
         }
+        return self._read_some("read_dead_letters", values, _dead_letter, bytes_max)
 
-        def read(connection: _Connection) -> list[DeadLetter]:
-            letters = []
-            size = 0
-            with connection.cursor(name="dead_letters") as cursor:
-                cursor.itersize = _ROWS_A_FETCH
-                cursor.execute(_SQL["read_dead_letters"], values)
-                for row in cursor:
-                    letters.append(_dead_letter(row))
-                    size += len(letters[-1].key or b"")
-                    size += len(letters[-1].payload or b"")
-                    if size >= bytes_max:
-                        break
-            return letters
-
-        return self._run("reading dead letters", read)
-
-    def count_backlog(self, pipeline: str) -> int:
-        """Count the dead letters that are not sent yet."""
+    def read_outbox(
+        self, pipeline: str, after: RelayPlace, *, messages_max: int, bytes_max: int
+    ) -> list[OutboxMessage]:
+        """Read the next messages of the outbox; as ``read_dead_letters``."""
         values = {
             "pipeline": pipeline,
-            **_columns(self.read_cursor(pipeline, DEAD_LETTERS)),
+            "messages_max": messages_max,
+            **_columns(after),
         }
-        ((rows,),) = self._read("counting a backlog", "count_dead_letters", values)
+        return self._read_some("read_outbox", values, _outbox_message, bytes_max)
+
+    def _read_some(
+        self,
+        statement: str,
+        values: Mapping[str, object],
+        message_of: Callable[[TupleRow], _T],
+        bytes_max: int,
+    ) -> list[_T]:
+        """Read messages; each row ends in key and value."""
+
+        def read(connection: _Connection) -> list[_T]:
+            messages = []
+            size = 0
+            with connection.cursor(name=statement) as cursor:
+                cursor.itersize = _ROWS_A_FETCH
+                cursor.execute(_SQL[statement], values)
+                for row in cursor:
+                    messages.append(message_of(row))
+                    size += sum(len(part or b"") for part in row[-2:])
+                    if size >= bytes_max:
+                        break
+            return messages
+
+        return self._run("reading messages", read)
+
+    def count_backlog(self, pipeline: str, stream: str) -> int:
+        """Count the messages of a stream that are not sent yet."""
+        statement = "count_dead_letters" if stream == DEAD_LETTERS else "count_outbox"
+        values = {"pipeline": pipeline, **_columns(self.read_cursor(pipeline, stream))}
+        ((rows,),) = self._read("counting a backlog", statement, values)
         return int(rows)
 
     def move_cursor(
@@ -177,6 +224,8 @@ class RelayFeed:
         messages: int,
     ) -> None:
         """Note that all messages up to a place are with the broker.
+
+        Those of the outbox are deleted by it.
 
         Args:
             pipeline: Whose.
@@ -203,16 +252,21 @@ class RelayFeed:
             "from_offset": after.offset,
         }
 
-        def move(connection: _Connection) -> int:
-            return connection.execute(_SQL["move_cursor"], values).rowcount
+        def move(connection: _Connection) -> None:
+            moved = connection.execute(_SQL["move_cursor"], values).rowcount
+            gone = messages
+            if stream == OUTBOX:
+                gone = connection.execute(_SQL["delete_outbox"], values).rowcount
+            if (moved, gone) != (1, messages):
+                raise RetryableError(
+                    "RELAY_CURSOR_MOVED",
+                    saw=f"The cursor of {pipeline}'s {stream} stream is not at "
+                    f"{after}, or its messages are not those that were sent.",
+                    why="Somebody else has changed them meanwhile.",
+                    fix="Nothing to do: the relay goes on from where it is now.",
+                )
 
-        if self._run("moving the relay's cursor", move) != 1:
-            raise RetryableError(
-                "RELAY_CURSOR_MOVED",
-                saw=f"The cursor of {pipeline}'s {stream} stream is not at {after}.",
-                why="Somebody else has changed it while messages were being sent.",
-                fix="Nothing to do: the relay goes on from where it is now.",
-            )
+        self._run("moving the relay's cursor", move)
 
     def read_visible_offsets(self) -> dict[str, dict[TopicPartition, int]]:
         """Return by pipeline up to where its events are in every database."""
@@ -265,6 +319,7 @@ def _columns(place: RelayPlace) -> dict[str, object]:
         "kafka_topic": place.topic,
         "kafka_partition": place.partition,
         "kafka_offset": place.offset,
+        "target": place.target,
     }
 
 
@@ -277,4 +332,20 @@ def _dead_letter(row: TupleRow) -> DeadLetter:
         detail=detail,
         key=None if key is None else bytes(key),
         payload=None if payload is None else bytes(payload),
+    )
+
+
+def _outbox_message(row: TupleRow) -> OutboxMessage:
+    sequence, topic, partition, offset, target, event_id, key, value = row
+    return OutboxMessage(
+        place=RelayPlace(
+            sequence=sequence,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            target=target,
+        ),
+        event_id=event_id,
+        key=None if key is None else bytes(key),
+        value=bytes(value),
     )

@@ -50,6 +50,34 @@ WHERE dead.pipeline = %(pipeline)s
       > (%(sequence)s::bigint, %(kafka_topic)s::text, %(kafka_partition)s::integer,
          %(kafka_offset)s::bigint)
 
+-- name: read_outbox
+-- What is sent is deleted, so what is there is still to be sent; the cursor's batch
+-- only says where to begin looking.
+SELECT waiting.sequence, waiting.kafka_topic, waiting.kafka_partition,
+       waiting.kafka_offset, waiting.topic, waiting.event_id, waiting.key,
+       waiting.value
+FROM tallyweir.outbox AS waiting
+JOIN tallyweir.visible_through AS through USING (pipeline)
+WHERE waiting.pipeline = %(pipeline)s
+  AND waiting.sequence BETWEEN %(sequence)s AND through.sequence
+ORDER BY waiting.sequence, waiting.kafka_topic, waiting.kafka_partition,
+         waiting.kafka_offset, waiting.topic
+LIMIT %(messages_max)s
+
+-- name: count_outbox
+SELECT count(*)
+FROM tallyweir.outbox
+WHERE pipeline = %(pipeline)s
+  AND sequence >= %(sequence)s
+
+-- name: delete_outbox
+DELETE FROM tallyweir.outbox
+WHERE pipeline = %(pipeline)s
+  AND sequence BETWEEN %(from_sequence)s AND %(sequence)s
+  AND (sequence, kafka_topic, kafka_partition, kafka_offset, topic)
+      <= (%(sequence)s::bigint, %(kafka_topic)s::text, %(kafka_partition)s::integer,
+          %(kafka_offset)s::bigint, %(target)s::text)
+
 -- name: move_cursor
 INSERT INTO tallyweir.relay_cursor AS stored (
     pipeline, stream, sequence, kafka_topic, kafka_partition, kafka_offset, messages
