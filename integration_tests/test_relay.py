@@ -26,14 +26,18 @@ from integration_tests.harness.relayed_home import (
     RelayedHome,
     check_order,
     expected,
+    read_committed,
     relay_once,
+    relay_round,
     values,
     wait_for,
     without_repeats,
 )
+from integration_tests.harness.role_world import OWNER, role_world
 from integration_tests.harness.started_relay import relay
 from services.relay.tenure import MESSAGES_MAX
 from sinks.postgres.relay_feed import DEAD_LETTERS, RelayFeed
+from sinks.postgres.roles import RELAY
 
 
 @pytest.fixture
@@ -242,6 +246,26 @@ def test_a_standby_takes_over_from_a_relay_that_dies(home: RelayedHome) -> None:
             second.wait_for_event("messages sent")
     messages = home.read_dead_letters()
     assert expected(4) == values(messages)
+
+
+def test_the_relays_role_may_do_what_it_must(
+    server_dsn: str, kafka_bootstrap: str
+) -> None:
+    """It owns nothing, and changes its cursor and the outbox only."""
+    with role_world(server_dsn) as roles:
+        home = RelayedHome(dsn=roles.dsn(OWNER), bootstrap=kafka_bootstrap)
+        home.publish(2)
+        home.execute(
+            "INSERT INTO tallyweir.outbox SELECT pipeline, sequence, kafka_topic, "
+            f"kafka_partition, kafka_offset, '{home.topic}.out', 'id', key, payload "
+            "FROM tallyweir.dead_letter"
+        )
+        for _ in range(2):
+            assert [] == relay_round(roles.dsn(RELAY), kafka_bootstrap)
+        assert expected(2) == values(home.read_dead_letters())
+        sent = read_committed(kafka_bootstrap, f"{home.topic}.out")
+        assert expected(2) == values(sent)
+        assert {0: 2, 1: 2} == home.read_group()
 
 
 def test_the_session_that_holds_the_lock_is_ended_when_it_is_silent(

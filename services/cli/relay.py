@@ -41,10 +41,12 @@ def relay(
     from services.relay.service import RelayService
     from services.service_log import configure_logging
     from sinks.metrics_endpoint import serve_metrics
+    from sinks.postgres.migrations import migrate
 
     every_s = seconds_of(every)
     configure_logging()
     endpoints = resolve_endpoints()
+    migrate(endpoints.home_dsn)
     metrics = RelayMetrics()
     service = RelayService(
         endpoints.home_dsn, endpoints.kafka_bootstrap, every_s=every_s, metrics=metrics

@@ -6,8 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.relay.messages import HEADER_BYTES_MAX, Message, dead_letter_message
-from sinks.postgres.relay_feed import DeadLetter, RelayPlace
+from services.relay.messages import (
+    HEADER_BYTES_MAX,
+    Message,
+    dead_letter_message,
+    outbox_message,
+)
+from sinks.postgres.relay_feed import DeadLetter, OutboxMessage, RelayPlace
 
 
 def _message(
@@ -68,3 +73,24 @@ def test_a_long_detail_is_cut_between_characters() -> None:
 def test_what_producers_wrote_is_in_no_repr() -> None:
     """Logs show messages; payloads may be anybody's secret."""
     assert "secret" not in repr(_message())
+
+
+def test_an_outbox_message_goes_by_its_key_or_else_by_its_origin() -> None:
+    """Either way what must stay in order stays in one partition."""
+
+    def partition(key: bytes | None) -> int | None:
+        waiting = OutboxMessage(
+            place=RelayPlace(
+                sequence=7, topic="orders", partition=3, offset=42, target="out"
+            ),
+            event_id=None,
+            key=key,
+            value=b"{}",
+        )
+        message = outbox_message(waiting, pipeline="p", installation="0123456789ab")
+        assert "ce_eventid" not in dict(message.headers)
+        return message.source_partition
+
+    assert partition(b"k") is None
+    assert partition(b"") is None
+    assert 3 == partition(None)
