@@ -64,14 +64,16 @@ def test_what_somebody_moves_under_a_running_relay_is_written_over(
     home.publish(3)
     metrics = RelayMetrics()
     service = RelayService(home.dsn, home.bootstrap, every_s=1, metrics=metrics)
-    assert [] == service.run_round()
-    home.move_group(999)
-    assert [] == service.run_round()
-    assert {0: 999, 1: 999} == home.read_group()
-    monkeypatch.setattr(offset_mirror, "REFRESH_S", 0)
-    assert [] == service.run_round()
-    assert {0: 3, 1: 3} == home.read_group()
-    service.run_once()
+    try:
+        assert [] == service.run_round()
+        home.move_group(999)
+        assert [] == service.run_round()
+        assert {0: 999, 1: 999} == home.read_group()
+        monkeypatch.setattr(offset_mirror, "REFRESH_S", 0)
+        assert [] == service.run_round()
+        assert {0: 3, 1: 3} == home.read_group()
+    finally:
+        service.run_once()
 
 
 def test_a_group_with_members_is_left_and_told(home: RelayedHome) -> None:

@@ -120,6 +120,10 @@ class OffsetMirror:
         answer: ConsumerGroupTopicPartitions = futures[asked.group_id].result(
             timeout=ANSWER_TIMEOUT_S
         )
+        for one in answer.topic_partitions or ():
+            # A coordinator that moves is told partition by partition.
+            if one.error is not None and one.error.code() in _PASSING:
+                raise KafkaException(one.error)
         return answer
 
 
