@@ -17,6 +17,7 @@ _ALL = [
     ("0001_ledger",),
     ("0002_conservation_view",),
     ("0003_branches",),
+    ("0004_relay",),
     ("0005_publisher_without_ddl",),
 ]
 

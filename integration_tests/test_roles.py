@@ -38,7 +38,12 @@ _LETTERS = {"P": PUBLISHER, "R": RELAY, "V": READER, "M": MONITOR}
 #: all columns but the named ones), INSERT, UPDATE of the named columns. P publisher, R
 #: relay, V reader, M monitor. Nobody but the owner may anything else.
 _HOME: dict[str, dict[str, str]] = {
-    "installation": {"select": "PM"},
+    "installation": {
+        "select": "PRM",
+        "select only_row": "PM",
+        "select fingerprint_key": "PM",
+        "select installed_at": "PM",
+    },
     "pipeline": {
         "select": "PRVM",
         "insert": "P",
@@ -62,7 +67,12 @@ _HOME: dict[str, dict[str, str]] = {
     "accepted_gap": {"select": "PVM"},
     "seen_id_run": {"select": "PM", "insert": "P"},
     "dead_letter": {
-        "select": "RVM",
+        "select": "PRVM",
+        "select kafka_topic": "RVM",
+        "select kafka_partition": "RVM",
+        "select kafka_offset": "RVM",
+        "select kafka_timestamp": "RVM",
+        "select event_id": "RVM",
         "select key": "RM",
         "select payload": "RM",
         "select detail": "RM",
@@ -71,6 +81,23 @@ _HOME: dict[str, dict[str, str]] = {
     "late_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "duplicate_event": {"select": "VM", "insert": "P"},
+    "relay_cursor": {
+        "select": "RVM",
+        "insert": "R",
+        "update sequence": "R",
+        "update kafka_topic": "R",
+        "update kafka_partition": "R",
+        "update kafka_offset": "R",
+        "update messages": "R",
+        "update moved_at": "R",
+    },
+    "outbox": {
+        "select": "RVM",
+        "select key": "RM",
+        "select value": "RM",
+        "insert": "P",
+        "delete": "R",
+    },
     "conservation": {"select": "PVM"},
     "visible_through": {"select": "PRVM"},
     "visible_offset": {"select": "PRVM"},
@@ -176,7 +203,7 @@ def _statements(
                 f"update {column}", ""
             )
         found[f"INSERT INTO {name} DEFAULT VALUES"] = rights.get("insert", "")
-        found[f"DELETE FROM {name} WHERE false"] = ""
+        found[f"DELETE FROM {name} WHERE false"] = rights.get("delete", "")
         found[f"TRUNCATE {name} CASCADE"] = ""
         found[f"ALTER TABLE {name} RENAME TO other"] = ""
         found[f"DROP TABLE {name} CASCADE"] = ""

@@ -154,7 +154,9 @@ def _rights(
             yield from allow(group, _DRIVER_GROUPS, read, pattern=prefixed)
         case KafkaService.RELAY:
             for name in topics:
-                yield from allow(topic, name, read, describe)
+                # The topic of dead letters takes what its source takes, and headers.
+                configs = AclOperation.DESCRIBE_CONFIGS
+                yield from allow(topic, name, read, describe, configs)
                 yield from allow(topic, f"{name}.dlq", create, write, describe)
             yield from allow(group, _MIRROR_GROUPS, read, pattern=prefixed)
             yield from allow(

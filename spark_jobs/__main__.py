@@ -13,6 +13,7 @@ from types import FrameType
 import structlog
 
 from schemas.errors import ContractError
+from sinks.metrics_endpoint import serve_metrics
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.pipeline import load_pipeline
 from spark_jobs.settings import DriverSettings
@@ -50,7 +51,9 @@ def _run(pipeline_file: Path, *, once: bool) -> int:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    driver.run()
+    metrics = driver.metrics
+    with serve_metrics(metrics.registry, live={}, ready=metrics.ready_checks):
+        driver.run()
     return _DRAINED
 
 

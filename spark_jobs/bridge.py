@@ -42,6 +42,8 @@ class BatchReport:
     plan: BatchPlan
     result: BatchResult
     seconds: float
+    #: Seconds of it by phase: plan, stage and publish, each with its repeats.
+    phases: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +120,26 @@ class Bridge:
         if not any(planned.length for planned in plan.ranges):
             return
         self._on_planned(plan)
+        planned_s = time.monotonic() - began
+        staged_s = 0.0
 
         def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
-            return self._stage(raw, plan, rejected)
+            nonlocal staged_s
+            since = time.monotonic()
+            staged = self._stage(raw, plan, rejected)
+            staged_s += time.monotonic() - since
+            return staged
 
         result = self._coordinator.run_batch(plan, stage)
         seconds = time.monotonic() - began
-        self._on_published(BatchReport(plan=plan, result=result, seconds=seconds))
+        phases = {
+            "plan": planned_s,
+            "stage": staged_s,
+            "publish": seconds - planned_s - staged_s,
+        }
+        self._on_published(
+            BatchReport(plan=plan, result=result, seconds=seconds, phases=phases)
+        )
         with making(FaultPoint.SEALED):
             self._tidy(plan)
 

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,16 +29,21 @@ from sinks.postgres.outputs import HOME, HomeLayout
 from sinks.postgres.participant import PostgresParticipant
 from sinks.postgres.preflight import check_distinct
 from sinks.protocol.decisions import check_epoch
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from sinks.protocol.errors import (
+    ConfigurationError,
+    RetryableError,
+    TallyweirError,
+)
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.publication import Publisher
 from sinks.protocol.recovery import decide_start, topic_ids
 from spark_jobs.bridge import BatchReport, Bridge, BridgeParts
+from spark_jobs.driver_metrics import DriverMetrics
 from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.home_layout import SHARDS, build_home_layout
-from spark_jobs.kafka_admin import KafkaAdmin
+from spark_jobs.kafka_admin import KafkaAdmin, TopicState
 from spark_jobs.kafka_source import empty_batch, read_stream
 from spark_jobs.lookups import Lookups
 from spark_jobs.pipeline import Pipeline
@@ -106,6 +112,8 @@ class Driver:
         self._failures = 0
         self._epoch: Epoch | None = None
         self._log = structlog.get_logger().bind(pipeline=pipeline.name)
+        #: Of this process; nobody has to look at them.
+        self.metrics = DriverMetrics(pipeline.name)
 
     def request_stop(self) -> None:
         """Ask the driver to end after the batch at hand; safe in a signal handler."""
@@ -226,7 +234,9 @@ class Driver:
             positions={str(tp): offset for tp, offset in sorted(starts.items())},
         )
         bridge = Bridge(
-            parts, on_planned=self._note_planned, on_published=self._note_published
+            parts,
+            on_planned=self._note_planned,
+            on_published=partial(self._note_published, home),
         )
         return bridge, parts
 
@@ -260,11 +270,15 @@ class Driver:
         )
         ids = topic_ids(parts.home.read_progress().positions)
         query = writer.start()
+        self.metrics.note_started(parts.epoch, parts.starts)
         try:
-            with TopicWatch(prepared.admin, ids, self._log) as watch:
+            with TopicWatch(
+                prepared.admin, ids, self._log, on_state=self._note_state
+            ) as watch:
                 self._await(query, bridge, watch)
         finally:
             query.stop()
+            self.metrics.note_ended(failed=bridge.failure is not None)
         if bridge.failure is not None:
             raise bridge.failure
 
@@ -307,9 +321,20 @@ class Driver:
     def _note_planned(self, plan: BatchPlan) -> None:
         self._log.debug("batch planned", epoch=plan.key.epoch, ranges=_text(plan))
 
-    def _note_published(self, report: BatchReport) -> None:
+    def _note_state(self, state: TopicState) -> None:
+        self.metrics.note_ends(state.ends)
+
+    def _note_published(self, home: PostgresHome, report: BatchReport) -> None:
         self._pauses = self._failures = 0
         counts = report.result.tally.counts
+        dead: dict[str, int] | None = {}
+        if counts.dead:
+            try:
+                dead = home.count_dead_letters(report.plan.after_sequence + 1)
+            except TallyweirError:
+                # The batch is published; the next one will say what is wrong.
+                dead = None
+        self.metrics.note_published(report, dead)
         self._log.info(
             "batch published",
             epoch=report.plan.key.epoch,

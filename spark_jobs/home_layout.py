@@ -34,6 +34,7 @@ from sinks.postgres.outputs import (
     AppendTable,
     HomeLayout,
     LatePolicy,
+    OutboxTable,
     WindowAggregate,
     WindowTable,
     branch_name,
@@ -53,6 +54,7 @@ from spark_jobs.pipeline.definition_json import (
     definition_hash,
     pipeline_definition_json,
 )
+from spark_jobs.pipeline.outbox import OutboxOutput
 
 #: How many ways the seen IDs are split: at most so many tasks check them at once.
 SHARDS = 16
@@ -112,11 +114,11 @@ _ORDERED = frozenset(
 
 
 def event_columns(
-    pipeline: Pipeline, contract: Contract, output: AppendOutput
+    pipeline: Pipeline, contract: Contract, chosen: tuple[str, ...] | None
 ) -> tuple[str, ...]:
-    """Return the columns that an append output writes, in the table's order."""
-    if output.columns is not None:
-        return output.columns
+    """Return the columns that an output writes, in its order; all if none is chosen."""
+    if chosen is not None:
+        return chosen
     looked_up = (name for one in pipeline.enrich for name in one.select)
     return (*(field.name for field in contract.fields), *looked_up)
 
@@ -151,7 +153,14 @@ def build_home_layout(
             defined for.
     """
     types = {field.name: _postgres_type(field.dataType) for field in schema.fields}
-    outputs: list[AppendTable | WindowTable] = []
+    outputs: list[AppendTable | WindowTable | OutboxTable] = []
+
+    def columns(chosen: tuple[str, ...] | None) -> tuple[Column, ...]:
+        return tuple(
+            Column(name=name, postgres_type=types[name])
+            for name in event_columns(pipeline, contract, chosen)
+        )
+
     for number, output in enumerate(pipeline.outputs):
         staging = f"output_{number}"
         if isinstance(output, AppendOutput):
@@ -159,11 +168,18 @@ def build_home_layout(
                 AppendTable(
                     table=output.table,
                     staging_table=staging,
-                    event_columns=tuple(
-                        Column(name=name, postgres_type=types[name])
-                        for name in event_columns(pipeline, contract, output)
-                    ),
+                    event_columns=columns(output.columns),
                     branches=branches_of(output),
+                )
+            )
+        elif isinstance(output, OutboxOutput):
+            outputs.append(
+                OutboxTable(
+                    table=output.table,
+                    staging_table=staging,
+                    topic=output.topic,
+                    fields=columns(output.select),
+                    key=Column(name=output.key, postgres_type=types[output.key]),
                 )
             )
         else:

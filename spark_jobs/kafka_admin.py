@@ -45,11 +45,13 @@ class TopicState:
 
     Attributes:
         topic_id: Kafka's id of the topic.
+        ends: The last stable offset of each partition, up to which it can be read.
         held: From the last stable offset to the end of each partition where the two
             differ: an open transaction of a producer keeps these from being read.
     """
 
     topic_id: str
+    ends: Mapping[TopicPartition, int]
     held: tuple[OffsetRange, ...]
 
 
@@ -112,6 +114,7 @@ class KafkaAdmin:
         )
         return TopicState(
             topic_id=str(description.topic_id),
+            ends={TopicPartition(self._topic, part): stable[part] for part in stable},
             held=tuple(
                 OffsetRange(
                     topic_partition=TopicPartition(self._topic, partition),

@@ -15,6 +15,7 @@ from sinks.postgres.outputs import (
     AppendTable,
     HomeLayout,
     LatePolicy,
+    OutboxTable,
     Output,
     WindowTable,
 )
@@ -67,6 +68,8 @@ class StagedRows:
         for number, output in enumerate(self.layout.outputs):
             if isinstance(output, AppendTable):
                 tallies[output.table] = self._write_append(staging, output, number)
+            elif isinstance(output, OutboxTable):
+                tallies[output.table] = self._write_outbox(staging, output)
             else:
                 tallies[output.table] = self._write_windows(staging, output, number)
         self._write_event_logs(staging)
@@ -99,6 +102,17 @@ class StagedRows:
             staging.copy(branch, output.staging_table, output.columns, rows)
             written += rows.num_rows
         return OutputTally(events=int(np.count_nonzero(committed)), rows=written)
+
+    def _write_outbox(self, staging: TaskStaging, output: OutboxTable) -> OutputTally:
+        committed = self.events.is_class(EventClass.COMMITTED)
+        chosen = _filter(self.events.table, committed)
+        columns = [chosen.column(field.name) for field in output.fields]
+        columns += [chosen.column(output.key.name), _id_text(chosen)]
+        columns += self._positions(chosen)
+        names = [column.name for column in output.staging_columns]
+        rows = pa.table(columns, names=names)
+        staging.copy(HOME, output.staging_table, output.staging_columns, rows)
+        return OutputTally(events=rows.num_rows, rows=rows.num_rows)
 
     def _write_windows(
         self, staging: TaskStaging, output: WindowTable, number: int

@@ -46,6 +46,7 @@ class TopicWatch:
         admin: Of the topic.
         topic_ids: Topic to the id that the stored offsets belong to.
         log: Where warnings go.
+        on_state: Told of each answer about the topic that the offsets belong to.
         clock: Seconds, monotonic.
     """
 
@@ -55,11 +56,13 @@ class TopicWatch:
         topic_ids: Mapping[str, str],
         log: FilteringBoundLogger,
         *,
+        on_state: Callable[[TopicState], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._admin = admin
         self._topic_ids = topic_ids
         self._log = log
+        self._on_state = on_state
         self._clock = clock
         self._ended = threading.Event()
         # It may wait for a broker when the process is about to end.
@@ -94,6 +97,7 @@ class TopicWatch:
         else:
             self._is_missing = False
             self._note_held(state)
+            self._on_state(state)
 
     def _run(self) -> None:
         while self.failure is None and not self._ended.wait(LOOK_S):

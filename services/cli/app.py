@@ -25,6 +25,7 @@ COMMAND_MODULES = (
     "services.cli.indoubt",
     "services.cli.repair",
     "services.cli.resolver",
+    "services.cli.relay",
     "services.cli.bench",
     "services.cli.chaos",
     "services.cli.images",

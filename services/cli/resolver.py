@@ -39,14 +39,20 @@ def resolver(
     could not be done.
     """
     from services.endpoints import resolve_databases
-    from services.resolver.service import ResolverService, configure_logging
+    from services.resolver.resolver_metrics import ResolverMetrics
+    from services.resolver.service import ResolverService
+    from services.service_log import configure_logging
+    from sinks.metrics_endpoint import serve_metrics
 
     every_s = seconds_of(every)
     configure_logging()
-    service = ResolverService(resolve_databases(), every_s=every_s)
+    metrics = ResolverMetrics()
+    service = ResolverService(resolve_databases(), every_s=every_s, metrics=metrics)
     service.stop_on_signals()
     if not once:
-        service.run()
+        ready = {"rounds": service.rounds.check}
+        with serve_metrics(metrics.registry, live={}, ready=ready):
+            service.run()
         return
     report = service.run_once()
     say(

@@ -47,6 +47,8 @@ class RoundReport:
     rolled_back: list[GlobalId] = field(default_factory=list)
     #: Branches that stay prepared.
     left: list[GlobalId] = field(default_factory=list)
+    #: Age in seconds of each prepared branch, by database that was looked into.
+    found: dict[str, list[float]] = field(default_factory=dict)
     #: Codes of errors; each has been told.
     failures: list[str] = field(default_factory=list)
 
@@ -103,6 +105,7 @@ class ResolverRound:
         self, database: str, claims: HomeClaims, unnoted: Sequence[UnnotedDecision]
     ) -> None:
         prepared = self._list(database, claims.prefix)
+        self._report.found[database] = [branch.age_s for branch in prepared]
         for branch in prepared:
             if branch.age_s >= self._grace_s:
                 self._finish(branch.gid, database, claims, branch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -11,7 +10,14 @@ from types import FrameType
 
 import structlog
 
+from services.resolver.resolver_metrics import ResolverMetrics
 from services.resolver.rounds import ResolverRound, RoundReport
+from sinks.metrics_endpoint import Heartbeat
+from sinks.postgres.outputs import HOME
+
+#: Without a finished round for so long the resolver is not ready. A round waits for
+#: each database that does not answer.
+SILENCE_MAX_S = 120.0
 
 
 class ResolverService:
@@ -20,11 +26,21 @@ class ResolverService:
     Args:
         databases: Connection strings of the home and of the others, by name.
         every_s: From the start of one round to the start of the next.
+        metrics: Told of each round.
     """
 
-    def __init__(self, databases: Mapping[str, str], *, every_s: float) -> None:
+    def __init__(
+        self,
+        databases: Mapping[str, str],
+        *,
+        every_s: float,
+        metrics: ResolverMetrics,
+    ) -> None:
         self._databases = databases
         self._every_s = every_s
+        self._metrics = metrics
+        #: Beats after each round that has looked into the home database.
+        self.rounds = Heartbeat(silence_max_s=SILENCE_MAX_S + every_s)
         self._stop = threading.Event()
         self._log = structlog.get_logger()
 
@@ -43,7 +59,11 @@ class ResolverService:
 
     def run_once(self) -> RoundReport:
         """Do one round."""
-        return ResolverRound(self._databases, is_stopped=self._stop.is_set).run()
+        report = ResolverRound(self._databases, is_stopped=self._stop.is_set).run()
+        self._metrics.note_round(report)
+        if HOME in report.found:
+            self.rounds.beat()
+        return report
 
     def run(self) -> None:
         """Do rounds until stopped; a failure waits for the next round."""
@@ -55,20 +75,3 @@ class ResolverService:
             self.run_once()
             self._stop.wait(max(0.0, begun + self._every_s - time.monotonic()))
         self._log.info("resolver stopped")
-
-
-def configure_logging() -> None:
-    """One line an event on stderr: for people on a terminal, else as JSON."""
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer()
-        if sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-            renderer,
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )

@@ -43,6 +43,22 @@ class Column:
             return sql.Identifier(self.name)
         return sql.SQL("{}::jsonb").format(sql.Identifier(self.name))
 
+    @property
+    def as_json(self) -> sql.Composable:
+        """The column read from its staging table, as JSON writes its values.
+
+        Bytes are written in base64. Nested values are JSON already, and ``json``
+        takes them as they are, where ``jsonb`` would refuse an escaped zero.
+        """
+        name = sql.Identifier(self.name)
+        if self.postgres_type == "jsonb":
+            return sql.SQL("{0}::json AS {0}").format(name)
+        if self.postgres_type == "bytea":
+            return sql.SQL(
+                "translate(encode({0}, 'base64'), E'\\n', '') AS {0}"
+            ).format(name)
+        return name
+
 
 #: Where a result row comes from, the last columns of every append table.
 POSITION_COLUMNS = (

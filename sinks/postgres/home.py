@@ -159,6 +159,19 @@ class PostgresHome(PostgresDecisionLedger):
 
         return to_microseconds(self._session.run("reading the clock", read))
 
+    def count_dead_letters(self, sequence: int) -> dict[str, int]:
+        """Count the dead letters of a published batch by their reason.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        values = {"pipeline": self._layout.pipeline, "sequence": sequence}
+
+        def count(connection: psycopg.Connection[TupleRow]) -> dict[str, int]:
+            return dict(connection.execute(_PUBLISH["count_dead_letters"], values))
+
+        return self._session.run("counting dead letters", count)
+
     def read_decided(self) -> Mapping[str, GlobalId]:
         """Read the newest decision of each branch.
 

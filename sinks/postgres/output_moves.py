@@ -17,8 +17,10 @@ from psycopg.rows import TupleRow
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.naming import staging_table, state_table
 from sinks.postgres.outputs import (
+    OUTBOX_EVENT_ID,
     AppendTable,
     LatePolicy,
+    OutboxTable,
     Output,
     WindowTable,
     staged_for,
@@ -104,6 +106,8 @@ class OutputMoves:
             staged = staged_for(output.staging_table, branch)
             if isinstance(output, AppendTable):
                 moved += self._append(output, staged)
+            elif isinstance(output, OutboxTable):
+                moved += self._fill_outbox(output, staged)
             else:
                 moved += self._merge_windows(output, staged)
         # A user's deferred constraint must fail here, where the row can be found,
@@ -139,6 +143,20 @@ class OutputMoves:
         )
         with _row_refusals():
             moved = self._connection.execute(statement, self._values)
+        self.check_moved(staged, moved.rowcount)
+        return moved.rowcount
+
+    def _fill_outbox(self, output: OutboxTable, staged: str) -> int:
+        if not self._tally.staged.get(staged):
+            return 0
+        statement = _SQL["move_outbox"].format(
+            topic=sql.Literal(output.topic),
+            event_id=sql.Identifier(OUTBOX_EVENT_ID.name),
+            key=output.key_as_bytes,
+            fields=sql.SQL(", ").join(field.as_json for field in output.fields),
+            staging=self._tables.staging(staged),
+        )
+        moved = self._connection.execute(statement, self._values)
         self.check_moved(staged, moved.rowcount)
         return moved.rowcount
 

@@ -1,4 +1,4 @@
-"""What a pipeline writes: append tables and window tables, with their partials.
+"""What a pipeline writes: append and window tables, with their partials, and messages.
 
 A window's aggregates are kept as mergeable *partials*. A task computes the partials
 of its events, publishing merges them into the state table, and the result columns
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from psycopg import sql
 
@@ -69,6 +70,8 @@ class AppendTable:
     staging_table: str
     event_columns: tuple[Column, ...]
     branches: tuple[str, ...] = (HOME,)
+    #: As the ledger says it.
+    kind: ClassVar[str] = "append"
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -184,6 +187,7 @@ class WindowTable:
     allowed_lateness_us: int
     late: LatePolicy
     branches: tuple[str, ...] = (HOME,)
+    kind: ClassVar[str] = "window"
 
     @property
     def keys(self) -> tuple[Column, ...]:
@@ -212,7 +216,50 @@ class WindowTable:
         )
 
 
-Output = AppendTable | WindowTable
+#: The key of a message and the producer's ID, as they are staged beside its fields.
+OUTBOX_KEY = "tallyweir_key"
+OUTBOX_EVENT_ID = Column(name="tallyweir_event_id", postgres_type="text")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxTable:
+    """One message per event for a topic of Kafka, in the home's outbox.
+
+    Attributes:
+        table: What the ledger calls it; no table has this name.
+        staging_table: Where tasks put the events first.
+        topic: Where the relay sends the messages.
+        fields: What a message holds.
+        key: The event's column that gives the message's key, with its type.
+    """
+
+    table: str
+    staging_table: str
+    topic: str
+    fields: tuple[Column, ...]
+    key: Column
+    kind: ClassVar[str] = "outbox"
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """Who publishes it: the home, whose outbox it is."""
+        return (HOME,)
+
+    @property
+    def staging_columns(self) -> tuple[Column, ...]:
+        key = Column(name=OUTBOX_KEY, postgres_type=self.key.postgres_type)
+        return (*self.fields, key, OUTBOX_EVENT_ID, *POSITION_COLUMNS)
+
+    @property
+    def key_as_bytes(self) -> sql.Composable:
+        """The key as Kafka gets it: bytes as they are, all else as text."""
+        key = sql.Identifier(OUTBOX_KEY)
+        if self.key.postgres_type == "bytea":
+            return key
+        return sql.SQL("convert_to({}::text, 'UTF8')").format(key)
+
+
+Output = AppendTable | WindowTable | OutboxTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from sinks.postgres.columns import names
 from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
-from sinks.postgres.outputs import HOME, AppendTable, HomeLayout
+from sinks.postgres.outputs import HOME, HomeLayout
 from sinks.postgres.rejections import find_rejected
 from sinks.postgres.sqlstate import translate
 from sinks.postgres.staging import EVENT_LOGS
@@ -277,7 +277,7 @@ class PostgresPublication:
                 {
                     **values,
                     "output_table": output.table,
-                    "kind": "append" if isinstance(output, AppendTable) else "window",
+                    "kind": output.kind,
                     "events": tally.events,
                     "rows": tally.rows,
                     "late": tally.late,

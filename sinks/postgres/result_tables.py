@@ -49,7 +49,7 @@ def create_result_tables(
     for output in outputs:
         if isinstance(output, AppendTable):
             _create_or_check(connection, output.table, output.columns)
-        else:
+        elif isinstance(output, WindowTable):
             _create_window_tables(connection, output, state(output.table))
 
 

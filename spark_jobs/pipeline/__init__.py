@@ -27,6 +27,7 @@ from spark_jobs.pipeline.definition_json import (
     from_json,
     pipeline_definition_json,
 )
+from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.pipeline_file import load_pipeline
 from spark_jobs.pipeline.problems import PipelineError, Problem
 
@@ -38,6 +39,7 @@ __all__ = [
     "Enrichment",
     "HeaderId",
     "Late",
+    "OutboxOutput",
     "Output",
     "Pipeline",
     "PipelineError",

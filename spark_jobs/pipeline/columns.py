@@ -21,6 +21,7 @@ from spark_jobs.pipeline.definition import (
 )
 from spark_jobs.pipeline.expressions import find_unknown_columns
 from spark_jobs.pipeline.names import check_output_column
+from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
 
 # Types whose every value has one spelling in bytes, which a fingerprint needs.
@@ -66,7 +67,11 @@ def find_column_problems(
                 )
         known = [*known, *enrichment.select]
     for index, output in enumerate(pipeline.outputs):
-        found = chain(_check_output(output, known), _check_shard_by(output, fields))
+        found = chain(
+            _check_output(output, known),
+            _check_shard_by(output, fields),
+            _check_key(output, fields, known),
+        )
         for problem in found:
             yield problem.under("outputs", index)
 
@@ -91,15 +96,15 @@ def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[P
 
 def _check_output(output: Output, known: list[str]) -> Iterator[Problem]:
     match output:
-        case AppendOutput(columns=None):
+        case AppendOutput(columns=None) | OutboxOutput(select=None):
             for column in known:
                 yield from check_output_column(column, ())
         case AppendOutput(columns=columns):
-            for index, column in enumerate(columns or ()):
-                yield from _check_known(column, known, ("columns", index))
+            yield from _check_all_known(columns, known, "columns")
+        case OutboxOutput(select=select):
+            yield from _check_all_known(select, known, "select")
         case WindowOutput():
-            for index, column in enumerate(output.by):
-                yield from _check_known(column, known, ("by", index))
+            yield from _check_all_known(output.by, known, "by")
             for aggregate in output.aggregates:
                 if aggregate.argument is not None:
                     for problem in find_unknown_columns(aggregate.argument, known):
@@ -132,6 +137,30 @@ def _check_shard_by(
                 why="Rows are spread by simple values only.",
                 fix="Choose another field.",
             )
+
+
+def _check_key(
+    output: Output, fields: Sequence[ContractField], known: list[str]
+) -> Iterator[Problem]:
+    if not isinstance(output, OutboxOutput):
+        return
+    yield from _check_known(output.key, known, ("key",))
+    types = {field.name: field.type for field in fields}
+    if types.get(output.key) in _NESTED_TYPES:
+        yield Problem(
+            code="PIPELINE_COLUMN_TYPE",
+            at=("key",),
+            saw=f"The field {output.key!r} is of type {types[output.key]}.",
+            why="A key is one simple value.",
+            fix="Choose another field.",
+        )
+
+
+def _check_all_known(
+    columns: Sequence[str] | None, known: Iterable[str], key: str
+) -> Iterator[Problem]:
+    for index, column in enumerate(columns or ()):
+        yield from _check_known(column, known, (key, index))
 
 
 def _check_known(column: str, known: Iterable[str], at: Path) -> Iterator[Problem]:

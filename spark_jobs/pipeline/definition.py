@@ -33,6 +33,7 @@ from spark_jobs.pipeline.names import (
     check_table,
     check_topic,
 )
+from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
 
 IDLE_TIMEOUT = timedelta(minutes=1)
@@ -277,7 +278,7 @@ class WindowOutput:
                 )
 
 
-Output: TypeAlias = AppendOutput | WindowOutput
+Output: TypeAlias = AppendOutput | WindowOutput | OutboxOutput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +343,14 @@ class Pipeline:
                     fix="Give one of them another table.",
                 )
             taken.add(table)
+            if isinstance(output, OutboxOutput) and output.topic == self.source.topic:
+                yield Problem(
+                    code="PIPELINE_DUPLICATE_NAME",
+                    at=("outputs", index, "topic"),
+                    saw=f"The outbox sends to {output.topic!r}, the pipeline's source.",
+                    why="Each message would come back as an event, for ever.",
+                    fix="Give the outbox another topic.",
+                )
 
 
 def _empty(at: Path) -> Problem:

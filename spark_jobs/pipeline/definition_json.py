@@ -26,6 +26,7 @@ from spark_jobs.pipeline.definition import (
     WindowOutput,
 )
 from spark_jobs.pipeline.durations import format_duration, parse_duration
+from spark_jobs.pipeline.outbox import OutboxOutput
 
 FORMAT = 1
 
@@ -146,6 +147,15 @@ def _output_to_json(output: Output) -> dict[str, Any]:
             **_place_to_json(output),
             **({"branches": output.branches} if output.branches > 1 else {}),
         }
+    if isinstance(output, OutboxOutput):
+        return {
+            "kind": "outbox",
+            # As the ledger calls it, for readers that tell outputs apart by it.
+            "table": output.table,
+            "topic": output.topic,
+            "key": output.key,
+            "select": None if output.select is None else list(output.select),
+        }
     return {
         "kind": "window",
         "table": output.table,
@@ -190,6 +200,13 @@ def _output_from_json(definition: Mapping[str, Any]) -> Output:
             databases=databases,
             shard_by=shard_by,
             branches=definition.get("branches", 1),
+        )
+    if definition["kind"] == "outbox":
+        select = definition["select"]
+        return OutboxOutput(
+            topic=definition["topic"],
+            key=definition["key"],
+            select=None if select is None else tuple(select),
         )
     return WindowOutput(
         table=definition["table"],

@@ -32,11 +32,13 @@ from spark_jobs.pipeline.definition import (
     WindowOutput,
 )
 from spark_jobs.pipeline.names import check_pipeline_name
+from spark_jobs.pipeline.outbox_section import read_outbox
 from spark_jobs.pipeline.problems import Path, Problem, suggest
 from spark_jobs.pipeline.yaml_document import Section, open_document
 
 _HEADER_PREFIX = "header:"
 _PLACE = ("database", "shard_by")
+_KINDS = ("append", "window", "outbox")
 # Stands in for a missing or wrong name, so that the rest can be checked as well.
 _NO_NAME = "unnamed"
 
@@ -260,17 +262,16 @@ def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
     for index, section in enumerate(sections):
         if section is None:
             continue
-        section.allow("append", "window")
-        kinds = [key for key in ("append", "window") if key in section]
+        section.allow(*_KINDS)
+        kinds = [kind for kind in _KINDS if kind in section]
         if len(kinds) != 1:
             section.report.add(_not_one_kind(section.at, kinds))
             continue
         body = section.section(kinds[0])
         if body is None:
             continue
-        read = _read_append if kinds[0] == "append" else _read_window
         at: Path = ("outputs", index, kinds[0])
-        output = read(body)
+        output = _read_output(kinds[0], body)
         if output is not None:
             # Outputs that are wrong are left out, so the others move up.
             section.report.alias(("outputs", len(outputs)), at)
@@ -278,13 +279,19 @@ def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
     return tuple(outputs)
 
 
+def _read_output(kind: str, section: Section) -> Output | None:
+    if kind == "outbox":
+        return read_outbox(section)
+    return _read_append(section) if kind == "append" else _read_window(section)
+
+
 def _not_one_kind(at: Path, kinds: list[str]) -> Problem:
-    seen = "both append and window" if kinds else "neither append nor window"
+    seen = f"both {' and '.join(kinds)}" if kinds else f"none of {', '.join(_KINDS)}"
     return Problem(
         code="PIPELINE_VALUE",
         at=at,
         saw=f"The output is {seen}.",
-        why="Each output is one table.",
+        why="Each output is one table, or one topic.",
         fix="Write - append: {table: ...} or - window: {table: ...}, a line for each.",
     )
 

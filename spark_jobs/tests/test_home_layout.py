@@ -225,6 +225,8 @@ def test_an_output_is_published_where_its_databases_are(
 def test_a_window_is_published_where_its_databases_are() -> None:
     """Branches of several outputs in one database are one transaction."""
     append, window = _pipeline().outputs
+    assert isinstance(append, AppendOutput)
+    assert isinstance(window, WindowOutput)
     pipeline = replace(
         _pipeline(),
         outputs=(

@@ -23,10 +23,12 @@ class _World:
     def __init__(self) -> None:
         self.now = 100.0
         self.answer: TopicState | TallyweirError = _state()
+        self.states: list[TopicState] = []
         self.watch = TopicWatch(
             cast(KafkaAdmin, self),
             {"orders": "id-1"},
             structlog.get_logger(),
+            on_state=self.states.append,
             clock=lambda: self.now,
         )
 
@@ -53,6 +55,7 @@ def world() -> _World:
 def _state(*held: tuple[int, int, int], topic_id: str = "id-1") -> TopicState:
     return TopicState(
         topic_id=topic_id,
+        ends={TopicPartition("orders", 0): 7},
         held=tuple(
             OffsetRange(
                 topic_partition=TopicPartition("orders", partition),
@@ -135,3 +138,12 @@ def test_a_watch_that_has_ended_tells_nothing(world: _World) -> None:
     with world.watch:
         pass
     assert [] == world.look(_AWAY)
+
+
+def test_each_answer_about_the_right_topic_is_passed_on(world: _World) -> None:
+    """Who shows the lag gets the ends; another topic's ends would be wrong."""
+    world.look(_state())
+    world.look(_AWAY)
+    assert [{TopicPartition("orders", 0): 7}] == [s.ends for s in world.states]
+    world.look(_state(topic_id="id-2"))
+    assert 1 == len(world.states)

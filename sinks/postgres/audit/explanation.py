@@ -277,6 +277,7 @@ def _find_put_aside(
         "late_events": Fate.LATE,
         "expired_events": Fate.EXPIRED,
         "duplicate_events": Fate.DUPLICATE,
+        "waiting_messages": Fate.COMMITTED,
     }
     return [
         {**row, "fate": fate, "output": row.get("output_table")}
@@ -384,6 +385,8 @@ def _searched(
         + (f" in {place.database.name}" if place.database.name != HOME else "")
         for place in searchable
     ]
+    if any(output.kind == "outbox" for output in pipeline.outputs):
+        places.append("messages that wait in the outbox")
     places.append("dead letters, late, expired and duplicate events")
     if pipeline.horizon_s is not None:
         places.append("the seen-ID catalog")

@@ -45,7 +45,7 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
     ):
         yield (
             "The first copy is in no output table that keeps IDs; it went into "
-            "windows, or its row was deleted since."
+            "windows, or its row was deleted since, or its message was sent."
         )
 
 

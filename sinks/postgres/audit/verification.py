@@ -13,6 +13,7 @@ not respect what the code believes. The rules::
             + expired + filtered                         conservation
     rows put aside == the ledger's counts                side_tables
     rows appended == the ledger's counts and checksum    append_outputs
+    messages published == waiting + sent                 outbox, where there is one
     IDs remembered == IDs committed                      seen_ids
     epochs claimed and never falling                     epochs
     watermark never falling                              watermark
@@ -51,6 +52,7 @@ from sinks.postgres.audit.branches import (
     read_used_databases,
 )
 from sinks.postgres.audit.ledger_ranges import read_ledger_ranges
+from sinks.postgres.audit.outbox_rows import check_outbox
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
 from sinks.postgres.audit.seen_ids import check_seen_ids
 from sinks.postgres.audit.window_groups import check_window_groups
@@ -100,6 +102,7 @@ def verify(
                 _check_conservation(connection, pipeline, size["ranges"]),
                 _check_side_tables(connection, audited),
             )
+            outbox = check_outbox(connection, audited)
             ranges = read_ledger_ranges(connection, pipeline)
             names = databases_of(audited) | read_used_databases(connection, pipeline)
             parts = connect_databases(opened, connection, names, databases)
@@ -121,7 +124,10 @@ def verify(
             decided = check_branches(parts, audited, branches, miscounted)
     return Receipt(
         pipeline=pipeline,
-        checks=(*ledger_checks, appended, seen_ids, *order_checks, decided, groups),
+        checks=(
+            *(*ledger_checks, appended, *outbox),
+            *(seen_ids, *order_checks, decided, groups),
+        ),
         totals=totals,
         databases=tuple(parts.by_name),
     )

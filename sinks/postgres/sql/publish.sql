@@ -61,6 +61,20 @@ SELECT {sources}
 FROM {staging}
 WHERE tallyweir_attempt = ANY(%(attempts)s)
 
+-- name: move_outbox
+INSERT INTO tallyweir.outbox (
+    pipeline, sequence, kafka_topic, kafka_partition, kafka_offset, topic, event_id,
+    key, value
+)
+SELECT %(pipeline)s, %(sequence)s, kafka_topic, kafka_partition, kafka_offset,
+       {topic}, {event_id}, {key},
+       convert_to(
+           (SELECT row_to_json(message)::text FROM (SELECT {fields}) AS message),
+           'UTF8'
+       )
+FROM {staging}
+WHERE tallyweir_attempt = ANY(%(attempts)s)
+
 -- name: move_event_log
 INSERT INTO {target} (pipeline, sequence, {columns})
 SELECT %(pipeline)s, %(sequence)s, {columns}
@@ -107,3 +121,11 @@ CROSS JOIN LATERAL (
     ORDER BY sequence DESC
     LIMIT 1
 ) AS newest
+
+-- name: count_dead_letters
+-- After the commit, for whoever watches the driver.
+SELECT reason, count(*)
+FROM tallyweir.dead_letter
+WHERE pipeline = %(pipeline)s
+  AND sequence = %(sequence)s
+GROUP BY reason

@@ -63,8 +63,12 @@ GRANT INSERT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
     tallyweir.batch_branch, tallyweir.seen_id_run, tallyweir.dead_letter,
-    tallyweir.late_event, tallyweir.expired_event, tallyweir.duplicate_event
+    tallyweir.late_event, tallyweir.expired_event, tallyweir.duplicate_event,
+    tallyweir.outbox
 TO tallyweir_publisher;
+-- Its metrics count dead letters by reason.
+GRANT SELECT (pipeline, sequence, reason) ON tallyweir.dead_letter
+    TO tallyweir_publisher;
 GRANT UPDATE (definition, definition_hash, watermark, last_sequence)
     ON tallyweir.pipeline TO tallyweir_publisher;
 GRANT UPDATE (next_offset, event_time_max, active_at)
@@ -76,11 +80,19 @@ GRANT EXECUTE ON FUNCTION
     tallyweir.drop_bucket(integer, bigint)
 TO tallyweir_publisher;
 
--- The relay: reads dead letters whole, and how far the pipelines have come.
+-- The relay: reads dead letters and messages whole, and how far the pipelines have
+-- come; notes how far it has come itself, and deletes the messages that it has sent.
 GRANT SELECT ON
     tallyweir.pipeline, tallyweir.partition_progress, tallyweir.batch,
-    tallyweir.dead_letter, tallyweir.visible_through, tallyweir.visible_offset
+    tallyweir.dead_letter, tallyweir.outbox, tallyweir.relay_cursor,
+    tallyweir.visible_through, tallyweir.visible_offset
 TO tallyweir_relay;
+GRANT SELECT (installation_id) ON tallyweir.installation TO tallyweir_relay;
+GRANT INSERT ON tallyweir.relay_cursor TO tallyweir_relay;
+GRANT UPDATE (
+    sequence, kafka_topic, kafka_partition, kafka_offset, messages, moved_at
+) ON tallyweir.relay_cursor TO tallyweir_relay;
+GRANT DELETE ON tallyweir.outbox TO tallyweir_relay;
 
 -- Readers: the ledger and the views, without what producers have sent. The detail of a
 -- dead letter may quote the record.
@@ -88,8 +100,12 @@ GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
     tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.duplicate_event,
-    tallyweir.conservation, tallyweir.visible_through, tallyweir.visible_offset
+    tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
+    tallyweir.visible_offset
 TO tallyweir_reader;
+GRANT SELECT (
+    pipeline, sequence, kafka_topic, kafka_partition, kafka_offset, topic, event_id
+) ON tallyweir.outbox TO tallyweir_reader;
 GRANT SELECT (
     pipeline, kafka_topic, kafka_partition, kafka_offset, sequence, kafka_timestamp,
     reason, event_id

@@ -41,6 +41,14 @@ FROM tallyweir.duplicate_event
 WHERE pipeline = %(pipeline)s
   AND event_id = %(event_id)s;
 
+-- name: waiting_messages
+-- What the relay has sent is not here any more.
+SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
+       sequence, 'outbox:' || topic AS output_table
+FROM tallyweir.outbox
+WHERE pipeline = %(pipeline)s
+  AND event_id = %(event_id)s;
+
 -- name: batch_at
 -- The batch whose range holds a position.
 SELECT sequence

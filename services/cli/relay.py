@@ -1,0 +1,73 @@
+"""``relay``: publishes dead letters and committed offsets to Kafka."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example, say
+from services.cli.resolver import seconds_of
+
+_FAILED = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir relay",
+            "tallyweir relay --once",
+            "tallyweir relay --every 10s",
+        )
+    )(relay)
+
+
+def relay(
+    once: Annotated[bool, typer.Option("--once", help="Do one round and end.")] = False,
+    every: Annotated[
+        str, typer.Option(help="How often to look: seconds or minutes.")
+    ] = "2s",
+) -> None:
+    """Publish what the home database has decided to Kafka, for all its pipelines.
+
+    Sends dead letters to SOURCE_TOPIC.dlq, at least once, in commit order and each
+    under an ID that repeats share, and shows the committed offsets in the consumer
+    groups tallyweir.PIPELINE. One relay works at a time; another one stands by and
+    takes over. With --once the exit code is 1 when something could not be done.
+    """
+    from services.endpoints import resolve_endpoints
+    from services.relay.relay_metrics import RelayMetrics
+    from services.relay.service import RelayService
+    from services.service_log import configure_logging
+    from sinks.metrics_endpoint import serve_metrics
+    from sinks.postgres.migrations import migrate
+
+    every_s = seconds_of(every)
+    configure_logging()
+    endpoints = resolve_endpoints()
+    migrate(endpoints.home_dsn)
+    metrics = RelayMetrics()
+    service = RelayService(
+        endpoints.home_dsn, endpoints.kafka_bootstrap, every_s=every_s, metrics=metrics
+    )
+    service.stop_on_signals()
+    if not once:
+        with serve_metrics(
+            metrics.registry, live={}, ready={"rounds": service.rounds.check}
+        ):
+            service.run()
+        return
+    was_active, failures = service.run_once()
+    if not was_active and not failures:
+        say("another relay is at work")
+        return
+    sent = sum(
+        sample.value
+        for family in metrics.messages.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    )
+    say(f"{sent:.0f} messages sent, {len(failures)} failures")
+    if failures:
+        raise typer.Exit(_FAILED)

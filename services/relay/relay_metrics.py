@@ -1,0 +1,41 @@
+"""What a relay tells Prometheus; docs/metrics.md has the formulas."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class RelayMetrics:
+    """The relay's own metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.messages = Counter(
+            "tallyweir_relay_messages",
+            "Messages that the broker has acknowledged, repeats included.",
+            ["pipeline", "stream"],
+            registry=self.registry,
+        )
+        self.backlog = Gauge(
+            "tallyweir_relay_backlog_rows",
+            "Rows of the home database that are still to be sent.",
+            ["pipeline", "stream"],
+            registry=self.registry,
+        )
+        self.drift = Gauge(
+            "tallyweir_offset_mirror_drift_records",
+            "Records by which the advisory group is off after the last round.",
+            ["pipeline"],
+            registry=self.registry,
+        )
+        self.active = Gauge(
+            "tallyweir_relay_active",
+            "1 while this process is the home's relay, 0 while it stands by.",
+            registry=self.registry,
+        )
+        self.failures = Counter(
+            "tallyweir_relay_failures",
+            "Rounds of a pipeline, or of all, that an error cut short.",
+            ["error_code"],
+            registry=self.registry,
+        )

@@ -1,0 +1,186 @@
+"""What one relay does from the moment it holds the home's lock until it loses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import structlog
+
+from services.relay.messages import Message, dead_letter_message, outbox_message
+from services.relay.offset_mirror import OffsetMirror
+from services.relay.relay_metrics import RelayMetrics
+from services.relay.relay_topics import RelayTopics
+from services.relay.stream_producer import StreamProducer
+from sinks.postgres.relay_feed import (
+    DEAD_LETTERS,
+    OUTBOX,
+    DeadLetter,
+    OutboxMessage,
+    RelayFeed,
+    RelayPlace,
+)
+from sinks.protocol.errors import TallyweirError
+from sinks.protocol.offsets import TopicPartition
+
+#: What one Kafka transaction holds at most: few enough to be sent well within its
+#: time, many enough for its cost not to matter.
+MESSAGES_MAX = 2_000
+BYTES_MAX = 16_000_000
+
+
+class RelayTenure:
+    """Sends what is due and moves the cursors, pipeline by pipeline.
+
+    Invariant: a message is read from the home only after its stream's producer was
+    made, and through the session that holds the lock. So whoever sends an older
+    message than its successor was fenced by the successor's producer before.
+
+    Args:
+        feed: Holds the lock.
+        bootstrap: ``host:port``, several separated by commas.
+        metrics: Told of what was done, after it was done.
+        is_stopped: Asked before each chunk.
+    """
+
+    def __init__(
+        self,
+        feed: RelayFeed,
+        bootstrap: str,
+        metrics: RelayMetrics,
+        *,
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._feed = feed
+        self._bootstrap = bootstrap
+        self._metrics = metrics
+        self._is_stopped = is_stopped
+        self._installation = feed.read_installation()
+        self._topics = RelayTopics(bootstrap)
+        self._mirror = OffsetMirror(bootstrap)
+        self._producers: dict[str, StreamProducer] = {}
+        self._log = structlog.get_logger()
+
+    def run_round(self) -> list[str]:
+        """Send what is due and show what is committed.
+
+        A pipeline that fails is told and does not stop the others.
+
+        Returns:
+            Codes of the errors that were told.
+
+        Raises:
+            TallyweirError: The session with the home has ended, and with it the lock.
+        """
+        failures = []
+        for pipeline in self._feed.list_pipelines():
+            for stream in (DEAD_LETTERS, OUTBOX):
+                failures += self._attempt(pipeline, partial(self._relay, stream=stream))
+        for pipeline, committed in self._feed.read_visible_offsets().items():
+            show = partial(self._show, committed=committed)
+            failures += self._attempt(pipeline, show)
+        return failures
+
+    def _attempt(self, pipeline: str, work: Callable[[str], None]) -> list[str]:
+        if self._is_stopped():
+            return []
+        try:
+            work(pipeline)
+        except TallyweirError as error:
+            if not self._feed.is_open:
+                raise
+            self._metrics.failures.labels(error.code).inc()
+            self._log.error(
+                "pipeline not relayed",
+                pipeline=pipeline,
+                error_code=error.code,
+                saw=error.saw,
+                why=error.why,
+                fix=error.fix,
+            )
+            return [error.code]
+        return []
+
+    def _relay(self, pipeline: str, *, stream: str) -> None:
+        """Send what a pipeline's stream has.
+
+        Crash:
+            Before the broker's commit: nothing was sent. Between it and the cursor's
+            move: the next relay sends the chunk again, under the same IDs and in the
+            same order.
+        """
+        backlog = self._metrics.backlog.labels(pipeline, stream)
+        waiting = self._feed.count_backlog(pipeline, stream)
+        backlog.set(waiting)
+        if not waiting:
+            return
+        try:
+            sent = self._send_all(pipeline, stream)
+        except TallyweirError:
+            # Whether its transaction was committed only its successor finds out.
+            self._producers.pop(pipeline, None)
+            self._topics.forget()
+            raise
+        if sent:
+            backlog.set(self._feed.count_backlog(pipeline, stream))
+            self._log.info(
+                "messages sent", pipeline=pipeline, stream=stream, messages=sent
+            )
+
+    def _send_all(self, pipeline: str, stream: str) -> int:
+        producer = self._producer_of(pipeline)
+        sent = 0
+        while not self._is_stopped():
+            after = self._feed.read_cursor(pipeline, stream)
+            messages, last = self._read(pipeline, stream, after)
+            if not messages:
+                break
+            producer.send(messages)
+            self._metrics.messages.labels(pipeline, stream).inc(len(messages))
+            self._feed.move_cursor(
+                pipeline, stream, after=after, to=last, messages=len(messages)
+            )
+            sent += len(messages)
+        return sent
+
+    def _read(
+        self, pipeline: str, stream: str, after: RelayPlace
+    ) -> tuple[list[Message], RelayPlace]:
+        """Return what comes next in a stream, and the place of the last of it."""
+        if stream == DEAD_LETTERS:
+            letters = self._feed.read_dead_letters(
+                pipeline, after, messages_max=MESSAGES_MAX, bytes_max=BYTES_MAX
+            )
+            write = partial(
+                dead_letter_message, pipeline=pipeline, installation=self._installation
+            )
+            return [write(one) for one in letters], _last(letters, after)
+        waiting = self._feed.read_outbox(
+            pipeline, after, messages_max=MESSAGES_MAX, bytes_max=BYTES_MAX
+        )
+        send = partial(
+            outbox_message, pipeline=pipeline, installation=self._installation
+        )
+        return [send(one) for one in waiting], _last(waiting, after)
+
+    def _producer_of(self, pipeline: str) -> StreamProducer:
+        if pipeline not in self._producers:
+            self._producers[pipeline] = StreamProducer(
+                self._bootstrap,
+                f"tallyweir-relay-{self._installation}-{pipeline}",
+                self._topics,
+            )
+        return self._producers[pipeline]
+
+    def _show(self, pipeline: str, committed: Mapping[TopicPartition, int]) -> None:
+        metric = self._metrics.drift.labels(pipeline)
+        try:
+            self._mirror.show(pipeline, committed)
+        finally:
+            metric.set(self._mirror.drift(pipeline, committed))
+
+
+def _last(
+    read: Sequence[DeadLetter] | Sequence[OutboxMessage], after: RelayPlace
+) -> RelayPlace:
+    return read[-1].place if read else after

@@ -1,0 +1,61 @@
+"""Outputs that are Kafka topics: what the relay sends on once a batch is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from spark_jobs.pipeline.databases import HOME
+from spark_jobs.pipeline.names import check_column, check_distinct, check_topic
+from spark_jobs.pipeline.problems import Problem, raise_if_any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxOutput:
+    """One message for each event, written to the home's outbox with the results.
+
+    Attributes:
+        topic: Where to; made when missing.
+        key: The column whose value becomes the message's key.
+        select: Which columns the message has; None for all of the event's fields and
+            all looked up.
+    """
+
+    topic: str
+    key: str
+    select: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        raise_if_any("OutboxOutput", self._find_problems())
+
+    @property
+    def table(self) -> str:
+        """What the ledger calls the output; no table can have this name."""
+        return f"outbox:{self.topic}"
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Where it is: the outbox belongs to the ledger."""
+        return (HOME,)
+
+    @property
+    def shard_by(self) -> tuple[str, ...]:
+        """What chooses among several databases; there is one."""
+        return ()
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from check_topic(self.topic, ("topic",))
+        yield from check_column(self.key, ("key",))
+        if self.select is None:
+            return
+        if not self.select:
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("select",),
+                saw="select is empty.",
+                why="The messages would hold nothing.",
+                fix="Name columns, or leave it out for all of them.",
+            )
+        for index, column in enumerate(self.select):
+            yield from check_column(column, ("select", index))
+        yield from check_distinct(list(self.select), "columns", ("select",))

@@ -1,0 +1,20 @@
+"""The keys of an outbox output in a pipeline file."""
+
+from __future__ import annotations
+
+from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.yaml_document import Section
+
+
+def read_outbox(section: Section) -> OutboxOutput | None:
+    """Read an output's section; None, with the problems reported, if it is wrong."""
+    section.allow("topic", "key", "select")
+    section.require("topic", "key")
+    topic = section.text("topic")
+    key = section.text("key")
+    select = section.texts("select")
+    if topic is None or key is None:
+        return None
+    return section.report.attempt(
+        section.at, OutboxOutput, topic=topic, key=key, select=select
+    )
