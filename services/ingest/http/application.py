@@ -100,7 +100,8 @@ class IngestApplication:
         yield
         self._is_ending.set()
         await asyncio.gather(*beside)
-        left = await asyncio.to_thread(sender.close)
+        sender.stop_polling()
+        left = await asyncio.to_thread(sender.flush)
         self._log.info("drained", events_without_report=left)
 
     async def _watch_keys(self) -> None:

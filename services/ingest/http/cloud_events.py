@@ -24,6 +24,7 @@ EXTENSIONS_MAX = 16
 ATTRIBUTE_BYTES_MAX = 1_024
 
 _NAME = re.compile(r"[a-z0-9]{1,40}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _REQUIRED = ("specversion", "id", "source", "type")
 _OPTIONAL = frozenset({"datacontenttype", "dataschema", "subject", "time"})
 
@@ -57,11 +58,11 @@ def take_structured(event: object) -> tuple[Attributes, object]:
     if not isinstance(event, dict):
         raise _malformed("it is not a JSON object")
     attributes = dict(event)
-    if "data" in attributes and "data_base64" in attributes:
-        raise _malformed("it has data and data_base64")
     data = attributes.pop("data", None)
     encoded = attributes.pop("data_base64", None)
     if encoded is not None:
+        if data is not None:
+            raise _malformed("it has data and data_base64")
         try:
             data = base64.b64decode(str(encoded), validate=True)
         except ValueError as exc:
@@ -112,7 +113,7 @@ def _check_attribute(name: str, value: object) -> None:
 
 def has_control_characters(text: str) -> bool:
     """Whether a text holds what CloudEvents, logs and Postgres do not take."""
-    return any(char < " " or "\x7f" <= char <= "\x9f" for char in text)
+    return _CONTROL.search(text) is not None
 
 
 def kafka_headers(attributes: Mapping[str, object]) -> dict[str, bytes]:

@@ -86,8 +86,7 @@ class EventEndpoint:
             self._log.error("request failed", error=type(error).__name__)
             answer = refusal_answer(_internal_error()).closing()
         await send_answer(send, answer)
-        self._metrics.requests.labels(str(answer.status)).inc()
-        self._metrics.seconds.observe(time.monotonic() - began)
+        self._metrics.count_request(answer.status, time.monotonic() - began)
 
     async def _answer(
         self, scope: Scope, head: RequestHead, receive: Receive
@@ -155,7 +154,7 @@ class EventEndpoint:
         counts = ((ACCEPTED, accepted), (REFUSED, refused), (UNKNOWN, len(unknown)))
         for outcome_name, count in counts:
             if count:
-                self._metrics.events.labels(topic, outcome_name).inc(count)
+                self._metrics.count_events(topic, outcome_name, count)
         if is_batch:
             for outcome in outcomes:
                 if isinstance(outcome, RefusedError):

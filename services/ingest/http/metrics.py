@@ -56,6 +56,26 @@ class IngestMetrics:
             registry=self.registry,
         )
 
+        # Finding a labelled metric costs more than counting.
+        self._request_counts: dict[int, Counter] = {}
+        self._event_counts: dict[tuple[str, str], Counter] = {}
+
+    def count_request(self, status: int, seconds: float) -> None:
+        """Count an answer."""
+        counter = self._request_counts.get(status)
+        if counter is None:
+            counter = self._request_counts[status] = self.requests.labels(str(status))
+        counter.inc()
+        self.seconds.observe(seconds)
+
+    def count_events(self, topic: str, outcome: str, count: int) -> None:
+        """Count events of one outcome."""
+        counter = self._event_counts.get((topic, outcome))
+        if counter is None:
+            counter = self.events.labels(topic, outcome)
+            self._event_counts[topic, outcome] = counter
+        counter.inc(count)
+
     def watch(
         self, waiting_events: Callable[[], int], bytes_: Callable[[], int]
     ) -> None:

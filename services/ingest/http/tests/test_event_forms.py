@@ -162,6 +162,19 @@ def test_each_mistake_in_an_envelope_is_refused(
     assert refused(event, STRUCTURED) == code
 
 
+def test_an_attribute_that_is_null_is_not_there() -> None:
+    """As CloudEvents' JSON format says."""
+    envelope = {**ENVELOPE, "subject": None, "time": None, "data_base64": None}
+    event = only(read({**envelope, "data": page_view()}, STRUCTURED))
+    assert {name for name, _ in event.headers or []} == {
+        "ce_specversion",
+        "ce_id",
+        "ce_source",
+        "ce_type",
+        "content-type",
+    }
+
+
 def test_headers_of_binary_mode_are_percent_encoded() -> None:
     """And must decode to UTF-8 without control characters."""
     event = only(
