@@ -18,6 +18,8 @@ COMMAND_MODULES = (
     "services.cli.migrate",
     "services.cli.run",
     "services.cli.emit",
+    "services.cli.ingest",
+    "services.cli.ingest_keys",
     "services.cli.verify",
     "services.cli.why",
     "services.cli.status",

@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     bench.command(epilog=example("tallyweir bench throughput --json"))(throughput)
     bench.command(epilog=example("tallyweir bench latency --json"))(latency)
     bench.command(epilog=example("tallyweir bench databases --json"))(databases)
+    bench.command(epilog=example("tallyweir bench ingest --json"))(ingest)
     app.add_typer(bench)
 
 
@@ -61,6 +62,22 @@ def databases(
     from services.bench.several_databases import measure_databases
 
     _show(measure_databases(events=events, seed=seed, say=note), as_json=as_json)
+
+
+def ingest(
+    connections: Annotated[
+        int, typer.Option(min=1, help="Events under way at any time.")
+    ] = 64,
+    seconds: Annotated[int, typer.Option(min=1, help="Of each of the two runs.")] = 10,
+    as_json: _Json = False,
+) -> None:
+    """Single events over HTTP, beside the broker's own limit in the same run."""
+    from services.bench.ingest import measure_ingest
+
+    _show(
+        measure_ingest(connections=connections, seconds=seconds, say=note),
+        as_json=as_json,
+    )
 
 
 def _show(figures: dict[str, object], *, as_json: bool) -> None:

@@ -1,0 +1,66 @@
+"""``ingest``: the HTTP service in front of Kafka."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir ingest departures.yaml",
+            "tallyweir ingest departures.yaml page-views.yaml --port 8080",
+        )
+    )(ingest)
+
+
+def ingest(
+    pipelines: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PIPELINE...", help="Pipeline files: their topics are served."
+        ),
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="0 takes any that is free.")
+    ] = 8_080,
+) -> None:
+    """Take events over HTTP for producers that speak no Kafka.
+
+    An event is answered 202 when the broker has it, and not before. Who may send is
+    in the file that TALLYWEIR_INGEST_KEYS_FILE names; see ingest-keys. SIGTERM and
+    Ctrl-C drain: what is in flight is answered first. docs/ingest.md has the rest.
+    """
+    from services.endpoints import given_kafka_bootstrap, resolve_endpoints
+    from services.ingest.http.key_file import KEYS_FILE_VARIABLE, KeyFile
+    from services.ingest.http.served_topics import read_served_topics
+    from services.ingest.http.server import serve
+    from services.resolver.service import configure_logging
+    from sinks.protocol.errors import ConfigurationError
+
+    served = read_served_topics(pipelines)
+    keys_file = os.environ.get(KEYS_FILE_VARIABLE)
+    if not keys_file:
+        raise ConfigurationError(
+            "KEYS_FILE_UNNAMED",
+            saw=f"{KEYS_FILE_VARIABLE} is not set.",
+            why="Without keys nobody could be told from anybody else.",
+            fix="Make a file with tallyweir ingest-keys create, and name it there.",
+        )
+    keys = KeyFile(Path(keys_file))
+    configure_logging()
+    serve(
+        bootstrap=given_kafka_bootstrap() or resolve_endpoints().kafka_bootstrap,
+        served=served,
+        keys=keys,
+        host=host,
+        port=port,
+    )
