@@ -43,7 +43,7 @@ def ingest(
     from services.ingest.http.key_file import KEYS_FILE_VARIABLE, KeyFile
     from services.ingest.http.served_topics import read_served_topics
     from services.ingest.http.server import serve
-    from services.resolver.service import configure_logging
+    from services.service_log import configure_logging
     from sinks.protocol.errors import ConfigurationError
 
     served = read_served_topics(pipelines)
