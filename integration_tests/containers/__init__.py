@@ -1,0 +1,1 @@
+"""The services of docker/compose.yaml, run by testcontainers and made to suffer."""

@@ -1,0 +1,244 @@
+"""Starts the services of docker/compose.yaml by testcontainers, exactly as described.
+
+What a container may do, what it is told and what it mounts is read from the compose
+file, so that what is tested is what is deployed. Each deployment has a network and
+volumes of its own, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from docker.models.containers import Container
+from docker.types import Mount
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.network import Network
+
+from services.embedded.state_directory import ROOT
+
+# testcontainers' own reaper is an image that a place without a registry has not.
+os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+
+_COMPOSE = ROOT / "docker" / "compose.yaml"
+_POLL_S = 0.5
+_START_TIMEOUT_S = 180.0
+_SECOND_NS = 1_000_000_000
+_JOBS = frozenset({"migrate", "kafka-access"})
+#: What compose and the engine call by the same name.
+_PASSED_ON = (
+    *("user", "read_only", "cap_drop", "security_opt", "init"),
+    *("mem_limit", "shm_size", "entrypoint"),
+)
+
+
+class Deployment:
+    """A running system, or parts of it.
+
+    Args:
+        secrets: What docker/make-secrets has made.
+        settings: Further environment variables, by service.
+    """
+
+    def __init__(
+        self, secrets: Path, settings: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        self._compose = yaml.safe_load(_COMPOSE.read_text("utf-8"))
+        self._secrets = secrets
+        self._settings = settings or {}
+        self._name = f"tallyweir-test-{uuid.uuid4().hex[:8]}"
+        self._network = Network()
+        self._started: dict[str, DockerContainer] = {}
+
+    @property
+    def services(self) -> list[str]:
+        """The services that were started, without what was only run."""
+        return [name for name in self._started if name in self._compose["services"]]
+
+    @property
+    def network(self) -> str:
+        """Name of the network that the containers are on."""
+        return str(self._network.name)
+
+    def open(self) -> None:
+        """Make the network that the containers will be on."""
+        self._network.create()
+
+    def close(self) -> None:
+        """Remove containers, volumes and network."""
+        for container in reversed(self._started.values()):
+            container.stop(force=True, delete_volume=True)
+        client = self._network._docker.client
+        for volume in client.volumes.list():
+            if volume.name.startswith(self._name):
+                volume.remove(force=True)
+        self._network.remove()
+
+    def start(self, *services: str) -> None:
+        """Start services, and wait until each is healthy or, as a job, has ended well.
+
+        Raises:
+            AssertionError: One ended badly, or was not healthy in time; with its log.
+        """
+        for service in services:
+            self._started[service] = self._make(service).start()
+        for service in services:
+            self.await_ready(service)
+
+    def run(self, service: str, *command: str) -> Container:
+        """Start a further container of a service with another command."""
+        made = self._make(service, command=list(command)).start()
+        self._started[f"{service}-{len(self._started)}"] = made
+        return made.get_wrapped_container()
+
+    def run_python(self, program: str) -> str:
+        """Run a program in the services image, as Kafka's administrator; its output.
+
+        Raises:
+            AssertionError: It failed.
+        """
+        command = ["-P", "-c", program]
+        made = self._make("kafka-access", command=command, entrypoint=["python"])
+        self._started[f"python-{len(self._started)}"] = made.start()
+        container = made.get_wrapped_container()
+        code = container.wait(timeout=_START_TIMEOUT_S)["StatusCode"]
+        assert code == 0, container.logs().decode()
+        return str(container.logs(stderr=False).decode())
+
+    def container(self, service: str) -> Container:
+        """Return the engine's handle of a service's container, with fresh state."""
+        container = self._started[service].get_wrapped_container()
+        container.reload()
+        return container
+
+    def address(self, service: str) -> str:
+        """Return the address of a container on the network, for this host."""
+        networks = self.container(service).attrs["NetworkSettings"]["Networks"]
+        return str(networks[self.network]["IPAddress"])
+
+    def await_ready(self, service: str) -> None:
+        """Wait until a service is healthy; see ``start``."""
+        is_job = service in _JOBS
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            state = self.container(service).attrs["State"]
+            if is_job and state["Status"] == "exited" and state["ExitCode"] == 0:
+                return
+            if state.get("Health", {}).get("Status") == "healthy":
+                return
+            time.sleep(_POLL_S)
+        log = self.log(service)[-4_000:]
+        raise AssertionError(f"{service} is not ready: {state}\n{log}")
+
+    def log(self, service: str) -> str:
+        """Return what a service has written so far."""
+        return str(self.container(service).logs().decode(errors="replace"))
+
+    def query(self, sql: str, database: str = "tallyweir") -> list[list[str]]:
+        """Ask Postgres as its superuser, inside of its container; rows of texts."""
+        code, output = self.container("postgres").exec_run(
+            ["psql", "-XAt", "-F", "\t", "-U", "postgres", "-d", database, "-c", sql]
+        )
+        text = output.decode()
+        assert code == 0, text
+        return [line.split("\t") for line in text.splitlines()]
+
+    def _make(
+        self,
+        service: str,
+        command: list[str] | None = None,
+        entrypoint: list[str] | None = None,
+    ) -> DockerContainer:
+        spec = dict(self._compose["services"][service])
+        if entrypoint is not None:
+            spec["entrypoint"] = entrypoint
+        container = DockerContainer(spec["image"]).with_network(self._network)
+        container.tmpfs = dict(_split(mount) for mount in spec.get("tmpfs", ()))
+        limits = self._limits(spec)
+        if command is None:
+            container.with_network_aliases(service)
+            limits["hostname"] = service
+            limits["healthcheck"] = _healthcheck(spec)
+            limits["restart_policy"] = _restart_policy(spec)
+        container.with_kwargs(**limits)
+        environment = {**spec.get("environment", {}), **self._settings.get(service, {})}
+        for name, value in environment.items():
+            container.with_env(name, str(value))
+        given = command or spec.get("command")
+        if given is not None:
+            container.with_command([str(part) for part in given])
+        return container
+
+    def _limits(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        limits: dict[str, Any] = {
+            "mounts": [*self._volumes(spec), *self._secret_mounts(spec)]
+        }
+        limits.update({key: spec[key] for key in _PASSED_ON if key in spec})
+        return limits
+
+    def _volumes(self, spec: Mapping[str, Any]) -> Iterator[Mount]:
+        for volume in spec.get("volumes", ()):
+            source, target, *mode = volume.split(":")
+            if source.startswith("."):
+                path = str((_COMPOSE.parent / source).resolve())
+                yield Mount(target, path, type="bind", read_only=mode == ["ro"])
+            else:
+                yield Mount(target, f"{self._name}-{source}", type="volume")
+
+    def _secret_mounts(self, spec: Mapping[str, Any]) -> Iterator[Mount]:
+        for secret in spec.get("secrets", ()):
+            file = Path(self._compose["secrets"][secret["source"]]["file"]).name
+            target = secret["target"]
+            if not target.startswith("/"):
+                target = f"/run/secrets/{target}"
+            yield Mount(target, str(self._secrets / file), type="bind", read_only=True)
+
+
+@contextmanager
+def deployed(
+    secrets: Path, settings: Mapping[str, Mapping[str, str]] | None = None
+) -> Iterator[Deployment]:
+    """Give an empty deployment, and remove it at the end however the block ends."""
+    deployment = Deployment(secrets, settings)
+    deployment.open()
+    try:
+        yield deployment
+    finally:
+        deployment.close()
+
+
+def last_json(log: str) -> dict[str, Any]:
+    """Return the last line of JSON that a command has printed."""
+    lines = [line for line in log.splitlines() if line.startswith("{")]
+    assert lines, log
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def _split(tmpfs: str) -> tuple[str, str]:
+    path, _, options = tmpfs.partition(":")
+    return path, options
+
+
+def _restart_policy(spec: Mapping[str, Any]) -> dict[str, str] | None:
+    name = spec.get("restart", "no")
+    return None if name == "no" else {"Name": name}
+
+
+def _healthcheck(spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    check = spec.get("healthcheck")
+    if check is None:
+        return None
+    return {
+        "test": check["test"],
+        "interval": int(check["interval"].rstrip("s")) * _SECOND_NS,
+        "timeout": int(check["timeout"].rstrip("s")) * _SECOND_NS,
+        "retries": check["retries"],
+    }
