@@ -139,6 +139,21 @@ def test_all_parts_that_are_refused_are_named_at_once() -> None:
     assert "slf4j" not in raised.value.saw
 
 
+def test_a_part_of_several_locks_is_listed_once_with_all_its_files(
+    tmp_path: Path,
+) -> None:
+    """Each lock may name a file that another one leaves out."""
+    for digit, lock in enumerate(RUNTIME_LOCKS):
+        text = f"Part==1 --hash=sha256:{str(digit // 2) * 64}\n"
+        (tmp_path / lock).write_text(text)
+    jars = (f'[{section}]\n"g:a:1" = "{"9" * 64}"\n' for section in JAR_SECTIONS)
+    (tmp_path / "jars.lock").write_text("".join(jars))
+    jar, part = read_components(tmp_path)
+    assert ("g", "a", ("9" * 64,)) == (jar.group, jar.name, jar.hashes)
+    assert ("part", ("0" * 64, "1" * 64)) == (part.name, part.hashes)
+    assert RUNTIME_LOCKS == part.locks
+
+
 @pytest.mark.parametrize("line", ["a>=1 --hash=sha256:" + "0" * 64, "a==1", "a @ b"])
 def test_a_line_without_pin_or_hash_is_refused(line: str) -> None:
     """A lock that is not one must not pass for a short one."""
