@@ -255,7 +255,9 @@ def test_a_full_queue_refuses_and_sends_nothing(world: World) -> None:
         world.endpoint.in_flight.events = EVENTS_IN_FLIGHT_MAX - 1
         waiting = asyncio.create_task(world.answer(page_view()))
         await world.sender.was_asked.wait()
-        status, headers, answer = await world.answer(page_view("shop:2"))
+        status, headers, answer = await asyncio.wait_for(
+            world.answer(page_view("shop:2")), 5
+        )
         assert (status, answer["code"]) == (429, "QUEUE_FULL")
         assert int(headers["retry-after"]) > 0
         assert world.sender.sent == ["shop:1"]
