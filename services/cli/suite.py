@@ -24,8 +24,13 @@ from services.cli.rendering import example, note, say
 
 _PACKAGES = ("schemas", "sinks", "spark_jobs", "services")
 _INTEGRATION = "integration_tests"
+_CONTAINERS = "integration_tests/containers"
 _FAST = ("-m", "not slow and not spark")
 _PYTEST_FOUND_NOTHING = 5
+
+
+class StepSkippedError(Exception):
+    """Something that a step needs is not here and cannot be had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +41,13 @@ class Step:
         name: What the summary calls it.
         command: Its arguments; the first is looked up in the environment.
         needs_servers: Whether it runs against the embedded Kafka and Postgres.
+        needs_images: Whether it runs the images, in a container engine.
     """
 
     name: str
     command: tuple[str, ...]
     needs_servers: bool = False
+    needs_images: bool = False
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +55,10 @@ def register(app: typer.Typer) -> None:
     app.command(
         "test",
         epilog=example(
-            "tallyweir test", "tallyweir test --unit", "tallyweir test -- -k fence -x"
+            "tallyweir test",
+            "tallyweir test --unit",
+            "tallyweir test --containers --all",
+            "tallyweir test -- -k fence -x",
         ),
         context_settings={"ignore_unknown_options": True},
     )(run_tests)
@@ -62,33 +72,55 @@ def run_tests(
     unit: Annotated[
         bool, typer.Option("--unit", help="Only what is fast and needs no server.")
     ] = False,
+    containers: Annotated[
+        bool,
+        typer.Option("--containers", help="Only what runs the images."),
+    ] = False,
+    long: Annotated[
+        bool, typer.Option("--all", help="With --containers: also what takes long.")
+    ] = False,
 ) -> None:
-    """Run every check of the project: lint, types, layers, unit, integration.
+    """Run every check: lint, types, layers, unit, integration, containers.
 
-    With pytest arguments only the tests run, and only those that they choose.
+    With pytest arguments only the tests run, and only those that they choose. The
+    images are built first; a container engine is installed from Debian's packages
+    where none answers, and without one the containers are skipped, which is said.
     """
     from services.embedded.virtual_environment import DEVELOPMENT_LOCK, install
 
     install(DEVELOPMENT_LOCK)
     signal.signal(signal.SIGTERM, _end)
     started = time.monotonic()
-    steps = choose_steps(tuple(pytest_arguments or ()), unit=unit)
+    arguments = tuple(pytest_arguments or ())
+    if containers:
+        steps = [container_step(arguments, long=long)]
+    else:
+        steps = choose_steps(arguments, unit=unit)
     failed = []
+    skipped = []
     rows = []
     for step in steps:
         note(f"\n── {step.name}")
         before = time.monotonic()
-        code = _run(step, only_chosen=bool(pytest_arguments))
-        if code != 0:
-            failed.append(step.name)
-        verdict = "ok" if code == 0 else f"FAILED ({code})"
+        try:
+            code = _run(step, only_chosen=bool(arguments))
+        except StepSkippedError as why:
+            skipped.append(f"{step.name} SKIPPED: {why}")
+            verdict = "SKIPPED"
+        else:
+            if code != 0:
+                failed.append(step.name)
+            verdict = "ok" if code == 0 else f"FAILED ({code})"
         rows.append(f"{step.name:<14}{verdict:<14}{time.monotonic() - before:6.1f} s")
     say("\n" + "\n".join(rows))
     seconds = time.monotonic() - started
+    for reason in skipped:
+        say(f"tallyweir test: {reason}")
     if failed:
         say(f"tallyweir test: FAILED: {', '.join(failed)} ({seconds:.0f} s)")
         raise typer.Exit(1)
-    say(f"tallyweir test: passed, {len(steps)} of {len(steps)} steps ({seconds:.0f} s)")
+    passed = len(steps) - len(skipped)
+    say(f"tallyweir test: passed, {passed} of {len(steps)} steps ({seconds:.0f} s)")
 
 
 def choose_steps(pytest_arguments: tuple[str, ...], *, unit: bool) -> list[Step]:
@@ -116,16 +148,32 @@ def choose_steps(pytest_arguments: tuple[str, ...], *, unit: bool) -> list[Step]
         steps.append(
             Step(
                 name="integration",
-                command=("pytest", _INTEGRATION),
+                command=("pytest", _INTEGRATION, f"--ignore={_CONTAINERS}"),
                 needs_servers=True,
             )
         )
+        steps.append(container_step((), long=False))
     return steps
+
+
+def container_step(pytest_arguments: tuple[str, ...], *, long: bool) -> Step:
+    """The step that runs the images.
+
+    Args:
+        pytest_arguments: Choose some of the tests.
+        long: Whether those that take long run too.
+    """
+    chosen = () if long else ("-m", "not long")
+    command = ("pytest", _CONTAINERS, *chosen, *pytest_arguments)
+    return Step(name="containers", command=command, needs_images=True)
 
 
 def _run(step: Step, *, only_chosen: bool) -> int:
     program = Path(sys.executable).parent / step.command[0]
     command = [str(program), *step.command[1:]]
+    if step.needs_images:
+        with _images():
+            return _exit_code(command, os.environ, only_chosen=only_chosen)
     if not step.needs_servers:
         return _exit_code(command, os.environ, only_chosen=only_chosen)
     with _temporary_servers() as environment:
@@ -138,6 +186,19 @@ def _exit_code(
     # A user's own selection may leave one place without tests; the suite may not.
     code = subprocess.run(command, cwd=_root(), env=environment, check=False).returncode
     return 0 if only_chosen and code == _PYTEST_FOUND_NOTHING else code
+
+
+@contextmanager
+def _images() -> Iterator[None]:
+    from services.images.build import build_images, registry_answers
+    from services.images.engine import container_engine
+
+    with container_engine() as reason:
+        if reason is not None:
+            raise StepSkippedError(reason)
+        for image in build_images(uses_stand_ins=not registry_answers(), tell=note):
+            note(f"{image.name}: {image.size_b / 1e6:,.0f} MB")
+        yield
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tomllib
@@ -95,6 +96,15 @@ def build_stand_ins(broker_jars: Path) -> None:
         [str(ROOT / "docker" / "bases" / "build")],
         {"TALLYWEIR_BROKER_JARS": str(broker_jars)},
     )
+
+
+def registry_answers() -> bool:
+    """Whether the engine can pull the base that every image of ours begins with."""
+    dockerfile = (ROOT / "docker" / "services.Dockerfile").read_text("utf-8")
+    base = re.search(r"^ARG PYTHON_BASE=(\S+)$", dockerfile, re.MULTILINE)
+    assert base is not None
+    command = ["docker", "pull", "--quiet", base[1]]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def check_engine() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.cli.suite import choose_steps
+from services.cli.suite import choose_steps, container_step
 
 
 def test_the_whole_suite_lints_before_it_starts_servers() -> None:
@@ -17,7 +17,16 @@ def test_the_whole_suite_lints_before_it_starts_servers() -> None:
         "unit",
     ]
     assert all(not step.needs_servers for step in steps[:4])
-    assert all(step.needs_servers for step in steps[4:])
+    assert all(step.needs_servers for step in steps[4:6])
+    assert [step.name for step in steps if step.needs_images] == ["containers"]
+
+
+def test_the_long_tests_in_containers_run_only_when_asked_for() -> None:
+    """The whole suite has to end while somebody waits for it."""
+    short, long = (container_step((), long=long) for long in (False, True))
+
+    assert short.command[-2:] == ("-m", "not long")
+    assert "-m" not in long.command
 
 
 def test_unit_needs_no_server_and_leaves_out_what_is_slow() -> None:
