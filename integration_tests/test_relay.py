@@ -35,6 +35,8 @@ from integration_tests.harness.relayed_home import (
 )
 from integration_tests.harness.role_world import OWNER, role_world
 from integration_tests.harness.started_relay import relay
+from services.relay.relay_metrics import RelayMetrics
+from services.relay.service import RelayService
 from services.relay.tenure import MESSAGES_MAX
 from sinks.postgres.relay_feed import DEAD_LETTERS, RelayFeed
 from sinks.postgres.roles import RELAY
@@ -159,19 +161,27 @@ def test_a_topic_that_refuses_a_message_stops_its_pipeline_only(
         home.add_letter(connection, 0, 2, payload=b"behind")
     other = RelayedHome(dsn=home.dsn, bootstrap=home.bootstrap)
     other.publish(1)
-    failures, metrics = relay_once(home)
-    assert ["RELAY_MESSAGE_REFUSED"] == failures
-    assert [] == home.read_dead_letters()
-    assert expected(1) == values(other.read_dead_letters())
-    assert 1 == metrics.failures.labels("RELAY_MESSAGE_REFUSED")._value.get()
+    metrics = RelayMetrics()
+    service = RelayService(home.dsn, home.bootstrap, every_s=1, metrics=metrics)
+    try:
+        assert ["RELAY_MESSAGE_REFUSED"] == service.run_round()
+        assert [] == home.read_dead_letters()
+        assert expected(1) == values(other.read_dead_letters())
+        assert 1 == metrics.failures.labels("RELAY_MESSAGE_REFUSED")._value.get()
+        _let_pass(admin, topic, "100000")
+        # The same relay goes on, with a producer that knows nothing of the failure.
+        assert [] == service.run_round()
+    finally:
+        service.run_once()
+    assert 4 == len(home.read_dead_letters())
 
+
+def _let_pass(admin: AdminClient, topic: str, size: str) -> None:
     enough = ConfigEntry(
-        "max.message.bytes", "100000", incremental_operation=AlterConfigOpType.SET
+        "max.message.bytes", size, incremental_operation=AlterConfigOpType.SET
     )
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[enough])
     admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
-    assert [] == relay_once(home)[0]
-    assert 4 == len(home.read_dead_letters())
 
 
 def test_a_relay_killed_between_send_and_cursor_repeats_under_the_same_ids(
