@@ -1,4 +1,4 @@
-"""A container engine for the tests: the one that answers, else Debian's, for a while."""
+"""A container engine for the tests: the one that answers, else Debian's."""
 
 from __future__ import annotations
 

@@ -43,6 +43,7 @@ NOT_CODES = {
     *("BLOCK_START", "L_BRACE", "L_PAREN"),  # tokens of sqlglot
     *("JAVA_HOME", "NO_COLOR", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"),
     *("TASK_PUT", "VALUE_CONVERTER"),  # stages of Kafka Connect
+    "DEBIAN_FRONTEND",
     "IMPOSSIBLE_DISTANCE",  # a rule of a shipped pipeline
     "PEER_JDBC_URL",
     "PYTEST_ARGUMENTS",
