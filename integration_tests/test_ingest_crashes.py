@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -173,6 +174,8 @@ def test_a_body_that_is_under_way_is_answered_before_the_end(
         )
         code = pool.submit(service.stop)
         await_true(is_closed, "nobody else is let in")
+        with pytest.raises(subprocess.TimeoutExpired):
+            service.process.wait(1.0)
         may_end.set()
         assert answer.result().status_code == 202
         assert code.result() == 0
