@@ -48,13 +48,17 @@ class KafkaService(Enum):
 
 
 def grant_access(
-    bootstrap: str, topics: Sequence[str], users: Sequence[tuple[KafkaService, Path]]
+    bootstrap: str,
+    topics: Sequence[str],
+    outbox_topics: Sequence[str],
+    users: Sequence[tuple[KafkaService, Path]],
 ) -> list[str]:
     """Make the users and give them their rights on the topics; harmless to repeat.
 
     Args:
         bootstrap: ``host:port``; this process comes in as an administrator.
-        topics: Of the pipelines.
+        topics: That pipelines read.
+        outbox_topics: That their outboxes are for.
         users: Services, each with the Kafka settings that it comes in with. One user
             may do the work of several.
 
@@ -78,7 +82,9 @@ def grant_access(
         dict.fromkeys(
             right
             for service, config in configs
-            for right in _rights(service, config["sasl.username"], topics)
+            for right in _rights(
+                service, config["sasl.username"], topics, outbox_topics
+            )
         )
     )
     try:
@@ -119,7 +125,10 @@ def _credential(config: Mapping[str, str]) -> UserScramCredentialUpsertion:
 
 
 def _rights(
-    service: KafkaService, user: str, topics: Iterable[str]
+    service: KafkaService,
+    user: str,
+    topics: Iterable[str],
+    outbox_topics: Iterable[str],
 ) -> Iterable[AclBinding]:
     """List what a service does in Kafka, as rights of its user."""
     write, read = AclOperation.WRITE, AclOperation.READ
@@ -157,7 +166,8 @@ def _rights(
                 # The topic of dead letters takes what its source takes, and headers.
                 configs = AclOperation.DESCRIBE_CONFIGS
                 yield from allow(topic, name, read, describe, configs)
-                yield from allow(topic, f"{name}.dlq", create, write, describe)
+            for name in (*(f"{name}.dlq" for name in topics), *outbox_topics):
+                yield from allow(topic, name, create, write, describe)
             yield from allow(group, _MIRROR_GROUPS, read, pattern=prefixed)
             yield from allow(
                 ResourceType.TRANSACTIONAL_ID,

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 _EVENTS = 12_000
 #: Small batches, for every kill to hit a pipeline that has work.
-_BATCH_OFFSETS_MAX = 500
+_BATCH_OFFSETS_MAX = 1_000
 _HTTP_EVENTS = 300
 _WAIT_S = 240.0
 _POLL_S = 0.5

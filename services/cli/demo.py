@@ -123,7 +123,9 @@ def _say_where(world: DemoWorld, *, keep: bool) -> None:
     from services.embedded.postgres import server_binary
     from services.endpoints import launcher
 
-    psql = "psql" if shutil.which("psql") else str(server_binary("psql"))
+    psql = "psql"
+    if world.has_own_servers and not shutil.which(psql):
+        psql = str(server_binary(psql))
     look = shlex.join(filter(None, [psql, world.shown_dsn]))
     say(f"Tables: {', '.join(TABLES)} in the database at {world.shown_dsn}")
     say(f"  look in:  {look}")

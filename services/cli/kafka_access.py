@@ -45,7 +45,7 @@ def kafka_access(
     password that has changed in a service's file is changed in Kafka too.
     """
     from services.endpoints import require_kafka_bootstrap
-    from services.ingest.source_section import read_source_section
+    from services.ingest.source_section import read_outbox_topics, read_source_section
     from services.ingest.topics import ensure_topic
     from services.kafka_access import grant_access
 
@@ -55,8 +55,9 @@ def kafka_access(
     for topic in topics:
         found = ensure_topic(bootstrap, topic, partitions=partitions)
         say(f"topic {topic}: {found} partitions")
+    outboxes = [topic for path in pipelines for topic in read_outbox_topics(path)]
     if users:
-        for name in grant_access(bootstrap, topics, users):
+        for name in grant_access(bootstrap, topics, outboxes, users):
             say(f"user {name}: may do what it must")
 
 

@@ -60,6 +60,23 @@ def read_source_section(path: Path) -> SourceSection:
     return SourceSection(**{key: str(value) for key, value in values.items()})
 
 
+def read_outbox_topics(path: Path) -> list[str]:
+    """List the topics that a pipeline's outboxes are for; whole only if it is valid.
+
+    Raises:
+        ConfigurationError: No such file, or not YAML.
+    """
+    pipeline = _read_yaml(path)
+    outputs = pipeline.get("outputs") if isinstance(pipeline, dict) else None
+    outboxes = [
+        output.get("outbox")
+        for output in (outputs if isinstance(outputs, list) else [])
+        if isinstance(output, dict)
+    ]
+    topics = [box.get("topic") for box in outboxes if isinstance(box, dict)]
+    return [topic for topic in topics if isinstance(topic, str)]
+
+
 def _read_yaml(path: Path) -> object:
     try:
         with path.open("rb") as file:

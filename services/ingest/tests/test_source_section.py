@@ -9,6 +9,7 @@ import pytest
 from services.ingest.source_section import (
     PIPELINE_BYTES_MAX,
     SourceSection,
+    read_outbox_topics,
     read_source_section,
 )
 from sinks.protocol.errors import ConfigurationError
@@ -72,3 +73,20 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """The path in the error is the one that was given."""
     with pytest.raises(ConfigurationError, match=r"nothing\.yaml"):
         read_source_section(tmp_path / "nothing.yaml")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "topics"),
+    [
+        ("[{append: {table: a}}, {outbox: {topic: b, key: k}}]", ["b"]),
+        ("[{outbox: 3}, 4, {outbox: {topic: 5}}]", []),
+        ("nothing", []),
+    ],
+)
+def test_the_topics_of_outboxes_are_found(
+    tmp_path: Path, outputs: str, topics: list[str]
+) -> None:
+    """Who relays to them needs the right to; what is malformed a driver refuses."""
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(f"outputs: {outputs}\n")
+    assert read_outbox_topics(path) == topics
