@@ -7,6 +7,7 @@ the two cannot differ.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -127,51 +128,62 @@ def _credential(config: Mapping[str, str]) -> UserScramCredentialUpsertion:
 def _rights(
     service: KafkaService,
     user: str,
-    topics: Iterable[str],
-    outbox_topics: Iterable[str],
+    topics: Sequence[str],
+    outbox_topics: Sequence[str],
 ) -> Iterable[AclBinding]:
     """List what a service does in Kafka, as rights of its user."""
+    topic, group = ResourceType.TOPIC, ResourceType.GROUP
+    transactions = ResourceType.TRANSACTIONAL_ID
     write, read = AclOperation.WRITE, AclOperation.READ
     describe, create = AclOperation.DESCRIBE, AclOperation.CREATE
+    allow = _Granted(f"User:{user}")
+    match service:
+        case KafkaService.INGEST:
+            yield from allow.each(topic, topics, write, describe)
+        case KafkaService.PRODUCER:
+            yield from allow.each(topic, topics, write, describe)
+            yield from allow.all_of(transactions, f"{user}-", write, describe)
+        case KafkaService.DRIVER:
+            yield from allow.each(topic, topics, read, describe)
+            yield from allow.all_of(group, _DRIVER_GROUPS, read)
+        case KafkaService.RELAY:
+            # The topic of dead letters takes what its source takes, and headers.
+            configs = AclOperation.DESCRIBE_CONFIGS
+            yield from allow.each(topic, topics, read, describe, configs)
+            sent_to = [*(f"{name}.dlq" for name in topics), *outbox_topics]
+            yield from allow.each(topic, sent_to, create, write, describe)
+            yield from allow.all_of(group, _MIRROR_GROUPS, read)
+            yield from allow.all_of(transactions, _RELAY_TRANSACTIONS, write, describe)
 
-    def allow(
+
+@dataclass(frozen=True, slots=True)
+class _Granted:
+    """Makes rights of one user."""
+
+    principal: str
+
+    def each(
+        self, kind: ResourceType, names: Iterable[str], *operations: AclOperation
+    ) -> Iterable[AclBinding]:
+        """Grant the operations on what is called exactly so."""
+        for name in names:
+            yield from self._make(kind, name, ResourcePatternType.LITERAL, operations)
+
+    def all_of(
+        self, kind: ResourceType, prefix: str, *operations: AclOperation
+    ) -> Iterable[AclBinding]:
+        """Grant the operations on whatever has a name that begins so."""
+        yield from self._make(kind, prefix, ResourcePatternType.PREFIXED, operations)
+
+    def _make(
+        self,
         kind: ResourceType,
         name: str,
-        *operations: AclOperation,
-        pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+        pattern: ResourcePatternType,
+        operations: Iterable[AclOperation],
     ) -> Iterable[AclBinding]:
         for operation in operations:
             yield AclBinding(
-                *(kind, name, pattern, f"User:{user}", "*", operation),
+                *(kind, name, pattern, self.principal, "*", operation),
                 AclPermissionType.ALLOW,
-            )
-
-    topic, group = ResourceType.TOPIC, ResourceType.GROUP
-    prefixed = ResourcePatternType.PREFIXED
-    match service:
-        case KafkaService.INGEST | KafkaService.PRODUCER:
-            for name in topics:
-                yield from allow(topic, name, write, describe)
-            if service is KafkaService.PRODUCER:
-                transactions = ResourceType.TRANSACTIONAL_ID
-                yield from allow(
-                    transactions, f"{user}-", write, describe, pattern=prefixed
-                )
-        case KafkaService.DRIVER:
-            for name in topics:
-                yield from allow(topic, name, read, describe)
-            yield from allow(group, _DRIVER_GROUPS, read, pattern=prefixed)
-        case KafkaService.RELAY:
-            for name in topics:
-                # The topic of dead letters takes what its source takes, and headers.
-                configs = AclOperation.DESCRIBE_CONFIGS
-                yield from allow(topic, name, read, describe, configs)
-            for name in (*(f"{name}.dlq" for name in topics), *outbox_topics):
-                yield from allow(topic, name, create, write, describe)
-            yield from allow(group, _MIRROR_GROUPS, read, pattern=prefixed)
-            yield from allow(
-                ResourceType.TRANSACTIONAL_ID,
-                _RELAY_TRANSACTIONS,
-                *(write, describe),
-                pattern=prefixed,
             )
