@@ -1,13 +1,18 @@
-"""One set of secrets and images for all tests in containers."""
+"""One set of secrets and one running system for all tests in containers."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from integration_tests.containers.deployment import Deployment, deployed
 from services.embedded.state_directory import ROOT
+
+#: Small batches, for every kill to hit a pipeline that has work.
+_BATCH_OFFSETS_MAX = 1_000
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +22,14 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = ROOT / "docker" / "make-secrets"
     subprocess.run([str(script), str(directory)], check=True, capture_output=True)
     return directory
+
+
+@pytest.fixture(scope="session")
+def system(secrets: Path) -> Iterator[Deployment]:
+    """Every service of the compose file, running."""
+    settings = {"driver": {"TALLYWEIR_BATCH_OFFSETS_MAX": str(_BATCH_OFFSETS_MAX)}}
+    with deployed(secrets, settings) as deployment:
+        deployment.start("kafka", "postgres", "spark-master")
+        deployment.start("migrate", "kafka-access", "spark-worker-1", "spark-worker-2")
+        deployment.start("resolver", "relay", "ingest", "driver")
+        yield deployment

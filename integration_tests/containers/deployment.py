@@ -98,14 +98,17 @@ class Deployment:
         self._started[f"{service}-{len(self._started)}"] = made
         return made.get_wrapped_container()
 
-    def run_python(self, program: str) -> str:
-        """Run a program in the services image, as Kafka's administrator; its output.
+    def run_python(self, program: str, service: str = "kafka-access") -> str:
+        """Run a file of ``programs`` with the image and secrets of a service.
+
+        As ``kafka-access`` it is Kafka's administrator. Returns what it prints.
 
         Raises:
             AssertionError: It failed.
         """
-        command = ["-P", "-c", program]
-        made = self._make("kafka-access", command=command, entrypoint=["python"])
+        path = Path(__file__).with_name("programs") / f"{program}.py"
+        command = ["-P", "-c", path.read_text("utf-8")]
+        made = self._make(service, command=command, entrypoint=["python"])
         self._started[f"python-{len(self._started)}"] = made.start()
         container = made.get_wrapped_container()
         code = container.wait(timeout=_START_TIMEOUT_S)["StatusCode"]

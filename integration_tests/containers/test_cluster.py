@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from integration_tests.containers.deployment import Deployment, deployed, last_json
+from integration_tests.containers.deployment import Deployment, last_json
 from integration_tests.containers.http_producer import BlindHttpProducer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 _EVENTS = 12_000
-#: Small batches, for every kill to hit a pipeline that has work.
-_BATCH_OFFSETS_MAX = 1_000
 _HTTP_EVENTS = 300
 _WAIT_S = 240.0
 _POLL_S = 0.5
-
-
-@pytest.fixture(scope="module")
-def system(secrets: Path) -> Iterator[Deployment]:
-    """Every service of the compose file, running."""
-    settings = {"driver": {"TALLYWEIR_BATCH_OFFSETS_MAX": str(_BATCH_OFFSETS_MAX)}}
-    with deployed(secrets, settings) as deployment:
-        deployment.start("kafka", "postgres", "spark-master")
-        deployment.start("migrate", "kafka-access", "spark-worker-1", "spark-worker-2")
-        deployment.start("resolver", "relay", "ingest", "driver")
-        yield deployment
 
 
 def test_a_cluster_counts_each_event_once_while_each_kind_of_container_is_killed(
@@ -93,22 +80,8 @@ def test_dead_letters_are_in_their_topic_each_under_one_id(system: Deployment) -
     wanted = system.query(
         "SELECT kafka_partition || '/' || kafka_offset FROM tallyweir.dead_letter"
     )
-    program = (
-        "import sys; from confluent_kafka import Consumer, TopicPartition as T\n"
-        "from sinks.kafka_settings import client_config\n"
-        "c = Consumer({**client_config('kafka:9092'), 'group.id': 'test',"
-        " 'enable.partition.eof': True, 'isolation.level': 'read_committed'})\n"
-        "c.assign([T('flight-departures.dlq', p, 0) for p in range(4)])\n"
-        "left = 4\n"
-        "while left:\n"
-        "    m = c.poll(30)\n"
-        "    if m.error(): left -= 1; continue\n"
-        "    h = {k: v.decode() for k, v in m.headers()}\n"
-        "    print(h['ce_id'], h['__connect.errors.partition'] + '/'"
-        " + h['__connect.errors.offset'])\n"
-    )
     _await(lambda: _backlog(system) == 0, "the relay to have sent everything")
-    reader = system.run_python(program)
+    reader = system.run_python("dead_letters")
     lines = [line.split(" ") for line in reader.splitlines()]
     assert {position for _, position in lines} == {row[0] for row in wanted}
     assert len({ce_id for ce_id, _ in lines}) == len(wanted)
@@ -144,6 +117,8 @@ def test_sigterm_drains_a_driver(system: Deployment) -> None:
     driver.stop(timeout=120)
     assert system.container("driver").attrs["State"]["ExitCode"] == 0
     assert '"drained"' in system.log("driver")
+    driver.start()
+    system.await_ready("driver")
 
 
 def _flight(number: int) -> dict[str, object]:

@@ -164,7 +164,8 @@ def container_step(pytest_arguments: tuple[str, ...], *, long: bool) -> Step:
         long: Whether those that take long run too.
     """
     chosen = () if long else ("-m", "not long")
-    command = ("pytest", _CONTAINERS, *chosen, *pytest_arguments)
+    # One system serves all of these tests, each after what the former have done to it.
+    command = ("pytest", "-p", "no:randomly", _CONTAINERS, *chosen, *pytest_arguments)
     return Step(name="containers", command=command, needs_images=True)
 
 

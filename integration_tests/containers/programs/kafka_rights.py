@@ -1,0 +1,63 @@
+"""Tries what each user of Kafka may do, and prints the answers as JSON."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from sinks.kafka_settings import KAFKA_CONFIG_VARIABLE, client_config
+
+TOPIC = "flight-departures"
+DEAD = "flight-departures.dlq"
+_TIMEOUT_S = 20
+
+
+def may(user: str) -> dict[str, bool]:
+    """Try everything as one user; writing to the topic only who must not."""
+    settings = f"/run/secrets/kafka_{user}.properties"
+    config = client_config("kafka:9092", {KAFKA_CONFIG_VARIABLE: settings})
+    admin = AdminClient({**config})
+    answers = {
+        "read the topic": _reads(config),
+        "write dead letters": _writes(config, DEAD),
+        "make a topic": _succeeds(admin.create_topics([NewTopic("mine", 1)])["mine"]),
+        "delete a topic": _succeeds(admin.delete_topics([DEAD])[DEAD]),
+    }
+    if user not in {"ingest", "producer"}:
+        answers["write the topic"] = _writes(config, TOPIC)
+    return answers
+
+
+def _writes(config: dict[str, str], topic: str) -> bool:
+    errors: list[object] = []
+    producer = Producer({**config, "message.timeout.ms": 1_000 * _TIMEOUT_S})
+    producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(_TIMEOUT_S)
+    return errors == [None]
+
+
+def _reads(config: dict[str, str]) -> bool:
+    group = {"group.id": "tallyweir-test", "enable.partition.eof": True}
+    consumer = Consumer({**config, **group})
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    message = consumer.poll(_TIMEOUT_S)
+    consumer.close()
+    if message is None:
+        return False
+    error = message.error()
+    return error is None or error.name() == "_PARTITION_EOF"
+
+
+def _succeeds(future: Future[None]) -> bool:
+    try:
+        future.result(_TIMEOUT_S)
+    except KafkaException:
+        return False
+    return True
+
+
+users = ("ingest", "producer", "driver", "relay")
+print(json.dumps({user: may(user) for user in users}))
