@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from confluent_kafka import Consumer, TopicPartition
 
 from sinks.kafka_settings import client_config
@@ -27,11 +29,8 @@ while partitions_left:
     if message.error():
         partitions_left -= 1
         continue
-    headers = {
-        name: value.decode()
-        for name, value in message.headers() or ()
-        if isinstance(value, bytes)
-    }
+    sent = cast("list[tuple[str, bytes]]", message.headers())
+    headers = {name: value.decode() for name, value in sent}
     origin = (
         f"{headers['__connect.errors.partition']}/{headers['__connect.errors.offset']}"
     )
