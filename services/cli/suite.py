@@ -130,7 +130,8 @@ def choose_steps(pytest_arguments: tuple[str, ...], *, unit: bool) -> list[Step]
         names_a_path = any(
             Path(argument.split("::")[0]).exists() for argument in pytest_arguments
         )
-        chosen = () if names_a_path else (_PACKAGES if unit else there)
+        everywhere = (*there, f"--ignore={_CONTAINERS}")
+        chosen = () if names_a_path else (_PACKAGES if unit else everywhere)
         command = ("pytest", *chosen, *(_FAST if unit else ()), *pytest_arguments)
         return [Step(name="tests", command=command, needs_servers=not unit)]
     steps = [
