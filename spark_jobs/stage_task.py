@@ -271,9 +271,14 @@ class _Worker:
         self._caches: dict[tuple[Path, str], SegmentCache] = {}
 
     def cache(self, directory: Path, key: str) -> SegmentCache:
-        """Return the cache of one claim; caches of older claims are let go."""
+        """Return the cache of one claim; what older claims left on the node is deleted.
+
+        The driver cleans its own host only, and executors may run on others.
+        """
         if (directory, key) not in self._caches:
-            self._caches = {(directory, key): SegmentCache(directory, key)}
+            cache = SegmentCache(directory, key)
+            cache.remove_other_epochs()
+            self._caches = {(directory, key): cache}
         return self._caches[directory, key]
 
 
