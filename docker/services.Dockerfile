@@ -15,12 +15,14 @@ COPY schemas /opt/tallyweir/app/schemas
 COPY sinks /opt/tallyweir/app/sinks
 COPY services /opt/tallyweir/app/services
 COPY spark_jobs/pipelines /opt/tallyweir/app/spark_jobs/pipelines
-COPY docker/entrypoints/tallyweir /opt/tallyweir/venv/bin/tallyweir
 COPY .tallyweir/images/datasets /opt/tallyweir/app/services/datasets
 RUN python3 -m compileall -q /opt/tallyweir/app
 
 FROM ${PYTHON_BASE}
-COPY --from=builder /opt/tallyweir /opt/tallyweir
+# The environment by itself: it changes with a lock only, the code with every commit.
+COPY --from=builder /opt/tallyweir/venv /opt/tallyweir/venv
+COPY --from=builder /opt/tallyweir/app /opt/tallyweir/app
+COPY docker/entrypoints/tallyweir /usr/local/bin/tallyweir
 # Nothing that installs is left; everything runs from the environment above.
 RUN rm -rf /usr/local/lib/python3*/site-packages/pip* /usr/local/bin/pip* \
  && echo 'tallyweir:x:65532:' >> /etc/group \

@@ -27,7 +27,9 @@ RUN python3 -m compileall -q /opt/tallyweir/app
 
 FROM ${PYTHON_BASE}
 COPY --from=java /opt/java/openjdk /opt/java/openjdk
-COPY --from=builder /opt/tallyweir /opt/tallyweir
+# The environment by itself: it changes with a lock only, the code with every commit.
+COPY --from=builder /opt/tallyweir/venv /opt/tallyweir/venv
+COPY --from=builder /opt/tallyweir/app /opt/tallyweir/app
 RUN rm -rf /usr/local/lib/python3*/site-packages/pip* /usr/local/bin/pip* \
  && echo 'tallyweir:x:65532:' >> /etc/group \
  && echo 'tallyweir:x:65532:65532:Tallyweir:/tmp:/usr/sbin/nologin' >> /etc/passwd
