@@ -88,9 +88,9 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
         UnsafeContractError: A payload of it could kill a decoder.
     """
     if not reference.endswith(".avsc"):
-        path = CONTRACTS_FOLDER / f"{reference}.avsc"
-        if "/" in reference or not path.is_file():
+        if reference not in _shipped_references():
             raise _missing_contract(reference)
+        path = CONTRACTS_FOLDER / f"{reference}.avsc"
     else:
         folder = beside or Path()
         path = (folder if folder.is_dir() else folder.parent) / reference
@@ -181,10 +181,12 @@ def _read_json(path: Path) -> dict[str, object]:
     try:
         with path.open("rb") as file:
             content = file.read(CONTRACT_BYTES_MAX + 1)
-    except OSError as exc:
+    except (OSError, ValueError) as exc:
+        # No file can have a name with a zero byte, and Python says so in another way.
+        reason = exc.strerror if isinstance(exc, OSError) else exc
         raise ContractError(
             "CONTRACT_MISSING",
-            saw=f"{path} cannot be read ({exc.strerror}).",
+            saw=f"{str(path)!r:.300} cannot be read ({reason}).",
             why="Without its contract no event can be decoded.",
             fix="Correct the path, which starts at the pipeline file's folder.",
         ) from exc
@@ -245,13 +247,17 @@ def _require_distinct_ids(contract: Contract) -> None:
             )
 
 
+def _shipped_references() -> list[str]:
+    return sorted(path.stem for path in CONTRACTS_FOLDER.glob("*.avsc"))
+
+
 def _missing_contract(reference: str) -> ContractError:
-    known = sorted(path.stem for path in CONTRACTS_FOLDER.glob("*.avsc"))
+    known = _shipped_references()
     nearest = difflib.get_close_matches(reference, known, n=1)
     hint = f"Write {nearest[0]}" if nearest else f"Write one of {', '.join(known)}"
     return ContractError(
         "CONTRACT_MISSING",
-        saw=f"There is no contract {reference!r}.",
+        saw=f"There is no contract {reference!r:.300}.",
         why="Without its contract no event can be decoded.",
         fix=f"{hint}, or the path of an .avsc file beside the pipeline file.",
     )

@@ -181,3 +181,11 @@ def test_a_contract_and_its_errors_survive_pickling() -> None:
         load_contract("nothing")
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.fix) == (str(caught.value), caught.value.fix)
+
+
+@pytest.mark.parametrize(
+    "reference", ["a" * 5_000, "a" * 5_000 + "/c.v1.avsc", "a\0b", "a\0b/c.v1.avsc"]
+)
+def test_a_name_that_no_file_can_have_is_a_missing_contract(reference: str) -> None:
+    """The operating system refuses it in a way of its own."""
+    assert code_of(reference) == "CONTRACT_MISSING"
