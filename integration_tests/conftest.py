@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import structlog
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
@@ -24,6 +25,13 @@ from services.embedded.kafka import EmbeddedKafka
 from services.embedded.postgres import EmbeddedPostgres
 from sinks.faultpoints import disarm_all
 from sinks.postgres.migrations import migrate
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A log that a test has set up ends with it: pytest closes what it writes to."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
