@@ -70,6 +70,27 @@ class TopicLog:
             for partition in partitions
         }
 
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record of every partition.
+
+        Unlike the ends of ``read_positions`` it counts what belongs to transactions
+        whose end is not in the log yet, and so may be read only later.
+
+        Raises:
+            As ``read_positions`` does.
+        """
+        everything = IsolationLevel.READ_UNCOMMITTED
+        admin = AdminClient({**client_config(self._bootstrap), **_QUIET})
+        try:
+            described = admin.describe_topics(
+                TopicCollection([self._topic]), request_timeout=BROKER_TIMEOUT_S
+            )[self._topic].result()
+            partitions = [part.id for part in described.partitions]
+            ends = self._offsets(admin, partitions, OffsetSpec.latest(), everything)
+        except KafkaException as error:
+            raise self._translate(error.args[0]) from error
+        return {TopicPartition(self._topic, part): ends[part] for part in partitions}
+
     def count_records(self, ranges: Sequence[OffsetRange]) -> tuple[int, ...]:
         """Count the committed records in each range, by reading all of them.
 
@@ -125,11 +146,15 @@ class TopicLog:
         raise self._unreachable("sent nothing while records were counted")
 
     def _offsets(
-        self, admin: AdminClient, partitions: list[int], spec: OffsetSpec
+        self,
+        admin: AdminClient,
+        partitions: list[int],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[int, int]:
         answers: dict[KafkaTopicPartition, Any] = admin.list_offsets(
             {KafkaTopicPartition(self._topic, part): spec for part in partitions},
-            isolation_level=IsolationLevel.READ_COMMITTED,
+            isolation_level=isolation,
             request_timeout=BROKER_TIMEOUT_S,
         )
         return {
