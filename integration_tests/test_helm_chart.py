@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from integration_tests.harness.installed_program import installed_program
 from services.embedded.state_directory import ROOT
 
 _CHART = ROOT / "docker" / "kubernetes" / "tallyweir"
@@ -68,16 +67,11 @@ _INSTALLATIONS: dict[str, dict[str, object]] = {
 @pytest.fixture(scope="module")
 def helm() -> str:
     """The program."""
-    places = os.pathsep.join(
-        [os.environ.get("PATH", ""), str(ROOT / ".tallyweir" / "bin")]
+    return installed_program(
+        "helm",
+        otherwise="the Helm chart, because helm is neither on PATH nor in "
+        ".tallyweir/bin; docs/kubernetes.md says how to get it",
     )
-    found = shutil.which("helm", path=places)
-    if found is None:
-        pytest.skip(
-            "NOT TESTED: the Helm chart, because helm is neither on PATH nor in "
-            ".tallyweir/bin; docs/kubernetes.md says how to get it"
-        )
-    return found
 
 
 def _helm(helm: str, *arguments: str) -> subprocess.CompletedProcess[str]:

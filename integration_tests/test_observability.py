@@ -6,9 +6,7 @@ promtool is in Debian's package ``prometheus``.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from integration_tests.harness.installed_program import installed_program
 from services.embedded.state_directory import ROOT
 
 _OBSERVABILITY = ROOT / "docker" / "observability"
@@ -79,16 +78,11 @@ def _queries() -> Iterator[tuple[str, str, str]]:
 @pytest.fixture(scope="module")
 def promtool() -> str:
     """The program."""
-    places = os.pathsep.join(
-        [os.environ.get("PATH", ""), str(ROOT / ".tallyweir" / "bin")]
+    return installed_program(
+        "promtool",
+        otherwise="Prometheus' configuration and alerts, because promtool is neither "
+        "on PATH nor in .tallyweir/bin; it is in Debian's prometheus",
     )
-    found = shutil.which("promtool", path=places)
-    if found is None:
-        pytest.skip(
-            "NOT TESTED: Prometheus' configuration and alerts, because promtool is "
-            "neither on PATH nor in .tallyweir/bin; it is in Debian's prometheus"
-        )
-    return found
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ It reads beside the pipelines: it joins no consumer group and commits no offsets
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import (
@@ -17,7 +18,7 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
 from sinks.kafka_settings import client_config
 from sinks.protocol.errors import ConfigurationError, RetryableError
@@ -51,16 +52,10 @@ class TopicLog:
             ConfigurationError: ``TOPIC_MISSING``.
             RetryableError: ``KAFKA_UNREACHABLE``.
         """
-        admin = AdminClient({**client_config(self._bootstrap), **_QUIET})
-        try:
-            described = admin.describe_topics(
-                TopicCollection([self._topic]), request_timeout=BROKER_TIMEOUT_S
-            )[self._topic].result()
+        with self._asking() as (admin, described):
             partitions = [part.id for part in described.partitions]
             starts = self._offsets(admin, partitions, OffsetSpec.earliest())
             ends = self._offsets(admin, partitions, OffsetSpec.latest())
-        except KafkaException as error:
-            raise self._translate(error.args[0]) from error
         return {
             TopicPartition(self._topic, partition): BrokerPosition(
                 topic_id=str(described.topic_id),
@@ -80,15 +75,9 @@ class TopicLog:
             As ``read_positions`` does.
         """
         everything = IsolationLevel.READ_UNCOMMITTED
-        admin = AdminClient({**client_config(self._bootstrap), **_QUIET})
-        try:
-            described = admin.describe_topics(
-                TopicCollection([self._topic]), request_timeout=BROKER_TIMEOUT_S
-            )[self._topic].result()
+        with self._asking() as (admin, described):
             partitions = [part.id for part in described.partitions]
             ends = self._offsets(admin, partitions, OffsetSpec.latest(), everything)
-        except KafkaException as error:
-            raise self._translate(error.args[0]) from error
         return {TopicPartition(self._topic, part): ends[part] for part in partitions}
 
     def count_records(self, ranges: Sequence[OffsetRange]) -> tuple[int, ...]:
@@ -144,6 +133,18 @@ class TopicLog:
                 if offset == until_offset - 1:
                     return counted
         raise self._unreachable("sent nothing while records were counted")
+
+    @contextmanager
+    def _asking(self) -> Iterator[tuple[AdminClient, TopicDescription]]:
+        """Describe the topic, and translate what goes wrong in the block."""
+        admin = AdminClient({**client_config(self._bootstrap), **_QUIET})
+        try:
+            answers = admin.describe_topics(
+                TopicCollection([self._topic]), request_timeout=BROKER_TIMEOUT_S
+            )
+            yield admin, answers[self._topic].result()
+        except KafkaException as error:
+            raise self._translate(error.args[0]) from error
 
     def _offsets(
         self,

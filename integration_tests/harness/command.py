@@ -16,9 +16,7 @@ from services.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     state_directory,
 )
-from services.endpoints import (
-    KAFKA_VARIABLE,
-)
+from services.endpoints import KAFKA_VARIABLE
 from sinks.settings import HOME_DSN_VARIABLE
 
 
