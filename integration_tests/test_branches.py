@@ -18,8 +18,9 @@ from integration_tests.harness.postgres_driver import (
 )
 from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
 from sinks.postgres import participant as postgres_participant
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
-from sinks.postgres.outputs import HOME, AppendTable
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import FatalError, RetryableError
 

@@ -16,10 +16,10 @@ from integration_tests.harness.postgres_driver import (
 from services.chaos.plan import Cut, CutSide
 from services.chaos.wire_messages import Statement
 from services.chaos.wire_proxy import WireProxy, wire_proxy
+from sinks.postgres.append_table import AppendTable
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.naming import staging_table
-from sinks.postgres.outputs import AppendTable
 from sinks.postgres.staging import StagingWriter
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.offsets import TopicPartition

@@ -29,8 +29,9 @@ from services.ingest.topics import ensure_topic
 from services.relay import tenure
 from sinks.postgres.audit import Receipt, verify
 from sinks.postgres.columns import Column
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.migrations import migrate
-from sinks.postgres.outputs import HomeLayout, OutboxTable
+from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.relay_feed import OUTBOX, RelayFeed
 from sinks.protocol.errors import RetryableError
 

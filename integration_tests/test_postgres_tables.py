@@ -18,13 +18,9 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.postgres.columns import Column
-from sinks.postgres.outputs import (
-    AggregateFunction,
-    HomeLayout,
-    LatePolicy,
-    WindowAggregate,
-    WindowTable,
-)
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError
 

@@ -19,12 +19,8 @@ from integration_tests.harness.postgres_driver import (
 )
 from sinks.postgres.columns import Column
 from sinks.postgres.naming import state_table
-from sinks.postgres.outputs import (
-    AggregateFunction,
-    LatePolicy,
-    WindowAggregate,
-    WindowTable,
-)
+from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import RetryableError
 

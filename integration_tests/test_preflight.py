@@ -22,7 +22,7 @@ from integration_tests.harness.postgres_driver import (
 )
 from services.embedded.postgres import _SETTINGS, EmbeddedPostgres
 from services.resolver.rounds import ResolverRound
-from sinks.postgres.outputs import HOME
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.preflight import (
     changes_sessions,
     check_distinct,

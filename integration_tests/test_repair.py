@@ -31,8 +31,9 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.faultpoints import FaultPoint, Side
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
-from sinks.postgres.outputs import HOME, AppendTable
 from sinks.protocol.errors import FatalError
 
 _NUMBERS = AppendTable(

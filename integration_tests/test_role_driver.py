@@ -12,7 +12,7 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.readings import sent
 from integration_tests.harness.role_world import OWNER, role_world
-from sinks.postgres.outputs import HOME
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.roles import MONITOR, PUBLISHER, READER, RELAY
 
 _PIPELINE = """

@@ -27,8 +27,8 @@ from integration_tests.harness.role_world import (
 from integration_tests.harness.sharded_numbers import Places, start_driver, stop
 from services.embedded.postgres import EmbeddedPostgres
 from services.resolver.rounds import ResolverRound
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.migrations import migrate, migrate_participant
-from sinks.postgres.outputs import HOME
 from sinks.postgres.roles import MONITOR, PUBLISHER, READER, RELAY, ROLES, grant_roles
 from sinks.protocol.errors import ConfigurationError
 

@@ -15,12 +15,8 @@ from integration_tests.harness.postgres_driver import (
 )
 from sinks.postgres.columns import Column
 from sinks.postgres.connection import connect
-from sinks.postgres.outputs import (
-    AggregateFunction,
-    LatePolicy,
-    WindowAggregate,
-    WindowTable,
-)
+from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_table import LatePolicy, WindowTable
 
 SNAPSHOTS = 1_000
 SEQUENCES_MIN = 50

@@ -112,8 +112,8 @@ def resolve_databases() -> dict[str, str]:
     Raises:
         TallyweirError: The variable is malformed, or as ``resolve_home_dsn``.
     """
+    from sinks.postgres.branch_names import HOME  # noqa: PLC0415 - slow
     from sinks.postgres.databases import parse_databases  # noqa: PLC0415 - slow
-    from sinks.postgres.outputs import HOME  # noqa: PLC0415 - as above
 
     others = parse_databases(os.environ, {})
     return {HOME: resolve_home_dsn(), **others}

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -16,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.faultpoints import FaultPoint, making
 from sinks.postgres.home import PostgresHome
-from sinks.postgres.outputs import HomeLayout
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.participant import PostgresParticipant
 from sinks.protocol.coordinator import BatchResult, Coordinator
 from sinks.protocol.decisions import check_epoch
@@ -32,6 +31,7 @@ from spark_jobs.event_frame import SHARD, EventFrameRecipe, nested_as_json
 from spark_jobs.kafka_admin import KafkaAdmin
 from spark_jobs.lookups import Lookups
 from spark_jobs.offset_log import read_planned_ranges
+from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
 
 
@@ -189,7 +189,7 @@ class Bridge:
     def _task(self, plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StageTask:
         parts = self._parts
         pipeline = parts.recipe.pipeline
-        bound_us = pipeline.source.future_bound // timedelta(microseconds=1)
+        bound_us = in_microseconds(pipeline.source.future_bound)
         deduplicate = pipeline.deduplicate
         return StageTask(
             layout=parts.layout,

@@ -23,9 +23,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from schemas.contract import load_contract, versions_of
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.home import PostgresHome
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.migrations import migrate
-from sinks.postgres.outputs import HOME, HomeLayout
 from sinks.postgres.participant import PostgresParticipant
 from sinks.postgres.preflight import check_distinct
 from sinks.protocol.decisions import check_epoch

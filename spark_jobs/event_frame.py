@@ -21,7 +21,9 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from schemas.contract import Contract
 from schemas.wire_format import frame
 from spark_jobs.pipeline.aggregate import AggregateFunction
-from spark_jobs.pipeline.definition import HeaderId, Pipeline, WindowOutput
+from spark_jobs.pipeline.definition import Pipeline
+from spark_jobs.pipeline.source import HeaderId
+from spark_jobs.pipeline.window import WindowOutput
 
 PARTITION = "tallyweir_partition"
 OFFSET = "tallyweir_offset"

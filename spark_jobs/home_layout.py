@@ -27,34 +27,21 @@ from pyspark.sql.types import (
 )
 
 from schemas.contract import Contract
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.branch_names import HOME, branch_name
 from sinks.postgres.columns import Column
-from sinks.postgres.outputs import (
-    HOME,
-    AggregateFunction,
-    AppendTable,
-    HomeLayout,
-    LatePolicy,
-    OutboxTable,
-    WindowAggregate,
-    WindowTable,
-    branch_name,
-)
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.event_frame import argument_column
-from spark_jobs.pipeline.aggregate import Aggregate
-from spark_jobs.pipeline.aggregate import AggregateFunction as Declared
-from spark_jobs.pipeline.definition import (
-    AppendOutput,
-    Late,
-    Output,
-    Pipeline,
-    WindowOutput,
-)
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.outbox_table import OutboxTable
+from sinks.postgres.window_table import WindowTable
+from spark_jobs.pipeline.append import AppendOutput
+from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.definition_json import (
     definition_hash,
     pipeline_definition_json,
 )
+from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.window_layout import window_table
 
 #: How many ways the seen IDs are split: at most so many tasks check them at once.
 SHARDS = 16
@@ -83,34 +70,6 @@ _POSTGRES_TYPES: Mapping[type[DataType], str] = {
     MapType: "jsonb",
     StructType: "jsonb",
 }
-
-#: As Postgres sums them: wide enough that a sum of integers never overflows.
-_SUM_TYPES = {
-    "smallint": "numeric",
-    "integer": "numeric",
-    "bigint": "numeric",
-    "numeric": "numeric",
-    "real": "double precision",
-    "double precision": "double precision",
-    "boolean": "bigint",
-}
-_SUM_RESULTS = {
-    "smallint": "bigint",
-    "integer": "bigint",
-    "bigint": "numeric",
-    "numeric": "numeric",
-    "real": "double precision",
-    "double precision": "double precision",
-}
-_ORDERED = frozenset(
-    {
-        *_SUM_RESULTS,
-        "text",
-        "date",
-        "timestamp with time zone",
-        "timestamp without time zone",
-    }
-)
 
 
 def event_columns(
@@ -183,7 +142,9 @@ def build_home_layout(
                 )
             )
         else:
-            outputs.append(_window_table(number, output, staging, types))
+            outputs.append(
+                window_table(number, output, staging, types, branches_of(output))
+            )
     horizon = pipeline.deduplicate.horizon if pipeline.deduplicate else None
     return HomeLayout(
         pipeline=pipeline.name,
@@ -192,89 +153,9 @@ def build_home_layout(
         outputs=tuple(outputs),
         shards=SHARDS,
         bucket_seconds=_bucket_seconds(horizon),
-        watermark_delay_us=_microseconds(pipeline.source.watermark_delay),
-        idle_timeout_us=_microseconds(pipeline.source.idle_timeout),
-        horizon_us=None if horizon is None else _microseconds(horizon),
-    )
-
-
-def _window_table(
-    number: int, output: WindowOutput, staging: str, types: Mapping[str, str]
-) -> WindowTable:
-    return WindowTable(
-        table=output.table,
-        staging_table=staging,
-        size_us=_microseconds(output.size),
-        by=tuple(Column(name=name, postgres_type=types[name]) for name in output.by),
-        aggregates=tuple(
-            _window_aggregate(
-                output,
-                aggregate,
-                position,
-                types.get(argument_column(number, position)),
-            )
-            for position, aggregate in enumerate(output.aggregates)
-        ),
-        # Only a row that may be revised stays open after the watermark has passed.
-        allowed_lateness_us=_microseconds(output.allowed_lateness)
-        if output.late is Late.REVISE
-        else 0,
-        late=LatePolicy(output.late.value),
-        branches=branches_of(output),
-    )
-
-
-def _window_aggregate(
-    output: WindowOutput,
-    aggregate: Aggregate,
-    position: int,
-    argument_type: str | None,
-) -> WindowAggregate:
-    """Choose the types of an aggregate's result and partials."""
-    partial_type = "bigint"
-    result_type = "bigint"
-    match aggregate.function:
-        case Declared.COUNT:
-            function = AggregateFunction.COUNT
-        case Declared.COUNT_IF:
-            function = AggregateFunction.COUNT
-            _require(output, aggregate, argument_type, frozenset({"boolean"}))
-        case Declared.SUM | Declared.AVG:
-            kind = _require(output, aggregate, argument_type, frozenset(_SUM_RESULTS))
-            partial_type = _SUM_TYPES[kind]
-            if aggregate.function is Declared.SUM:
-                function = AggregateFunction.SUM
-                result_type = _SUM_RESULTS[kind]
-            else:
-                function = AggregateFunction.AVG
-                result_type = "numeric" if kind == "numeric" else "double precision"
-        case Declared.MIN | Declared.MAX:
-            result_type = _require(output, aggregate, argument_type, _ORDERED)
-            partial_type = result_type
-            function = AggregateFunction[aggregate.function.name]
-    return WindowAggregate(
-        column=Column(name=aggregate.column, postgres_type=result_type),
-        function=function,
-        number=position,
-        partial_type=partial_type,
-    )
-
-
-def _require(
-    output: WindowOutput,
-    aggregate: Aggregate,
-    argument_type: str | None,
-    allowed: frozenset[str],
-) -> str:
-    if argument_type in allowed:
-        assert argument_type is not None
-        return argument_type
-    raise ConfigurationError(
-        "AGGREGATE_TYPE",
-        saw=f"{output.table}.{aggregate.column} is {aggregate.function}"
-        f"({aggregate.argument}), and its argument is {argument_type}.",
-        why=f"{aggregate.function} is defined for {', '.join(sorted(allowed))}.",
-        fix="Cast the argument, or choose another aggregate.",
+        watermark_delay_us=in_microseconds(pipeline.source.watermark_delay),
+        idle_timeout_us=in_microseconds(pipeline.source.idle_timeout),
+        horizon_us=None if horizon is None else in_microseconds(horizon),
     )
 
 
@@ -287,7 +168,3 @@ def _bucket_seconds(horizon: timedelta | None) -> int:
         return _BUCKET_SECONDS_DEFAULT
     seconds = int(horizon.total_seconds()) // _BUCKETS_PER_HORIZON
     return max(seconds, _BUCKET_SECONDS_MIN)
-
-
-def _microseconds(duration: timedelta) -> int:
-    return duration // timedelta(microseconds=1)

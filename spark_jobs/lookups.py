@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,8 @@ from pyspark.sql.types import (
 
 from sinks.postgres.lookup_table import read_lookup_table
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.pipeline.definition import Enrichment
+from spark_jobs.pipeline.durations import in_microseconds
+from spark_jobs.pipeline.enrichment import Enrichment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class Lookups:
         for number, enrichment in enumerate(self._enrichments):
             loaded = self._loaded.get(number)
             age_us = None if loaded is None else now_us - loaded.loaded_at_us
-            limit_us = enrichment.refresh // timedelta(microseconds=1)
+            limit_us = in_microseconds(enrichment.refresh)
             if age_us is None or age_us >= limit_us:
                 self._loaded[number] = self._load(enrichment, now_us)
 

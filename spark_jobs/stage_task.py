@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import read_fingerprint_key
 from sinks.postgres.databases import parse_databases
-from sinks.postgres.outputs import HOME, HomeLayout
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.run_source import PostgresRunSource
 from sinks.postgres.staging import StagingConnection, StagingWriter
 from sinks.postgres.task_staging import TaskStaging

@@ -10,17 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sinks.postgres.outputs import (
-    HOME,
-    AppendTable,
-    HomeLayout,
-    LatePolicy,
-    OutboxTable,
-    Output,
-    WindowTable,
-)
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.home_layout import HomeLayout, Output
+from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.staging import EVENT_LOGS
 from sinks.postgres.task_staging import TaskStaging
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.votes import OutputTally
 from sinks.seen_ids.run import Run
 from spark_jobs import event_frame as frame

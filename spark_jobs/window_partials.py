@@ -7,13 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.outputs import (
-    AggregateFunction,
-    LatePolicy,
-    Partial,
-    WindowAggregate,
-    WindowTable,
-)
+from sinks.postgres.window_aggregates import AggregateFunction, Partial, WindowAggregate
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from spark_jobs.event_frame import argument_column
 
 I64Array = npt.NDArray[np.int64]

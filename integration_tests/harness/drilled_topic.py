@@ -31,14 +31,10 @@ from integration_tests.harness.postgres_driver import (
 )
 from sinks.postgres.audit import verify
 from sinks.postgres.columns import Column
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.migrations import migrate
-from sinks.postgres.outputs import (
-    AggregateFunction,
-    HomeLayout,
-    LatePolicy,
-    WindowAggregate,
-    WindowTable,
-)
+from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import OffsetRange

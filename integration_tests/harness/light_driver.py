@@ -33,8 +33,9 @@ from integration_tests.harness.postgres_driver import (
 )
 from sinks.faultpoints import FaultPoint, Side, arm, making
 from sinks.postgres import participant, publication
+from sinks.postgres.branch_names import HOME, branch_name, staged_for
 from sinks.postgres.home import PostgresHome
-from sinks.postgres.outputs import HOME, HomeLayout, branch_name, staged_for
+from sinks.postgres.home_layout import HomeLayout
 from sinks.protocol.coordinator import Coordinator
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import RetryableError, TallyweirError

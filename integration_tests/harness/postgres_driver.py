@@ -11,17 +11,12 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.branch_names import HOME, database_of, staged_for
 from sinks.postgres.columns import Column
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
-from sinks.postgres.outputs import (
-    HOME,
-    AppendTable,
-    HomeLayout,
-    Output,
-    database_of,
-    staged_for,
-)
+from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.participant import PostgresParticipant
 from sinks.postgres.staging import StagingWriter, staging_tables
 from sinks.protocol.decisions import PublishOutcome

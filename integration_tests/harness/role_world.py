@@ -13,8 +13,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.migrations import migrate, migrate_participant
-from sinks.postgres.outputs import HOME
 from sinks.postgres.roles import PUBLISHER, ROLES, grant_roles
 
 OWNER = "owner"

@@ -16,8 +16,8 @@ from services.cli.check import Check
 from services.endpoints import launcher, shown_dsn
 from sinks.postgres.audit.branch_needs import BranchNeeds, read_branch_needs
 from sinks.postgres.audit.in_doubt import HomeClaims, read_claims
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.databases import DATABASES_VARIABLE
-from sinks.postgres.outputs import HOME
 from sinks.postgres.preflight import (
     check_distinct,
     check_owner,

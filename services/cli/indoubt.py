@@ -104,8 +104,8 @@ def find_in_doubt(databases: Mapping[str, str]) -> Findings:
         TallyweirError: The home database cannot be asked.
     """
     from sinks.postgres.audit.in_doubt import list_prepared, read_claims, read_evidence
+    from sinks.postgres.branch_names import HOME
     from sinks.postgres.connection import connect
-    from sinks.postgres.outputs import HOME
 
     prepared: list[PreparedBranch] = []
     failures: dict[str, TallyweirError] = {}
@@ -186,9 +186,9 @@ def check_may_finish(
 def _finish(text: str, wanted: InDoubtVerdict) -> None:
     from services.endpoints import resolve_databases
     from sinks.postgres.audit.in_doubt import list_prepared, read_claims
+    from sinks.postgres.branch_names import HOME
     from sinks.postgres.connection import connect
     from sinks.postgres.decision_ledger import PostgresDecisionLedger
-    from sinks.postgres.outputs import HOME
     from sinks.postgres.prepared_branches import PostgresPreparedBranches
     from sinks.postgres.session import Session
 

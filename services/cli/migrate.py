@@ -33,7 +33,7 @@ def migrate(
     """
     from services.endpoints import resolve_databases
     from sinks.postgres import migrations
-    from sinks.postgres.outputs import HOME
+    from sinks.postgres.branch_names import HOME
     from sinks.postgres.roles import grant_roles
 
     for name, dsn in resolve_databases().items():

@@ -19,10 +19,10 @@ from sinks.postgres.audit.in_doubt import (
     read_evidence,
     read_unnoted,
 )
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import connect
 from sinks.postgres.databases import DATABASES_VARIABLE
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
-from sinks.postgres.outputs import HOME
 from sinks.postgres.prepared_branches import PostgresPreparedBranches
 from sinks.postgres.session import Session
 from sinks.protocol.errors import TallyweirError

@@ -13,7 +13,7 @@ import structlog
 from services.resolver.resolver_metrics import ResolverMetrics
 from services.resolver.rounds import ResolverRound, RoundReport
 from sinks.metrics_endpoint import Heartbeat
-from sinks.postgres.outputs import HOME
+from sinks.postgres.branch_names import HOME
 
 #: Without a finished round for so long the resolver is not ready. A round waits for
 #: each database that does not answer.

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from sinks.postgres.outputs import HOME
+from sinks.postgres.branch_names import HOME
 from sinks.protocol.errors import ConfigurationError
 from sinks.settings import read_setting
 

@@ -11,11 +11,12 @@ from datetime import datetime
 import psycopg
 from psycopg.rows import TupleRow
 
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_microseconds
 from sinks.postgres.naming import application_name
 from sinks.postgres.output_moves import TableNames
-from sinks.postgres.outputs import HOME, HomeLayout
 from sinks.postgres.placement import check_not_moved
 from sinks.postgres.publication import PostgresPublication, StagedPublication
 from sinks.postgres.result_tables import create_result_tables

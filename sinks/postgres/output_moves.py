@@ -14,20 +14,16 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.branch_names import staged_for
 from sinks.postgres.columns import names, table_identifier
+from sinks.postgres.home_layout import Output
 from sinks.postgres.naming import staging_table, state_table
-from sinks.postgres.outputs import (
-    OUTBOX_EVENT_ID,
-    AppendTable,
-    LatePolicy,
-    OutboxTable,
-    Output,
-    WindowTable,
-    staged_for,
-)
+from sinks.postgres.outbox_table import OUTBOX_EVENT_ID, OutboxTable
 from sinks.postgres.sqlstate import is_row_rejection
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_merge import WindowMerge
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.votes import BatchTally, OutputTally
 

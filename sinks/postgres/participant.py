@@ -13,11 +13,12 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.branch_names import HOME, staged_for
 from sinks.postgres.connection import abandon, standbys_waited_for
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.migrations import migrate_participant
 from sinks.postgres.naming import application_name
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
-from sinks.postgres.outputs import HOME, HomeLayout, WindowTable, staged_for
 from sinks.postgres.preflight import check_participant
 from sinks.postgres.prepared_branches import PostgresPreparedBranches
 from sinks.postgres.publication import publish_values
@@ -29,6 +30,7 @@ from sinks.postgres.staging import staging_tables
 from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import read_global_id
+from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import FatalError, RetryableError
 from sinks.protocol.in_doubt import Claim, GlobalId, compare_history
 from sinks.protocol.ports import BatchTerms, BranchOrder, RowsRejectedError

@@ -14,12 +14,13 @@ import psycopg
 from psycopg.rows import TupleRow, dict_row
 
 from sinks.postgres.connection import connect
+from sinks.postgres.home_layout import Output
 from sinks.postgres.naming import revisions_table
-from sinks.postgres.outputs import LatePolicy, Output, WindowTable
 from sinks.postgres.prepare_trial import PrepareTrial
 from sinks.postgres.prepared_branches import branch_prefix, owned_by_another
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId

@@ -26,11 +26,12 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 from psycopg.types.json import Json
 
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import names
 from sinks.postgres.connection import abandon, standbys_waited_for
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
-from sinks.postgres.outputs import HOME, HomeLayout
 from sinks.postgres.rejections import find_rejected
 from sinks.postgres.sqlstate import translate
 from sinks.postgres.staging import EVENT_LOGS

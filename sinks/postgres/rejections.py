@@ -15,10 +15,12 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.branch_names import staged_for
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.connection import abandon
+from sinks.postgres.home_layout import Output
 from sinks.postgres.output_moves import TableNames
-from sinks.postgres.outputs import AppendTable, Output, staged_for
 from sinks.postgres.sqlstate import is_row_rejection, translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError

@@ -8,10 +8,12 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.append_table import AppendTable
 from sinks.postgres.columns import Column, names, table_identifier, type_name
+from sinks.postgres.home_layout import Output
 from sinks.postgres.naming import revisions_table
-from sinks.postgres.outputs import AppendTable, LatePolicy, Output, WindowTable
 from sinks.postgres.statements import load_statements
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres", "result_tables.sql")

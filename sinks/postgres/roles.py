@@ -12,8 +12,8 @@ import psycopg
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import connect
-from sinks.postgres.outputs import HOME
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError

@@ -22,10 +22,11 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.branch_names import HOME, staged_for
 from sinks.postgres.columns import Column, names
 from sinks.postgres.connection import abandon, connect
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.naming import application_name, staging_schema, staging_table
-from sinks.postgres.outputs import HOME, HomeLayout, staged_for
 from sinks.postgres.sqlstate import translated
 from sinks.protocol.identity import Attempt, Epoch
 

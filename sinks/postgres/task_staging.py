@@ -9,8 +9,8 @@ from typing import Self
 
 import pyarrow as pa
 
+from sinks.postgres.branch_names import HOME, database_of, staged_for
 from sinks.postgres.columns import Column
-from sinks.postgres.outputs import HOME, database_of, staged_for
 from sinks.postgres.staging import StagingWriter
 
 

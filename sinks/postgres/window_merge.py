@@ -15,8 +15,8 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.naming import revisions_table
-from sinks.postgres.outputs import WindowTable
 from sinks.postgres.statements import load_statements
+from sinks.postgres.window_table import WindowTable
 
 _SQL = load_statements("sinks.postgres", "window_merge.sql")
 

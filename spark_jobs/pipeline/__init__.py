@@ -9,27 +9,22 @@ Kafka or Postgres.
 from __future__ import annotations
 
 from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
+from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.columns import check_columns
-from spark_jobs.pipeline.definition import (
-    AppendOutput,
-    Deduplicate,
-    Enrichment,
-    HeaderId,
-    Late,
-    Output,
-    Pipeline,
-    Rule,
-    Source,
-    WindowOutput,
-)
+from spark_jobs.pipeline.deduplicate import Deduplicate
+from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.definition_json import (
     definition_hash,
     from_json,
     pipeline_definition_json,
 )
+from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.pipeline_file import load_pipeline
 from spark_jobs.pipeline.problems import PipelineError, Problem
+from spark_jobs.pipeline.rule import Rule
+from spark_jobs.pipeline.source import HeaderId, Source
+from spark_jobs.pipeline.window import Late, WindowOutput
 
 __all__ = [
     "Aggregate",

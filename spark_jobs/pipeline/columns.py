@@ -12,17 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from schemas.contract import ContractField
-from spark_jobs.pipeline.definition import (
-    AppendOutput,
-    Output,
-    Pipeline,
-    Source,
-    WindowOutput,
-)
+from spark_jobs.pipeline.append import AppendOutput
+from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.expressions import find_unknown_columns
 from spark_jobs.pipeline.names import check_output_column
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
+from spark_jobs.pipeline.source import Source
+from spark_jobs.pipeline.window import WindowOutput
 
 # Types whose every value has one spelling in bytes, which a fingerprint needs.
 _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})

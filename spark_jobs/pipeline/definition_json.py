@@ -11,22 +11,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
+from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME
-from spark_jobs.pipeline.definition import (
-    AppendOutput,
-    Deduplicate,
-    Enrichment,
-    HeaderId,
-    Late,
-    Output,
-    Pipeline,
-    Rule,
-    Source,
-    WindowOutput,
-)
+from spark_jobs.pipeline.deduplicate import Deduplicate
+from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.durations import format_duration, parse_duration
+from spark_jobs.pipeline.enrichment_json import enrichment_from_json, enrichment_to_json
 from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.place_json import place_to_json
+from spark_jobs.pipeline.rule import Rule
+from spark_jobs.pipeline.source import HeaderId, Source
+from spark_jobs.pipeline.window_json import window_from_json, window_to_json
 
 FORMAT = 1
 
@@ -62,7 +57,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
             {"reason_code": rule.reason_code, "condition": rule.condition}
             for rule in pipeline.validate
         ],
-        "enrich": [_enrichment_to_json(one) for one in pipeline.enrich],
+        "enrich": [enrichment_to_json(one) for one in pipeline.enrich],
         "outputs": [_output_to_json(output) for output in pipeline.outputs],
     }
 
@@ -112,28 +107,8 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
             else None
         ),
         validate=tuple(Rule(**rule) for rule in definition["validate"]),
-        enrich=tuple(_enrichment_from_json(one) for one in definition["enrich"]),
+        enrich=tuple(enrichment_from_json(one) for one in definition["enrich"]),
         outputs=tuple(_output_from_json(one) for one in definition["outputs"]),
-    )
-
-
-def _enrichment_to_json(enrichment: Enrichment) -> dict[str, Any]:
-    return {
-        "table": enrichment.table,
-        "on": [list(pair) for pair in enrichment.on.items()],
-        "select": [list(pair) for pair in enrichment.select.items()],
-        "default": [list(pair) for pair in enrichment.default.items()],
-        "refresh": format_duration(enrichment.refresh),
-    }
-
-
-def _enrichment_from_json(definition: Mapping[str, Any]) -> Enrichment:
-    return Enrichment(
-        table=definition["table"],
-        on=dict(definition["on"]),
-        select=dict(definition["select"]),
-        default=dict(definition["default"]),
-        refresh=parse_duration(definition["refresh"]),
     )
 
 
@@ -144,7 +119,7 @@ def _output_to_json(output: Output) -> dict[str, Any]:
             "kind": "append",
             "table": output.table,
             "columns": columns,
-            **_place_to_json(output),
+            **place_to_json(output),
             **({"branches": output.branches} if output.branches > 1 else {}),
         }
     if isinstance(output, OutboxOutput):
@@ -156,37 +131,7 @@ def _output_to_json(output: Output) -> dict[str, Any]:
             "key": output.key,
             "select": None if output.select is None else list(output.select),
         }
-    return {
-        "kind": "window",
-        "table": output.table,
-        "size": format_duration(output.size),
-        "by": list(output.by),
-        "aggregates": [
-            {
-                "column": aggregate.column,
-                "function": aggregate.function.value,
-                "argument": aggregate.argument,
-            }
-            for aggregate in output.aggregates
-        ],
-        "allowed_lateness": format_duration(output.allowed_lateness),
-        "late": output.late.value,
-        **_place_to_json(output),
-    }
-
-
-def _place_to_json(output: Output) -> dict[str, Any]:
-    """Describe where an output goes; nothing for the home, as before there was more.
-
-    Where a database is does not belong to it: that may change, and the pipeline is
-    the same.
-    """
-    place: dict[str, Any] = {}
-    if output.databases != (HOME,):
-        place["databases"] = list(output.databases)
-    if output.shard_by:
-        place["shard_by"] = list(output.shard_by)
-    return place
+    return window_to_json(output)
 
 
 def _output_from_json(definition: Mapping[str, Any]) -> Output:
@@ -208,20 +153,4 @@ def _output_from_json(definition: Mapping[str, Any]) -> Output:
             key=definition["key"],
             select=None if select is None else tuple(select),
         )
-    return WindowOutput(
-        table=definition["table"],
-        size=parse_duration(definition["size"]),
-        by=tuple(definition["by"]),
-        aggregates=tuple(
-            Aggregate(
-                column=one["column"],
-                function=AggregateFunction(one["function"]),
-                argument=one["argument"],
-            )
-            for one in definition["aggregates"]
-        ),
-        allowed_lateness=parse_duration(definition["allowed_lateness"]),
-        late=Late(definition["late"]),
-        databases=databases,
-        shard_by=shard_by,
-    )
+    return window_from_json(definition)

@@ -7,7 +7,10 @@ fixed length; fractions, because ``1.5 hours`` is ``90 minutes``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import timedelta
+
+from spark_jobs.pipeline.problems import Path, Problem
 
 EXAMPLES = '"500 ms", "90 s", "30 minutes", "1 hour", "7 days"'
 DURATION_MAX = timedelta(days=36_500)
@@ -66,3 +69,29 @@ def format_duration(duration: timedelta) -> str:
     )
     count = duration // length
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def in_microseconds(duration: timedelta) -> int:
+    """Return a duration in whole microseconds, which is how the protocol counts."""
+    return duration // timedelta(microseconds=1)
+
+
+def check_duration(
+    duration: timedelta, at: Path, *, zero: bool = True
+) -> Iterator[Problem]:
+    """Refuse what is not whole milliseconds, and zero where it makes no sense."""
+    try:
+        format_duration(duration)
+    except ValueError as exc:
+        seen = str(exc)
+    else:
+        if duration or zero:
+            return
+        seen = "it is zero"
+    yield Problem(
+        code="PIPELINE_DURATION",
+        at=at,
+        saw=f"{at[-1]} cannot be used: {seen}.",
+        why=f"Durations are whole milliseconds{'' if zero else ', above zero'}.",
+        fix=f"Write a duration such as {EXAMPLES}.",
+    )

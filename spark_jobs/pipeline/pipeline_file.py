@@ -6,38 +6,25 @@ holds every problem that can be known, in the order of the lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path as FilePath
 
 from schemas.contract import load_contract
 from schemas.errors import ContractError
-from spark_jobs.pipeline.aggregate import Aggregate, parse_aggregate
+from spark_jobs.pipeline.append_section import read_append
 from spark_jobs.pipeline.columns import find_column_problems
-from spark_jobs.pipeline.databases import HOME, check_declaration
-from spark_jobs.pipeline.definition import (
-    DEDUPLICATE_HORIZON,
-    FUTURE_BOUND,
-    IDLE_TIMEOUT,
-    REFRESH,
-    AppendOutput,
-    Deduplicate,
-    Enrichment,
-    HeaderId,
-    Late,
-    Output,
-    Pipeline,
-    Rule,
-    Source,
-    WindowOutput,
-)
+from spark_jobs.pipeline.databases import check_declaration
+from spark_jobs.pipeline.deduplicate import DEDUPLICATE_HORIZON, Deduplicate
+from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.enrichment_section import read_enrichment
+from spark_jobs.pipeline.expression_section import read_expressions
 from spark_jobs.pipeline.names import check_pipeline_name
 from spark_jobs.pipeline.outbox_section import read_outbox
-from spark_jobs.pipeline.problems import Path, Problem, suggest
+from spark_jobs.pipeline.problems import Path, Problem
+from spark_jobs.pipeline.rule import Rule
+from spark_jobs.pipeline.source_section import read_source
+from spark_jobs.pipeline.window_section import read_window
 from spark_jobs.pipeline.yaml_document import Section, open_document
 
-_HEADER_PREFIX = "header:"
-_PLACE = ("database", "shard_by")
 _KINDS = ("append", "window", "outbox")
 # Stands in for a missing or wrong name, so that the rest can be checked as well.
 _NO_NAME = "unnamed"
@@ -73,11 +60,11 @@ def _read_pipeline(file: Section) -> Pipeline | None:
     """
     name = _read_name(file)
     section = file.section("source")
-    source = _read_source(section) if section is not None else None
+    source = read_source(section) if section is not None else None
     deduplicate = _read_deduplicate(file)
     validate = _read_validate(file)
     enrich = [
-        _read_enrichment(section) if section is not None else None
+        read_enrichment(section) if section is not None else None
         for section in file.sections("enrich")
     ]
     databases = _read_databases(file)
@@ -124,41 +111,6 @@ def _read_name(file: Section) -> str:
     return _NO_NAME if problems else name
 
 
-def _read_source(section: Section) -> Source | None:
-    required = ("topic", "schema", "event_id", "event_time", "watermark_delay")
-    section.allow(*required, "idle_timeout", "future_bound")
-    section.require(*required)
-    topic = section.text("topic")
-    schema = section.text("schema")
-    event_id = section.text("event_id")
-    event_time = section.text("event_time")
-    watermark_delay = section.duration("watermark_delay", None)
-    idle_timeout = section.duration("idle_timeout", IDLE_TIMEOUT)
-    future_bound = section.duration("future_bound", FUTURE_BOUND)
-    if (
-        topic is None
-        or schema is None
-        or event_id is None
-        or event_time is None
-        or watermark_delay is None
-    ):
-        return None
-    identity: str | HeaderId = event_id
-    if event_id.startswith(_HEADER_PREFIX):
-        identity = HeaderId(header=event_id.removeprefix(_HEADER_PREFIX).strip())
-    return section.report.attempt(
-        section.at,
-        Source,
-        topic=topic,
-        schema=schema,
-        event_id=identity,
-        event_time=event_time,
-        watermark_delay=watermark_delay,
-        idle_timeout=idle_timeout,
-        future_bound=future_bound,
-    )
-
-
 def _read_deduplicate(file: Section) -> Deduplicate | None:
     if "deduplicate" not in file:
         return Deduplicate()
@@ -183,55 +135,9 @@ def _read_validate(file: Section) -> tuple[Rule, ...]:
         section.report.attempt(
             (*section.at, code), Rule, reason_code=code, condition=condition
         )
-        for code, condition in _read_expressions(section)
+        for code, condition in read_expressions(section)
     ]
     return tuple(rule for rule in rules if rule is not None)
-
-
-def _read_enrichment(section: Section) -> Enrichment | None:
-    section.allow("table", "on", "select", "default", "refresh")
-    section.require("table", "on", "select")
-    table = section.text("table")
-    on = _read_pairs(section.section("on"))
-    select = _read_pairs(section.section("select"))
-    defaults = section.section("default")
-    refresh = section.duration("refresh", REFRESH)
-    if table is None or on is None or select is None:
-        return None
-    default = {} if defaults is None else defaults.scalars()
-    return section.report.attempt(
-        section.at,
-        Enrichment,
-        table=table,
-        on=on,
-        select=select,
-        default=default,
-        refresh=refresh,
-    )
-
-
-def _read_pairs(section: Section | None) -> dict[str, str] | None:
-    if section is None:
-        return None
-    pairs = {key: section.text(key) for key in section}
-    return {key: value for key, value in pairs.items() if value is not None}
-
-
-def _read_expressions(section: Section) -> Iterator[tuple[str, str]]:
-    """Read SQL by name; stop where YAML has cut an expression in two."""
-    for key in section:
-        text = section.text(key)
-        if text is None:
-            continue
-        if text.count("(") > text.count(")"):
-            section.reject(
-                key,
-                f"The expression ends at {text!r}.",
-                "Between braces, YAML ends a value at a comma.",
-                "Put quotation marks around the whole expression.",
-            )
-            return
-        yield key, text
 
 
 def _read_databases(file: Section) -> dict[str, str]:
@@ -282,7 +188,7 @@ def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
 def _read_output(kind: str, section: Section) -> Output | None:
     if kind == "outbox":
         return read_outbox(section)
-    return _read_append(section) if kind == "append" else _read_window(section)
+    return read_append(section) if kind == "append" else read_window(section)
 
 
 def _not_one_kind(at: Path, kinds: list[str]) -> Problem:
@@ -294,99 +200,3 @@ def _not_one_kind(at: Path, kinds: list[str]) -> Problem:
         why="Each output is one table, or one topic.",
         fix="Write - append: {table: ...} or - window: {table: ...}, a line for each.",
     )
-
-
-def _read_append(section: Section) -> AppendOutput | None:
-    section.allow("table", "columns", *_PLACE, "branches")
-    section.require("table")
-    table = section.text("table")
-    columns = section.texts("columns")
-    databases, shard_by = _read_place(section)
-    branches = section.whole_number("branches", default=1)
-    if table is None:
-        return None
-    return section.report.attempt(
-        section.at,
-        AppendOutput,
-        table=table,
-        columns=columns,
-        databases=databases,
-        shard_by=shard_by,
-        branches=branches,
-    )
-
-
-def _read_place(section: Section) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Read where an output's rows go: the databases, and by what they are chosen."""
-    databases = section.one_or_more("database")
-    shard_by = section.texts("shard_by")
-    section.report.alias((*section.at, "databases"), (*section.at, "database"))
-    return (HOME,) if databases is None else databases, shard_by or ()
-
-
-def _read_window(section: Section) -> WindowOutput | None:
-    for kind in ("sliding", "session"):
-        if kind in section:
-            section.reject(
-                kind,
-                f"The window is of the kind {kind}.",
-                "This release has fixed windows only.",
-                "Write fixed: and the window's length, such as fixed: 1 hour.",
-                code="PIPELINE_UNSUPPORTED",
-            )
-            return None
-    required = ("table", "fixed", "aggregate")
-    section.allow(*required, "by", "allowed_lateness", "late", *_PLACE)
-    section.require(*required)
-    table = section.text("table")
-    size = section.duration("fixed", None)
-    by = section.texts("by")
-    aggregates = _read_aggregates(section)
-    allowed_lateness = section.duration("allowed_lateness", timedelta())
-    late = _read_late(section)
-    databases, shard_by = _read_place(section)
-    section.report.alias((*section.at, "size"), (*section.at, "fixed"))
-    section.report.alias((*section.at, "aggregates"), (*section.at, "aggregate"))
-    if table is None or size is None or aggregates is None:
-        return None
-    return section.report.attempt(
-        section.at,
-        WindowOutput,
-        table=table,
-        size=size,
-        by=by or (),
-        aggregates=aggregates,
-        allowed_lateness=allowed_lateness,
-        late=late,
-        databases=databases,
-        shard_by=shard_by,
-    )
-
-
-def _read_aggregates(window: Section) -> tuple[Aggregate, ...] | None:
-    """Read the aggregates; None if one of them is wrong, so that none is missed."""
-    section = window.section("aggregate")
-    if section is None:
-        return None
-    aggregates = [
-        section.report.attempt((*section.at, column), parse_aggregate, column, text)
-        for column, text in _read_expressions(section)
-    ]
-    read = tuple(one for one in aggregates if one is not None)
-    return read if len(read) == len(list(section)) else None
-
-
-def _read_late(section: Section) -> Late:
-    text = section.text("late")
-    known = [late.value for late in Late]
-    if text is None:
-        return Late.REVISE
-    if text not in known:
-        section.reject(
-            "late",
-            f"late is {text!r}.",
-            f"It must be one of {', '.join(known)}.",
-            suggest(text, known),
-        )
-        return Late.REVISE
-    return Late(text)

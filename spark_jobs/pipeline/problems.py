@@ -105,3 +105,14 @@ def _format_path(path: Path) -> str:
     return "".join(
         f"[{step}]" if isinstance(step, int) else f".{step}" for step in path
     )
+
+
+def empty_value(at: Path) -> Problem:
+    """Say that what stands at a key is empty."""
+    return Problem(
+        code="PIPELINE_VALUE",
+        at=at,
+        saw=f"{at[-1]} is empty.",
+        why="Without it there is nothing to do.",
+        fix="Fill it in.",
+    )

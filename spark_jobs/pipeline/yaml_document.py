@@ -19,8 +19,8 @@ import yaml
 from yaml.constructor import SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from spark_jobs.pipeline.definition import Scalar
 from spark_jobs.pipeline.durations import EXAMPLES, parse_duration
+from spark_jobs.pipeline.enrichment import Scalar
 from spark_jobs.pipeline.problems import Path, PipelineError, Problem, suggest
 
 FILE_BYTES_MAX = 1_000_000

@@ -23,7 +23,8 @@ from pyspark.sql.types import (
 )
 
 from schemas.contract import load_contract
-from sinks.postgres.outputs import AppendTable, WindowTable
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.event_frame import argument_column
 from spark_jobs.home_layout import SHARDS, build_home_layout

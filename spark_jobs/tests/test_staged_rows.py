@@ -12,18 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
-from sinks.postgres.outputs import (
-    HOME,
-    AggregateFunction,
-    AppendTable,
-    HomeLayout,
-    LatePolicy,
-    Output,
-    WindowAggregate,
-    WindowTable,
-)
+from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.task_staging import TaskStaging
+from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.votes import OutputTally
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import ClassifiedEvents, EventClass

@@ -12,12 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinks.postgres.columns import Column
-from sinks.postgres.outputs import (
-    AggregateFunction,
-    LatePolicy,
-    WindowAggregate,
-    WindowTable,
-)
+from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from spark_jobs.event_frame import argument_column
 from spark_jobs.window_partials import (
     aggregate_windows,

@@ -30,7 +30,7 @@ from sinks.postgres.audit.branches import BranchFindings
 from sinks.postgres.audit.collisions import find_collisions
 from sinks.postgres.audit.ledger_ranges import LedgerRanges
 from sinks.postgres.audit.receipt import Check, judge, not_applicable
-from sinks.postgres.outputs import HOME
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.statements import load_statements
 from sinks.protocol.offsets import TopicPartition
 

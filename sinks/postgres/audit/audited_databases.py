@@ -22,9 +22,9 @@ from sinks.postgres.audit.audited_pipeline import (
     fetch,
     snapshot,
 )
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import connect
 from sinks.postgres.databases import DATABASES_VARIABLE, parse_databases
-from sinks.postgres.outputs import HOME
 from sinks.postgres.sqlstate import translated
 from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
 

@@ -17,8 +17,8 @@ from psycopg.errors import UndefinedTable
 from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow, TupleRow, dict_row
 
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import table_identifier
-from sinks.postgres.outputs import HOME
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError

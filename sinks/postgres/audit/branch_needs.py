@@ -12,9 +12,10 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_pipeline import fetch, snapshot
 from sinks.postgres.audit.in_doubt import HomeClaims
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.naming import revisions_table
-from sinks.postgres.outputs import HOME, LatePolicy
 from sinks.postgres.statements import load_statements
+from sinks.postgres.window_table import LatePolicy
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim
 

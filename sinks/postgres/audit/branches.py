@@ -25,7 +25,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
 from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch
 from sinks.postgres.audit.receipt import Check, judge, not_applicable
-from sinks.postgres.outputs import database_of
+from sinks.postgres.branch_names import database_of
 from sinks.postgres.statements import load_statements
 
 _BRANCHES = load_statements("sinks.postgres.audit", "branches.sql")

@@ -21,7 +21,7 @@ from sinks.postgres.audit.branches import (
     read_unresolved,
     read_used_databases,
 )
-from sinks.postgres.outputs import HOME
+from sinks.postgres.branch_names import HOME
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 

@@ -38,7 +38,7 @@ from sinks.postgres.audit.branches import (
     read_marked,
     read_unresolved,
 )
-from sinks.postgres.outputs import HOME
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.statements import load_statements
 from sinks.protocol.offsets import TopicPartition
 

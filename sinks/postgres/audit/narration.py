@@ -13,7 +13,7 @@ from sinks.postgres.audit.explanation import (
     PublishedBatch,
     Sighting,
 )
-from sinks.postgres.outputs import HOME
+from sinks.postgres.branch_names import HOME
 from sinks.protocol.offsets import TopicPartition
 
 #: Bytes of a payload that are shown in hex; the table has the rest.

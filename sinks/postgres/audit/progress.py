@@ -33,8 +33,8 @@ from sinks.postgres.audit.database_status import (
 )
 from sinks.postgres.audit.receipt import Totals
 from sinks.postgres.audit.verification import read_totals
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.naming import application_name, state_table
-from sinks.postgres.outputs import HOME
 from sinks.postgres.statements import load_statements
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import StoredPosition

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
-from sinks.postgres.outputs import HOME
+from sinks.postgres.branch_names import HOME
 
 #: Violations that a check spells out; the number of all of them is kept beside.
 VIOLATIONS_SHOWN = 20

@@ -27,7 +27,7 @@ from sinks.postgres.audit.audited_pipeline import (
     snapshot,
 )
 from sinks.postgres.audit.in_doubt import list_prepared
-from sinks.postgres.outputs import database_of
+from sinks.postgres.branch_names import database_of
 from sinks.postgres.prepared_branches import branch_prefix
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sinks.postgres.append_table import AppendTable
 from sinks.postgres.columns import POSITION_COLUMNS, Column, table_identifier, type_name
 from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.naming import (
@@ -16,14 +17,9 @@ from sinks.postgres.naming import (
     staging_schema,
     state_table,
 )
-from sinks.postgres.outputs import (
-    AggregateFunction,
-    AppendTable,
-    LatePolicy,
-    WindowAggregate,
-    WindowTable,
-)
 from sinks.postgres.statements import load_statements
+from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_table import LatePolicy, WindowTable
 
 _FILES = (
     "claim.sql",

@@ -1,0 +1,36 @@
+"""Result tables with one row per event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.columns import POSITION_COLUMNS, Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendTable:
+    """One row per event.
+
+    Attributes:
+        table: Where the rows go, in the database of each branch.
+        staging_table: Where tasks put them first; see ``staged_for``.
+        event_columns: What the events give; their position is added.
+        branches: Who publishes them. With several, each row belongs to one.
+    """
+
+    table: str
+    staging_table: str
+    event_columns: tuple[Column, ...]
+    branches: tuple[str, ...] = (HOME,)
+    #: As the ledger says it.
+    kind: ClassVar[str] = "append"
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.event_columns, *POSITION_COLUMNS)
+
+    @property
+    def staging_columns(self) -> tuple[Column, ...]:
+        return self.columns

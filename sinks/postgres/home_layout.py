@@ -1,0 +1,48 @@
+"""Everything that Postgres must know of a pipeline to serve it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.branch_names import HOME, database_of
+from sinks.postgres.outbox_table import OutboxTable
+from sinks.postgres.window_table import WindowTable
+
+Output = AppendTable | WindowTable | OutboxTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomeLayout:
+    """Everything that the home database must know of a pipeline to serve it."""
+
+    pipeline: str
+    #: The pipeline's definition as JSON, kept for people and for ``verify``.
+    definition: str
+    definition_hash: str
+    outputs: tuple[Output, ...]
+    shards: int
+    bucket_seconds: int
+    watermark_delay_us: int
+    idle_timeout_us: int
+    #: None when the source is declared free of repeats.
+    horizon_us: int | None
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """Every publish transaction beside the home's, sorted."""
+        named = {branch for output in self.outputs for branch in output.branches}
+        return tuple(sorted(named - {HOME}))
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Every database that its branches publish in, sorted; maybe the home."""
+        return tuple(sorted({database_of(branch) for branch in self.branches}))
+
+    def branches_in(self, database: str) -> tuple[str, ...]:
+        """Return the branches that publish in one database."""
+        return tuple(b for b in self.branches if database_of(b) == database)
+
+    def outputs_of(self, branch: str) -> tuple[Output, ...]:
+        """Return the outputs that one publish transaction moves rows of."""
+        return tuple(output for output in self.outputs if branch in output.branches)

@@ -1,0 +1,48 @@
+"""Outputs with one row for each event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from spark_jobs.pipeline.databases import HOME, check_databases, check_split
+from spark_jobs.pipeline.names import (
+    check_distinct,
+    check_output_column,
+    check_output_table,
+)
+from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendOutput:
+    """One row for each event.
+
+    Attributes:
+        table: Where to; made when missing.
+        columns: Which; None for all of the event's fields and all looked up.
+        databases: Where the table is; with several, each row is in one of them.
+        shard_by: Fields of the event whose values choose among several databases.
+        branches: How many transactions publish it at a time in its one database.
+    """
+
+    table: str
+    columns: tuple[str, ...] | None = None
+    databases: tuple[str, ...] = (HOME,)
+    shard_by: tuple[str, ...] = ()
+    branches: int = 1
+
+    def __post_init__(self) -> None:
+        raise_if_any("AppendOutput", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from check_output_table(self.table, ("table",))
+        yield from check_databases(self.databases, ("databases",))
+        yield from check_split(self.databases, self.shard_by, self.branches)
+        if self.columns is None:
+            return
+        if not self.columns:
+            yield empty_value(("columns",))
+        for index, column in enumerate(self.columns):
+            yield from check_output_column(column, ("columns", index))
+        yield from check_distinct(list(self.columns), "columns", ("columns",))

@@ -1,0 +1,28 @@
+"""The keys of an append output in a pipeline file."""
+
+from __future__ import annotations
+
+from spark_jobs.pipeline.append import AppendOutput
+from spark_jobs.pipeline.place_section import PLACE, read_place
+from spark_jobs.pipeline.yaml_document import Section
+
+
+def read_append(section: Section) -> AppendOutput | None:
+    """Read an output's section; None, with the problems reported, if it is wrong."""
+    section.allow("table", "columns", *PLACE, "branches")
+    section.require("table")
+    table = section.text("table")
+    columns = section.texts("columns")
+    databases, shard_by = read_place(section)
+    branches = section.whole_number("branches", default=1)
+    if table is None:
+        return None
+    return section.report.attempt(
+        section.at,
+        AppendOutput,
+        table=table,
+        columns=columns,
+        databases=databases,
+        shard_by=shard_by,
+        branches=branches,
+    )

@@ -1,0 +1,30 @@
+"""What must be true of an event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from spark_jobs.pipeline.expressions import inspect_expression
+from spark_jobs.pipeline.names import check_reason_code
+from spark_jobs.pipeline.problems import Problem, raise_if_any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What must be true of an event; else it is a dead letter.
+
+    Attributes:
+        reason_code: What the dead letter says, in UPPER_SNAKE_CASE.
+        condition: Spark SQL over the event's fields. Null counts as false.
+    """
+
+    reason_code: str
+    condition: str
+
+    def __post_init__(self) -> None:
+        raise_if_any("Rule", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from check_reason_code(self.reason_code, ())
+        yield from inspect_expression(self.condition).problems

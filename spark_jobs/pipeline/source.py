@@ -1,0 +1,67 @@
+"""Where a pipeline's events come from, and how each is told from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from spark_jobs.pipeline.durations import check_duration
+from spark_jobs.pipeline.names import check_column, check_topic
+from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
+
+IDLE_TIMEOUT = timedelta(minutes=1)
+FUTURE_BOUND = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderId:
+    """The producer's ID travels in a Kafka header.
+
+    ``ce_id`` is taken together with ``ce_source``: CloudEvents promises that the
+    pair is unique, not the ID alone.
+    """
+
+    header: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The topic, and what the pipeline must know about each of its events.
+
+    Attributes:
+        topic: The Kafka topic.
+        schema: A contract's name (``flight_departure.v1``), or the path of an
+            ``.avsc`` file beside the pipeline file.
+        event_id: The field or header with the producer's ID.
+        event_time: The field that says when the event happened.
+        watermark_delay: How far behind the newest event time of a partition an
+            older event is still expected.
+        idle_timeout: After so long without events a partition no longer holds the
+            watermark back.
+        future_bound: Event times further ahead than this are dead letters.
+    """
+
+    topic: str
+    schema: str
+    event_id: str | HeaderId
+    event_time: str
+    watermark_delay: timedelta
+    idle_timeout: timedelta = IDLE_TIMEOUT
+    future_bound: timedelta = FUTURE_BOUND
+
+    def __post_init__(self) -> None:
+        raise_if_any("Source", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from check_topic(self.topic, ("topic",))
+        if not self.schema:
+            yield empty_value(("schema",))
+        if isinstance(self.event_id, str):
+            yield from check_column(self.event_id, ("event_id",))
+        elif not self.event_id.header.strip():
+            yield empty_value(("event_id",))
+        yield from check_column(self.event_time, ("event_time",))
+        yield from check_duration(self.watermark_delay, ("watermark_delay",))
+        for name in ("idle_timeout", "future_bound"):
+            yield from check_duration(getattr(self, name), (name,), zero=False)

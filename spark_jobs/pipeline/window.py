@@ -1,0 +1,83 @@
+"""Outputs with one row for each window of event time and each group in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from spark_jobs.pipeline.aggregate import Aggregate
+from spark_jobs.pipeline.databases import HOME, check_databases, check_split
+from spark_jobs.pipeline.durations import check_duration
+from spark_jobs.pipeline.names import (
+    check_distinct,
+    check_output_column,
+    check_output_table,
+)
+from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any, suggest
+
+
+class Late(StrEnum):
+    """What becomes of an event that comes after its window's on-time pane.
+
+    ``REVISE`` corrects the window's row within ``allowed_lateness``; later events go
+    to the late_event table. ``SIDE_TABLE`` puts all of them there, and ``DROP`` only
+    counts them: the row stays as it was when the watermark passed.
+    """
+
+    REVISE = "revise"
+    SIDE_TABLE = "side_table"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowOutput:
+    """One row for each window of event time and each group in it.
+
+    Attributes:
+        table: Where to; made when missing.
+        size: Length of the window; windows begin at multiples of it since
+            1970-01-01 00:00 UTC.
+        by: Columns of the event, or looked up, whose values make the groups.
+        aggregates: What is kept of each group.
+        allowed_lateness: How long after the on-time pane ``REVISE`` may revise.
+        late: What becomes of late events.
+        databases: As in ``AppendOutput``.
+        shard_by: As in ``AppendOutput``; columns of ``by``, so that all events of a
+            group go to one database.
+    """
+
+    table: str
+    size: timedelta
+    by: tuple[str, ...] = ()
+    aggregates: tuple[Aggregate, ...]
+    allowed_lateness: timedelta = timedelta()
+    late: Late = Late.REVISE
+    databases: tuple[str, ...] = (HOME,)
+    shard_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        raise_if_any("WindowOutput", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from check_output_table(self.table, ("table",))
+        yield from check_duration(self.size, ("size",), zero=False)
+        for index, column in enumerate(self.by):
+            yield from check_output_column(column, ("by", index))
+        if not self.aggregates:
+            yield empty_value(("aggregates",))
+        columns = [*self.by, *(aggregate.column for aggregate in self.aggregates)]
+        yield from check_distinct(columns, "columns", ())
+        yield from check_duration(self.allowed_lateness, ("allowed_lateness",))
+        yield from check_databases(self.databases, ("databases",))
+        yield from check_split(self.databases, self.shard_by)
+        for index, column in enumerate(self.shard_by):
+            if column not in self.by:
+                yield Problem(
+                    code="PIPELINE_UNKNOWN_COLUMN",
+                    at=("shard_by", index),
+                    saw=f"by does not have {column!r}.",
+                    why="All events of a group must go to one database.",
+                    fix=suggest(column, self.by),
+                )

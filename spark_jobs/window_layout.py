@@ -1,0 +1,140 @@
+"""What a window output's tables look like in Postgres, and what its task computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sinks.postgres.columns import Column
+from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.event_frame import argument_column
+from spark_jobs.pipeline.aggregate import Aggregate
+from spark_jobs.pipeline.aggregate import AggregateFunction as Declared
+from spark_jobs.pipeline.durations import in_microseconds
+from spark_jobs.pipeline.window import Late, WindowOutput
+
+#: As Postgres sums them: wide enough that a sum of integers never overflows.
+_SUM_TYPES = {
+    "smallint": "numeric",
+    "integer": "numeric",
+    "bigint": "numeric",
+    "numeric": "numeric",
+    "real": "double precision",
+    "double precision": "double precision",
+    "boolean": "bigint",
+}
+_SUM_RESULTS = {
+    "smallint": "bigint",
+    "integer": "bigint",
+    "bigint": "numeric",
+    "numeric": "numeric",
+    "real": "double precision",
+    "double precision": "double precision",
+}
+_ORDERED = frozenset(
+    {
+        *_SUM_RESULTS,
+        "text",
+        "date",
+        "timestamp with time zone",
+        "timestamp without time zone",
+    }
+)
+
+
+def window_table(
+    number: int,
+    output: WindowOutput,
+    staging: str,
+    types: Mapping[str, str],
+    branches: tuple[str, ...],
+) -> WindowTable:
+    """Describe a window output to the databases that it is in.
+
+    Args:
+        number: Its position in the pipeline.
+        output: The window output.
+        staging: Name of its staging table.
+        types: Postgres type of every column of the event frame.
+        branches: Who publishes it.
+
+    Raises:
+        ConfigurationError: ``AGGREGATE_TYPE``: an aggregate of a type that it is not
+            defined for.
+    """
+    return WindowTable(
+        table=output.table,
+        staging_table=staging,
+        size_us=in_microseconds(output.size),
+        by=tuple(Column(name=name, postgres_type=types[name]) for name in output.by),
+        aggregates=tuple(
+            _window_aggregate(
+                output,
+                aggregate,
+                position,
+                types.get(argument_column(number, position)),
+            )
+            for position, aggregate in enumerate(output.aggregates)
+        ),
+        # Only a row that may be revised stays open after the watermark has passed.
+        allowed_lateness_us=in_microseconds(output.allowed_lateness)
+        if output.late is Late.REVISE
+        else 0,
+        late=LatePolicy(output.late.value),
+        branches=branches,
+    )
+
+
+def _window_aggregate(
+    output: WindowOutput,
+    aggregate: Aggregate,
+    position: int,
+    argument_type: str | None,
+) -> WindowAggregate:
+    """Choose the types of an aggregate's result and partials."""
+    partial_type = "bigint"
+    result_type = "bigint"
+    match aggregate.function:
+        case Declared.COUNT:
+            function = AggregateFunction.COUNT
+        case Declared.COUNT_IF:
+            function = AggregateFunction.COUNT
+            _require(output, aggregate, argument_type, frozenset({"boolean"}))
+        case Declared.SUM | Declared.AVG:
+            kind = _require(output, aggregate, argument_type, frozenset(_SUM_RESULTS))
+            partial_type = _SUM_TYPES[kind]
+            if aggregate.function is Declared.SUM:
+                function = AggregateFunction.SUM
+                result_type = _SUM_RESULTS[kind]
+            else:
+                function = AggregateFunction.AVG
+                result_type = "numeric" if kind == "numeric" else "double precision"
+        case Declared.MIN | Declared.MAX:
+            result_type = _require(output, aggregate, argument_type, _ORDERED)
+            partial_type = result_type
+            function = AggregateFunction[aggregate.function.name]
+    return WindowAggregate(
+        column=Column(name=aggregate.column, postgres_type=result_type),
+        function=function,
+        number=position,
+        partial_type=partial_type,
+    )
+
+
+def _require(
+    output: WindowOutput,
+    aggregate: Aggregate,
+    argument_type: str | None,
+    allowed: frozenset[str],
+) -> str:
+    if argument_type in allowed:
+        assert argument_type is not None
+        return argument_type
+    raise ConfigurationError(
+        "AGGREGATE_TYPE",
+        saw=f"{output.table}.{aggregate.column} is {aggregate.function}"
+        f"({aggregate.argument}), and its argument is {argument_type}.",
+        why=f"{aggregate.function} is defined for {', '.join(sorted(allowed))}.",
+        fix="Cast the argument, or choose another aggregate.",
+    )
