@@ -167,7 +167,7 @@ class Bridge:
             after_sequence=progress.last_sequence,
             planned_at_us=planned_at_us,
             topic_ids={topic: topic_id},
-            lookups=parts.lookups.versions,
+            lookups={**parts.lookups.versions, **parts.recipe.model_versions},
         )
 
     def _stage(

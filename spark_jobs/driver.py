@@ -47,7 +47,9 @@ from spark_jobs.home_layout import SHARDS, build_home_layout
 from spark_jobs.kafka_admin import KafkaAdmin, TopicState
 from spark_jobs.kafka_source import empty_batch, read_stream
 from spark_jobs.lookups import Lookups
+from spark_jobs.model_file import read_model
 from spark_jobs.pipeline import Pipeline
+from spark_jobs.predictor import Predictor
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
 from spark_jobs.topic_watch import TopicWatch
@@ -141,13 +143,10 @@ class Driver:
     def _prepare(self) -> _Prepared:
         """Check everything outside before the first claim: all of it must be there."""
         contract = load_contract(self._pipeline.source.schema, self._pipeline_file)
-        recipe = EventFrameRecipe(
-            pipeline=self._pipeline,
-            contract=contract,
-            writers=versions_of(contract),
-            shards=SHARDS,
-            shard_seed=self._pipeline.name,
-        )
+        models = [
+            read_model(prediction, self._pipeline_file)
+            for prediction in self._pipeline.predict
+        ]
         admin = KafkaAdmin(self._settings.kafka_bootstrap, self._pipeline.source.topic)
         try:
             admin.read_positions()
@@ -161,6 +160,14 @@ class Driver:
             raise ConfigurationError(
                 error.code, saw=error.saw, why=error.why, fix=error.fix
             ) from error
+        recipe = EventFrameRecipe(
+            pipeline=self._pipeline,
+            contract=contract,
+            writers=versions_of(contract),
+            shards=SHARDS,
+            shard_seed=self._pipeline.name,
+            predictors=[Predictor(spark, model) for model in models],
+        )
         events = recipe.build(empty_batch(spark), lookups.frames)
         layout = build_home_layout(self._pipeline, contract, events.schema)
         return _Prepared(

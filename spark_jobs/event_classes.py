@@ -114,6 +114,7 @@ def find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
     _mark_without_identity(events)
     _mark_without_time(events, rules)
     _mark_broken_rules(events, rules)
+    _mark_unpredictable(events)
     for row, detail in find_unstorable(_stored_columns(table)).items():
         events.mark_dead(row, "UNSTORABLE_VALUE", detail)
     _mark_rejected(events, rules)
@@ -201,6 +202,14 @@ def _mark_broken_rules(events: ClassifiedEvents, rules: Rules) -> None:
         events.mark_dead(row, code, f"Not true of the event: {condition}")
 
 
+def _mark_unpredictable(events: ClassifiedEvents) -> None:
+    if frame.MODEL_ERROR not in events.table.column_names:
+        return
+    refused = events.array(frame.MODEL_ERROR)
+    for row in np.flatnonzero(np.asarray(refused.is_valid())).tolist():
+        events.mark_dead(row, "PREDICTION_FAILED", refused[row].as_py())
+
+
 def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
     """Take out what Postgres refused when the batch was staged before.
 
@@ -246,6 +255,7 @@ def _stored_columns(table: pa.Table) -> pa.Table:
         frame.KEY,
         frame.VALUE,
         frame.BROKEN_RULE,
+        frame.MODEL_ERROR,
         frame.TIMESTAMP,
         frame.EVENT_TIME,
     }

@@ -24,6 +24,7 @@ from spark_jobs.pipeline.aggregate import AggregateFunction
 from spark_jobs.pipeline.definition import Pipeline
 from spark_jobs.pipeline.source import HeaderId
 from spark_jobs.pipeline.window import WindowOutput
+from spark_jobs.predictor import Predictor
 
 PARTITION = "tallyweir_partition"
 OFFSET = "tallyweir_offset"
@@ -32,6 +33,7 @@ KEY = "tallyweir_key"
 VALUE = "tallyweir_value"
 SHARD = "tallyweir_shard"
 BROKEN_RULE = "tallyweir_broken_rule"
+MODEL_ERROR = "tallyweir_model_error"
 EVENT_ID = "tallyweir_event_id"
 ID_SOURCE = "tallyweir_id_source"
 EVENT_TIME = "tallyweir_event_time"
@@ -81,6 +83,7 @@ class EventFrameRecipe:
         writers: Contracts that events may be written by, by schema id.
         shards: Number of shards of the seen-ID catalog.
         shard_seed: Keeps strangers from choosing the shard of an ID; no secret.
+        predictors: One for each prediction of the pipeline.
     """
 
     pipeline: Pipeline
@@ -88,6 +91,7 @@ class EventFrameRecipe:
     writers: Mapping[int, Contract]
     shards: int
     shard_seed: str
+    predictors: Sequence[Predictor] = ()
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -101,6 +105,11 @@ class EventFrameRecipe:
         if not isinstance(source.event_id, HeaderId):
             names[EVENT_ID] = source.event_id
         return names
+
+    @property
+    def model_versions(self) -> dict[str, str]:
+        """The version of each model, by the name of its file."""
+        return {p.prediction.model: p.version for p in self.predictors}
 
     def build(self, raw: DataFrame, lookups: list[DataFrame]) -> DataFrame:
         """Return one row per record of ``raw``, undecodable ones included.
@@ -136,7 +145,7 @@ class EventFrameRecipe:
                 *(f"tallyweir_on_{number}" for number in range(len(enrichment.on)))
             )
             events = self._with_defaults(events, enrichment.default)
-        return self._with_derived(events)
+        return self._with_derived(self._with_predictions(events))
 
     def _decoded(self) -> Column:
         """Decode by the writer's schema id; null fields where that fails."""
@@ -176,6 +185,15 @@ class EventFrameRecipe:
                 if value is not None
             }
         )
+
+    def _with_predictions(self, events: DataFrame) -> DataFrame:
+        if not self.predictors:
+            return events
+        refusals = [f"{MODEL_ERROR}_{n}" for n in range(len(self.predictors))]
+        for refusal, predictor in zip(refusals, self.predictors, strict=True):
+            events = predictor.add(events, refusal)
+        refused = F.coalesce(*map(F.col, refusals))
+        return events.withColumn(MODEL_ERROR, refused).drop(*refusals)
 
     def _with_derived(self, events: DataFrame) -> DataFrame:
         derived: dict[str, Column] = {}

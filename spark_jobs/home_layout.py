@@ -79,7 +79,8 @@ def event_columns(
     if chosen is not None:
         return chosen
     looked_up = (name for one in pipeline.enrich for name in one.select)
-    return (*(field.name for field in contract.fields), *looked_up)
+    predicted = (name for one in pipeline.predict for name in one.new_columns)
+    return (*(field.name for field in contract.fields), *looked_up, *predicted)
 
 
 def branches_of(output: Output) -> tuple[str, ...]:

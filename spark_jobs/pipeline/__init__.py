@@ -21,6 +21,7 @@ from spark_jobs.pipeline.definition_json import (
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.pipeline_file import load_pipeline
+from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import PipelineError, Problem
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import HeaderId, Source
@@ -38,6 +39,7 @@ __all__ = [
     "Output",
     "Pipeline",
     "PipelineError",
+    "Prediction",
     "Problem",
     "Rule",
     "Source",

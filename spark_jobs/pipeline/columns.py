@@ -1,6 +1,7 @@
 """Check a pipeline against its contract: do the columns it names exist, and fit?
 
-Columns appear in order: the event's fields, then what each enrichment looks up.
+Columns appear in order: the event's fields, then what each enrichment looks up, then
+what each model answers.
 Rules see the fields only, because an invalid event is a dead letter before it is
 enriched; each enrichment sees those before it; outputs see all, but are spread over
 databases by fields only.
@@ -14,9 +15,11 @@ from itertools import chain
 from schemas.contract import ContractField
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.expressions import find_unknown_columns
 from spark_jobs.pipeline.names import check_output_column
 from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
 from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.window import WindowOutput
@@ -49,20 +52,13 @@ def find_column_problems(
         for problem in find_unknown_columns(rule.condition, known):
             yield problem.under("validate", rule.reason_code)
     for index, enrichment in enumerate(pipeline.enrich):
-        for column in enrichment.on:
-            at: Path = ("enrich", index, "on", column)
-            yield from _check_known(column, known, at)
-        for column in enrichment.select:
-            if column.casefold() in {name.casefold() for name in known}:
-                yield Problem(
-                    code="PIPELINE_DUPLICATE_NAME",
-                    at=("enrich", index, "select", column),
-                    saw=f"select makes a column {column!r}.",
-                    why="The events already have one of that name; case does not "
-                    "count.",
-                    fix="Choose another name.",
-                )
+        for problem in _check_enrichment(enrichment, known):
+            yield problem.under("enrich", index)
         known = [*known, *enrichment.select]
+    for index, prediction in enumerate(pipeline.predict):
+        for problem in _check_prediction(prediction, known):
+            yield problem.under("predict", index)
+        known = [*known, *prediction.new_columns]
     for index, output in enumerate(pipeline.outputs):
         found = chain(
             _check_output(output, known),
@@ -89,6 +85,22 @@ def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[P
                 why=f"To be {purpose} it must be one of {', '.join(sorted(fit))}.",
                 fix="Choose another field, or change the contract.",
             )
+
+
+def _check_enrichment(enrichment: Enrichment, known: list[str]) -> Iterator[Problem]:
+    for column in enrichment.on:
+        yield from _check_known(column, known, ("on", column))
+    for column in enrichment.select:
+        yield from _check_new(column, known, ("select", column))
+
+
+def _check_prediction(prediction: Prediction, known: list[str]) -> Iterator[Problem]:
+    for name, expressions in prediction.inputs.items():
+        for expression in expressions:
+            for problem in find_unknown_columns(expression, known):
+                yield problem.under("inputs", name)
+    for column in prediction.new_columns:
+        yield from _check_new(column, known, ("columns", column))
 
 
 def _check_output(output: Output, known: list[str]) -> Iterator[Problem]:
@@ -158,6 +170,17 @@ def _check_all_known(
 ) -> Iterator[Problem]:
     for index, column in enumerate(columns or ()):
         yield from _check_known(column, known, (key, index))
+
+
+def _check_new(column: str, known: Iterable[str], at: Path) -> Iterator[Problem]:
+    if column.casefold() in {name.casefold() for name in known}:
+        yield Problem(
+            code="PIPELINE_DUPLICATE_NAME",
+            at=at,
+            saw=f"A column {column!r} would be made.",
+            why="The events already have one of that name; case does not count.",
+            fix="Choose another name.",
+        )
 
 
 def _check_known(column: str, known: Iterable[str], at: Path) -> Iterator[Problem]:

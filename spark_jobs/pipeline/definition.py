@@ -18,6 +18,7 @@ from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.names import check_distinct, check_pipeline_name
 from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import Source
@@ -37,6 +38,8 @@ class Pipeline:
         validate: Rules in the order in which they are tried; the first broken one
             gives the dead letter its reason.
         enrich: Lookups, in order.
+        predict: Models whose answers are columns, in order; each sees what is
+            looked up and what the models before it answer.
         outputs: At least one.
         databases: Name to libpq connection string, without secrets; empty where the
             driver's environment must give it. No part of what the pipeline is: two
@@ -51,6 +54,7 @@ class Pipeline:
     deduplicate: Deduplicate | None = field(default_factory=Deduplicate)
     validate: tuple[Rule, ...] = ()
     enrich: tuple[Enrichment, ...] = ()
+    predict: tuple[Prediction, ...] = ()
     outputs: tuple[Output, ...]
     databases: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -73,6 +77,8 @@ class Pipeline:
         yield from check_distinct(codes, "rules", ("validate",))
         added = [column for one in self.enrich for column in one.select]
         yield from check_distinct(added, "looked up columns", ("enrich",))
+        predicted = [column for one in self.predict for column in one.new_columns]
+        yield from check_distinct(predicted, "predicted columns", ("predict",))
         if not self.outputs:
             yield empty_value(("outputs",))
         taken: set[str] = set()

@@ -19,6 +19,7 @@ from spark_jobs.pipeline.enrichment_section import read_enrichment
 from spark_jobs.pipeline.expression_section import read_expressions
 from spark_jobs.pipeline.names import check_pipeline_name
 from spark_jobs.pipeline.outbox_section import read_outbox
+from spark_jobs.pipeline.prediction_section import read_prediction
 from spark_jobs.pipeline.problems import Path, Problem
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source_section import read_source
@@ -42,7 +43,7 @@ def load_pipeline(path: FilePath) -> Pipeline:
     """
     file = open_document(path)
     required = ("pipeline", "source", "outputs")
-    file.allow(*required, "deduplicate", "validate", "enrich", "databases")
+    file.allow(*required, "deduplicate", "validate", "enrich", "predict", "databases")
     file.require(*required)
     pipeline = _read_pipeline(file)
     if pipeline is not None:
@@ -56,7 +57,7 @@ def _read_pipeline(file: Section) -> Pipeline | None:
     """Build what can be built; None, with the problems reported, if it is too little.
 
     Rules and outputs that are wrong are left out, so that the others can be checked.
-    A wrong source or enrichment would make every column look unknown.
+    A wrong source, enrichment or prediction would make every column look unknown.
     """
     name = _read_name(file)
     section = file.section("source")
@@ -67,11 +68,18 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         read_enrichment(section) if section is not None else None
         for section in file.sections("enrich")
     ]
+    predict = [
+        read_prediction(section) if section is not None else None
+        for section in file.sections("predict")
+    ]
     databases = _read_databases(file)
     sections = file.sections("outputs")
     outputs = _read_outputs(sections)
     enrichments = tuple(one for one in enrich if one is not None)
-    if source is None or len(enrichments) < len(enrich) or "outputs" not in file:
+    predictions = tuple(one for one in predict if one is not None)
+    if source is None or "outputs" not in file:
+        return None
+    if len(enrichments) < len(enrich) or len(predictions) < len(predict):
         return None
     if sections and not outputs:
         return None
@@ -83,6 +91,7 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         deduplicate=deduplicate,
         validate=validate,
         enrich=enrichments,
+        predict=predictions,
         outputs=outputs,
         databases=databases,
     )

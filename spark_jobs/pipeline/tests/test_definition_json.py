@@ -18,6 +18,7 @@ from spark_jobs.pipeline import (
     HeaderId,
     Late,
     Pipeline,
+    Prediction,
     WindowOutput,
     definition_hash,
     from_json,
@@ -27,6 +28,14 @@ from spark_jobs.pipeline.tests.pipelines import DEPARTURES, SOURCE
 
 WINDOW = DEPARTURES.outputs[1]
 assert isinstance(WINDOW, WindowOutput)
+
+# Made here, because the first expression imports a parser, which takes seconds on a
+# busy machine, and Hypothesis would take its inputs for slow ones.
+PREDICTION = Prediction(
+    model="risk.onnx",
+    inputs={"hour": ("hour(scheduled_at)",), "row": ("distance_miles", "flight")},
+    columns={"risk": "probabilities[1]"},
+)
 
 DURATIONS = st.integers(min_value=1, max_value=10**9).map(
     lambda count: timedelta(milliseconds=count)
@@ -63,6 +72,7 @@ PIPELINES = st.builds(
         ),
         max_size=1,
     ).map(tuple),
+    predict=st.sampled_from([(), (PREDICTION,)]),
     outputs=st.builds(
         lambda columns, late, lateness: (
             AppendOutput(table="t", columns=columns),
