@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,9 +31,18 @@ from services.chaos.plan import HOME
 from services.chaos.sent_log import Place, SentRecord
 from services.chaos.verdict import judge_prepared
 from services.chaos.workload import RecordKind
+from services.demo.expected_results import (
+    ExpectedResults,
+    HourOfFlights,
+    compare_windows,
+)
 from sinks.postgres.audit import Check, Verdict
 from sinks.postgres.audit.receipt import judge
+from sinks.postgres.statements import load_statements
 
+Home = Connection[tuple[Any, ...]]
+
+_DEMO_SQL = load_statements("services.demo", "independent_checks.sql")
 _NOTHING_SEEN = Witnesses(seen={}, changed=(), told=())
 
 
@@ -46,14 +55,36 @@ class Reckoned:
         topic: That it reads.
         contract: Of its events; its readable neighbours may have written some.
         tables: That must hold each event once, by database.
-        rule: Reason code of its own rule, and the field that must be above zero.
+        rule: Reason code of its own rule, and the field that must be above zero; two
+            empty texts for a pipeline without rules.
+        check_windows: Holds its windows against its events, each once, if it has any
+            that are worth it.
     """
 
     pipeline: str
     topic: str
     contract: str
     tables: Mapping[str, str]
-    rule: tuple[str, str]
+    rule: tuple[str, str] = ("", "")
+    check_windows: Callable[[Home, Iterable[EventRecord]], Check] | None = None
+
+
+def _check_hours(home: Home, events: Iterable[EventRecord]) -> Check:
+    """I13: the hours of airlines are those of the flights, added up once more."""
+    airlines: list[Any] = home.execute("SELECT code, name FROM airlines").fetchall()
+    expected = ExpectedResults(dict(airlines))
+    for _ in expected.count(events):
+        pass
+    found = {
+        (hour, origin, airline): HourOfFlights(*totals)
+        for hour, origin, airline, *totals in home.execute(_DEMO_SQL["windows"])
+    }
+    return judge(
+        "I13_windows_equal_a_recount",
+        checked=len(found),
+        unit="windows",
+        violations=compare_windows(expected.windows, found),
+    )
 
 
 FLIGHTS = Reckoned(
@@ -62,6 +93,14 @@ FLIGHTS = Reckoned(
     contract="flight_departure.v1.avsc",
     tables={HOME: "departures", "archive": "departures_archive"},
     rule=("IMPOSSIBLE_DISTANCE", "distance_miles"),
+    check_windows=_check_hours,
+)
+
+PAGE_VIEWS = Reckoned(
+    pipeline="page-views",
+    topic="page-views",
+    contract="page_view.v1.avsc",
+    tables={HOME: "page_views"},
 )
 
 
@@ -74,19 +113,14 @@ class Reckoning:
         reckoned: The pipeline.
     """
 
-    def __init__(
-        self, system: Deployment, contracts: Path, reckoned: Reckoned = FLIGHTS
-    ) -> None:
+    def __init__(self, system: Deployment, contracts: Path, reckoned: Reckoned) -> None:
         self._system = system
         self._reckoned = reckoned
         self._contract = load_contract(reckoned.contract, contracts)
         self._writers = versions_of(self._contract)
 
-    def reckon(self, promises: Promises) -> dict[Place, EventRecord]:
+    def reckon(self, promises: Promises) -> None:
         """Wait until all that Kafka holds is published, then check everything.
-
-        Returns:
-            The good events of the topic, by place.
 
         Raises:
             AssertionError: With each invariant that is broken.
@@ -96,15 +130,16 @@ class Reckoning:
         await_true(lambda: not self._prepared(), "branches to be finished")
         events = self._decode(values)
         sent = {place: self._judge_record(events.get(place)) for place in values}
-        checks = [_check_promises(promises, sent), *self._check(sent)]
-        broken = [check for check in checks if check.verdict is Verdict.FAILED]
-        assert not broken, "\n".join(map(str, broken))
-        self._verify()
-        return {
-            place: event
+        good = {
+            sent[place].event_id: event
             for place, event in events.items()
             if sent[place].kind is RecordKind.EVENT
         }
+        assert good, "nobody has sent anything"
+        checks = [_check_promises(promises, sent), *self._check(sent, good.values())]
+        broken = [check for check in checks if check.verdict is Verdict.FAILED]
+        assert not broken, "\n".join(map(str, broken))
+        output_of(self._system.run("tallyweir", "verify", self._reckoned.pipeline))
 
     def _read_topic(self) -> tuple[dict[Place, bytes], dict[int, int]]:
         printed = self._system.run_python("topic_records", self._reckoned.topic)
@@ -130,8 +165,8 @@ class Reckoning:
     def _judge_record(self, event: EventRecord | None) -> SentRecord:
         kind = RecordKind.UNDECODABLE
         if event is not None:
-            amount = event[self._reckoned.rule[1]]
-            assert isinstance(amount, int | float)
+            amount = event.get(self._reckoned.rule[1], 1)
+            assert isinstance(amount, int)
             kind = RecordKind.EVENT if amount > 0 else RecordKind.RULE_BREAKER
         return SentRecord(
             kind=kind,
@@ -142,7 +177,7 @@ class Reckoning:
             happened_at_us=0,
         )
 
-    def _check(self, sent: Sent) -> Iterable[Check]:
+    def _check(self, sent: Sent, good: Iterable[EventRecord]) -> Iterable[Check]:
         with ExitStack() as opened:
             connections: Connections = {
                 database: opened.enter_context(
@@ -158,6 +193,8 @@ class Reckoning:
             found = observe_pipeline(
                 connections, self._reckoned.pipeline, rows=everything
             )
+            if self._reckoned.check_windows is not None:
+                yield self._reckoned.check_windows(connections[HOME], good)
         rule, _ = self._reckoned.rule
         for several in rows.values():
             of_one = replace(found, rows=tuple(several))
@@ -209,9 +246,6 @@ class Reckoning:
             gid for (gid,) in self._system.query("SELECT gid FROM pg_prepared_xacts")
         ]
         return {"the server": gids} if gids else {}
-
-    def _verify(self) -> None:
-        output_of(self._system.run("tallyweir", "verify", self._reckoned.pipeline))
 
 
 def _name_in_postgres(database: str) -> str:

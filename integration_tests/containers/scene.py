@@ -11,13 +11,13 @@ from psycopg import sql
 
 from integration_tests.containers.deployment import Deployment
 from integration_tests.containers.patience import await_true
-from integration_tests.containers.reckoning import Reckoning
+from integration_tests.containers.reckoning import FLIGHTS, Reckoning
 from integration_tests.containers.traffic import Traffic
 from sinks.postgres.naming import staging_table
 from sinks.protocol.identity import Epoch
 
 #: How long the pipeline may stand still once a fault is over.
-_RECOVERY_MAX_S = 240.0
+_RECOVERY_MAX_S = 300.0
 
 
 class Scene:
@@ -34,7 +34,7 @@ class Scene:
         self, system: Deployment, secrets: Path, contracts: Path, disk: Container
     ) -> None:
         self.system = system
-        self.reckoning = Reckoning(system, contracts)
+        self._reckoning = Reckoning(system, contracts, FLIGHTS)
         self._secrets = secrets
         self._disk = disk
 
@@ -52,7 +52,7 @@ class Scene:
             self.await_batches(2)
         finally:
             traffic.stop()
-        self.reckoning.reckon(traffic.promises)
+        self._reckoning.reckon(traffic.promises)
 
     def await_batches(self, batches: int) -> None:
         """Wait until so many more batches are published."""

@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from psycopg import sql
 
-from integration_tests.containers.deployment import Deployment, running
+from integration_tests.containers.deployment import Deployment, output_of, running
 from integration_tests.containers.patience import await_true
+from integration_tests.containers.reckoning import PAGE_VIEWS, Reckoning
 from integration_tests.containers.scene import Scene
 from integration_tests.containers.silence import silence
+from integration_tests.containers.traffic import Promises
 from schemas.contract import CONTRACTS_FOLDER
 from services.embedded.state_directory import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
+_PAGE_VIEWS = 3_000
 _FENCED = 76
+#: A driver that thaws may first have to get new executors.
+_END_TIMEOUT_S = 300
 #: Sessions from an address that wait for a lock.
 _WAITING = (
     "SELECT FROM pg_stat_activity WHERE client_addr = %s AND wait_event_type = 'Lock'"
@@ -36,7 +42,7 @@ _ALL = (
     *("driver", "relay", "resolver", "ingest"),
 )
 _DRIVER = ["python", "-P", "-m", "spark_jobs"]
-_PIPELINE = "/etc/tallyweir/pipelines/departures.yaml"
+_PIPELINES = "/etc/tallyweir/pipelines"
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +62,39 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gate = {"name": "gate", "type": ["null", "string"], "default": None}
     contract["fields"].append(gate)
     (folder / "flight_departure.v2.avsc").write_text(json.dumps(contract))
+    _write_page_views(folder)
     return folder
+
+
+def _write_page_views(folder: Path) -> None:
+    shutil.copy(CONTRACTS_FOLDER / "page_view.v1.avsc", folder)
+    text = (ROOT / "spark_jobs" / "pipelines" / "page-views.yaml").read_text("utf-8")
+    (folder / "page-views.yaml").write_text(
+        text.replace("schema: page_view.v1", "schema: page_view.v1.avsc")
+    )
+    views = (
+        {
+            "event_id": str(uuid.UUID(int=number)),
+            "user_id": number % 97,
+            "page": f"/{number % 13}",
+            "country": "NZ",
+            "viewed_at": f"2013-01-12T10:00:{number % 60:02}Z",
+            "value": number / 4,
+        }
+        for number in range(_PAGE_VIEWS)
+    )
+    (folder / "page-views.jsonl").write_text("\n".join(map(json.dumps, views)))
+
+
+def _page_view_rights(file: str) -> list[str]:
+    users = {"producer": "demo", "driver": "driver", "relay": "relay"}
+    return [
+        *("kafka-access", file, "--partitions=4"),
+        *(
+            f"--user={service}=/run/secrets/kafka_{user}.properties"
+            for service, user in users.items()
+        ),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +127,23 @@ def test_everybody_may_send_at_once(scene: Scene) -> None:
     assert traffic.promises.aborted
 
 
+def test_two_pipelines_share_a_cluster(scene: Scene, pipelines: Path) -> None:
+    """Page views beside flights, with a driver of their own, which is killed."""
+    file = f"{_PIPELINES}/page-views.yaml"
+    with scene.under_load("two-pipelines"):
+        output_of(scene.system.run("kafka-access", *_page_view_rights(file)))
+        driver = scene.system.run("driver", *_DRIVER, file)
+        for seed in ("1", "2"):
+            views = ["--input", f"{_PIPELINES}/page-views.jsonl", "--seed", seed]
+            faults = ["--duplicates", "0.1", "--poison", "0.02"]
+            output_of(scene.system.run("tallyweir", "emit", file, *views, *faults))
+            driver.kill()
+            driver.start()
+        reckoning = Reckoning(scene.system, pipelines, PAGE_VIEWS)
+        reckoning.reckon(Promises(acknowledged=[], aborted=[]))
+        driver.stop(timeout=130)
+
+
 def test_a_second_driver_takes_over_from_a_paused_one(scene: Scene) -> None:
     """The one that wakes up is fenced, and has published nothing since."""
     with scene.under_load("takeover"):
@@ -96,10 +151,10 @@ def test_a_second_driver_takes_over_from_a_paused_one(scene: Scene) -> None:
         first.update(restart_policy={"Name": "no"})
         first.pause()
         before = scene.batches_by_epoch()
-        second = scene.system.run("driver", *_DRIVER, _PIPELINE)
+        second = scene.system.run("driver", *_DRIVER, f"{_PIPELINES}/departures.yaml")
         scene.await_batches(3)
         first.unpause()
-        assert first.wait(timeout=120)["StatusCode"] == _FENCED
+        assert first.wait(timeout=_END_TIMEOUT_S)["StatusCode"] == _FENCED
         assert "FENCED" in scene.system.log("driver")
     after = scene.batches_by_epoch()
     assert {epoch: after[epoch] for epoch in before} == before
@@ -108,20 +163,6 @@ def test_a_second_driver_takes_over_from_a_paused_one(scene: Scene) -> None:
     first.update(restart_policy={"Name": "on-failure"})
     first.start()
     scene.system.await_ready("driver")
-
-
-@pytest.mark.parametrize("service", ["driver", "spark-worker-1"])
-def test_silence_between_a_service_and_postgres_passes(
-    scene: Scene, service: str
-) -> None:
-    """Packets vanish, nobody gets a reset: it is noticed, and then got over."""
-    with scene.under_load(f"silence-{service}"):
-        restarts = scene.count_restarts()
-        with silence(scene.system, service, "postgres"):
-            await_true(
-                lambda: scene.count_restarts() > restarts,
-                "the driver to notice that Postgres is silent",
-            )
 
 
 def test_everything_may_be_restarted_one_after_the_other(scene: Scene) -> None:
@@ -174,3 +215,17 @@ def test_a_full_disk_of_postgres_stops_the_pipeline_until_there_is_space(
         )
         scene.free_disk()
         scene.system.await_ready("postgres")
+
+
+@pytest.mark.parametrize("service", ["driver", "spark-worker-1"])
+def test_silence_between_a_service_and_postgres_passes(
+    scene: Scene, service: str
+) -> None:
+    """Packets vanish, nobody gets a reset: it is noticed, and then got over."""
+    with scene.under_load(f"silence-{service}"):
+        restarts = scene.count_restarts()
+        with silence(scene.system, service, "postgres"):
+            await_true(
+                lambda: scene.count_restarts() > restarts,
+                "the driver to notice that Postgres is silent",
+            )

@@ -28,7 +28,7 @@ from sinks.kafka_settings import KAFKA_CONFIG_VARIABLE, client_config
 _TOPIC = "flight-departures"
 _PARTITIONS = 4
 _BURST = 20
-_BURST_EVERY_S = 0.15
+_BURST_EVERY_S = 0.3
 _EVENTS_PER_VERSION = 70
 _KEPT = 400
 #: Shares of the bursts.
