@@ -45,7 +45,7 @@ def test_a_server_lets_nobody_in_who_differs_in_one_setting(
     system: Deployment, service: str, program: str
 ) -> None:
     """Encryption, the server's name and the login are each insisted on."""
-    entered = json.loads(system.run_python(program, service).splitlines()[-1])
+    entered = json.loads(system.run_python(program, service=service).splitlines()[-1])
     assert len(entered) == 7
     assert [name for name, enters in entered.items() if enters] == [
         "the right settings"
