@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.canonical_length import encoded_length
+from schemas.canonical_length import find_doubtful
 from schemas.codec import diagnose
 from schemas.contract import Contract
 from spark_jobs import event_frame as frame
@@ -122,20 +122,14 @@ def find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
 
 
 def _mark_undecodable(events: ClassifiedEvents, rules: Rules) -> None:
-    """Decode again, strictly, the rows whose bytes do not fit their values.
+    """Decode again, strictly, the rows whose bytes may not be their values.
 
-    Spark ignores what follows a record and gives nulls for what it cannot read. A
-    body exactly as long as the canonical encoding of its values was read to its end;
-    each other row is decoded strictly, one by one.
+    Spark ignores what follows a record, guesses at some values, and gives nulls for
+    what it cannot read.
     """
     values = events.array(frame.VALUE)
     fields = events.table.select([field.name for field in rules.contract.fields])
-    expected = encoded_length(rules.contract, fields.to_batches()[0])
-    if expected is None:
-        doubtful = np.ones(len(values), dtype=np.bool_)
-    else:
-        lengths = np.asarray(pc.binary_length(values).fill_null(-1))
-        doubtful = lengths != expected + frame.FRAME_BYTES
+    doubtful = find_doubtful(rules.contract, values, fields.to_batches()[0])
     required = [field.name for field in rules.contract.fields if not field.nullable]
     for row in np.flatnonzero(doubtful).tolist():
         error = diagnose(values[row].as_py(), rules.writers)
