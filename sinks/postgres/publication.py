@@ -45,7 +45,11 @@ from sinks.protocol.in_doubt import Claim, GlobalId
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, BatchTerms, RowsRejectedError
 from sinks.protocol.votes import BatchTally, EventCounts, OutputTally, PartitionTally
-from sinks.protocol.watermark import PartitionClock, advance_watermark
+from sinks.protocol.watermark import (
+    PartitionClock,
+    advance_clock,
+    advance_watermark,
+)
 
 _SQL = load_statements("sinks.postgres", "publish.sql")
 _CLAIM_SQL = load_statements("sinks.postgres", "claim.sql")
@@ -112,9 +116,10 @@ class PostgresPublication:
             "the watermark moved without offsets"
         )
         self._now = self._clock()
+        self._clocks = self._clocks_after(stored.clocks)
         watermark_us = advance_watermark(
             former_us,
-            self._clocks_after(stored.clocks).values(),
+            self._clocks.values(),
             delay_us=self._layout.watermark_delay_us,
             idle_timeout_us=self._layout.idle_timeout_us,
             now_us=to_microseconds(self._now),
@@ -230,20 +235,16 @@ class PostgresPublication:
     def _clocks_after(
         self, before: Mapping[TopicPartition, PartitionClock]
     ) -> dict[TopicPartition, PartitionClock]:
-        after = dict(before)
-        for topic_partition, seen in self._tally.partitions.items():
-            if seen.event_time_max_us is None:
-                continue
-            former = before.get(topic_partition)
-            former_us = former.event_time_max_us if former else None
-            after[topic_partition] = PartitionClock(
-                event_time_max_us=max(
-                    seen.event_time_max_us,
-                    seen.event_time_max_us if former_us is None else former_us,
-                ),
-                active_at_us=to_microseconds(self._now),
+        """Advance the clocks of the batch's partitions; keep those of all others."""
+        advanced = {
+            planned.topic_partition: advance_clock(
+                before.get(planned.topic_partition),
+                _event_time_max_us(self._tally.partitions.get(planned.topic_partition)),
+                now_us=to_microseconds(self._now),
             )
-        return after
+            for planned in self._plan.ranges
+        }
+        return {**before, **advanced}
 
     def _write_ledger(self, values: Mapping[str, object]) -> None:
         self._execute(
@@ -304,8 +305,7 @@ class PostgresPublication:
 
     def _advance(self, values: Mapping[str, object]) -> None:
         for planned in self._plan.ranges:
-            seen = self._tally.partitions.get(planned.topic_partition)
-            event_time_max_us = _event_time_max_us(seen)
+            clock = self._clocks[planned.topic_partition]
             advanced = self._execute(
                 "advance_position",
                 {
@@ -315,8 +315,8 @@ class PostgresPublication:
                     "topic_id": self._plan.topic_ids[planned.topic_partition.topic],
                     "from_offset": planned.from_offset,
                     "until_offset": planned.until_offset,
-                    "event_time_max": to_datetime(event_time_max_us),
-                    "active_at": None if event_time_max_us is None else self._now,
+                    "event_time_max": to_datetime(clock.event_time_max_us),
+                    "active_at": to_datetime(clock.active_at_us),
                 },
             )
             assert advanced.rowcount == 1, f"{planned} moved under the lock"

@@ -29,11 +29,18 @@ from sinks.protocol.ports import (
 )
 from sinks.protocol.recovery import StoredPosition
 from sinks.protocol.votes import BatchTally
-from sinks.protocol.watermark import PartitionClock, advance_watermark
+from sinks.protocol.watermark import (
+    PartitionClock,
+    advance_clock,
+    advance_watermark,
+)
 from sinks.testing.memory_home_state import DatabaseState, LedgerEntry
 from sinks.testing.memory_server import LostAnswer, MemoryServer, lock_not_available
 from sinks.testing.memory_staging import MemoryStaging
-from sinks.testing.planned_batches import Position
+from sinks.testing.planned_batches import EVENT_TIME_START_US, Position
+
+#: Long after the events of every test, as a server's clock is.
+CLOCK_START_US = EVENT_TIME_START_US + 10**14
 
 
 class MemoryDatabase(MemoryServer):
@@ -57,7 +64,7 @@ class MemoryDatabase(MemoryServer):
         self.watermark_delay_us = watermark_delay_us
         self.idle_timeout_us = idle_timeout_us
         self.state = DatabaseState()
-        self.now_us = 0
+        self.now_us = CLOCK_START_US
         self.refused: set[Position] = set()
         self.answers_to_lose: deque[LostAnswer] = deque()
         self.ends_lock_holders = False
@@ -239,7 +246,7 @@ class MemoryPublication:
         except BaseException:
             database.unlock(self)
             raise
-        self._clocks = self._clocks_after(tally)
+        self._clocks = self._clocks_after()
         self.terms = BatchTerms(
             sequence=SequenceNumber(len(before.ledger) + 1),
             watermark_before_us=before.watermark_us,
@@ -356,18 +363,14 @@ class MemoryPublication:
                 tables[table] = (*tables.get(table, ()), *moved)
         return tables
 
-    def _clocks_after(self, tally: BatchTally) -> dict[TopicPartition, PartitionClock]:
-        clocks = dict(self._database.state.clocks)
-        for topic_partition, seen in tally.partitions.items():
-            if seen.event_time_max_us is None:
-                continue
-            former = clocks.get(topic_partition)
-            former_us = former.event_time_max_us if former else None
-            clocks[topic_partition] = PartitionClock(
-                event_time_max_us=max(
-                    seen.event_time_max_us,
-                    seen.event_time_max_us if former_us is None else former_us,
-                ),
-                active_at_us=self._database.now_us,
+    def _clocks_after(self) -> dict[TopicPartition, PartitionClock]:
+        before = self._database.state.clocks
+        advanced = {}
+        for planned in self._plan.ranges:
+            seen = self._tally.partitions.get(planned.topic_partition)
+            advanced[planned.topic_partition] = advance_clock(
+                before.get(planned.topic_partition),
+                seen.event_time_max_us if seen else None,
+                now_us=self._database.now_us,
             )
-        return clocks
+        return {**before, **advanced}

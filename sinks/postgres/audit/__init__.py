@@ -12,6 +12,8 @@ from sinks.postgres.audit.explanation import Explanation, explain
 from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_gaps
 from sinks.postgres.audit.narration import narrate, narrate_unknown
 from sinks.postgres.audit.progress import (
+    PartitionClockState,
+    PartitionStatus,
     PipelineState,
     Status,
     WindowStatus,
@@ -26,6 +28,8 @@ __all__ = [
     "Check",
     "DatabaseStatus",
     "Explanation",
+    "PartitionClockState",
+    "PartitionStatus",
     "PipelineState",
     "Receipt",
     "RecountSpan",
