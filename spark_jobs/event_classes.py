@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from schemas.canonical_length import encoded_length
 from schemas.codec import diagnose
 from schemas.contract import Contract
+from schemas.wire_format import HEADER_BYTES
 from spark_jobs import event_frame as frame
 from spark_jobs.postgres_values import find_unstorable
 
@@ -134,7 +135,7 @@ def _mark_undecodable(events: ClassifiedEvents, rules: Rules) -> None:
         doubtful = np.ones(len(values), dtype=np.bool_)
     else:
         lengths = np.asarray(pc.binary_length(values).fill_null(-1))
-        doubtful = lengths != expected + frame.FRAME_BYTES
+        doubtful = lengths != expected + HEADER_BYTES
     required = [field.name for field in rules.contract.fields if not field.nullable]
     for row in np.flatnonzero(doubtful).tolist():
         error = diagnose(values[row].as_py(), rules.writers)
