@@ -207,7 +207,7 @@ class Bridge:
             ),
             topic=pipeline.source.topic,
             aliases=parts.recipe.aliases,
-            declared_databases=pipeline.wanted_databases,
+            declared_databases=pipeline.written_databases,
             installation=parts.home.claim.installation,
             pipeline_number=parts.home.claim.pipeline_number,
             epoch=parts.epoch,

@@ -46,7 +46,7 @@ from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.home_layout import SHARDS, build_home_layout
 from spark_jobs.kafka_admin import KafkaAdmin, TopicState
 from spark_jobs.kafka_source import empty_batch, read_stream
-from spark_jobs.lookups import Lookups
+from spark_jobs.lookups import Lookups, open_lookups
 from spark_jobs.model_file import read_model
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.predictor import Predictor
@@ -152,7 +152,9 @@ class Driver:
             admin.read_positions()
             migrate(self._settings.home_dsn)
             spark = start_session(self._settings, name=self._pipeline.name)
-            lookups = Lookups(spark, self._settings.home_dsn, self._pipeline.enrich)
+            lookups = open_lookups(
+                spark, self._settings, self._pipeline.enrich, self._pipeline_file
+            )
             lookups.refresh(0)
         except RetryableError as error:
             # Before the first start nothing is known to be right, so a server that

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from schemas.contract import Contract
-from schemas.wire_format import frame
+from spark_jobs.avro_values import decode_value
+from spark_jobs.enrichment_join import enrich
 from spark_jobs.pipeline.aggregate import AggregateFunction
 from spark_jobs.pipeline.definition import Pipeline
 from spark_jobs.pipeline.source import HeaderId
@@ -37,9 +37,6 @@ MODEL_ERROR = "tallyweir_model_error"
 EVENT_ID = "tallyweir_event_id"
 ID_SOURCE = "tallyweir_id_source"
 EVENT_TIME = "tallyweir_event_time"
-
-#: Bytes before the Avro body: the magic byte and the schema id.
-FRAME_BYTES = 5
 
 
 def argument_column(output_number: int, aggregate_number: int) -> str:
@@ -116,7 +113,7 @@ class EventFrameRecipe:
 
         Args:
             raw: Records as Spark's Kafka source delivers them.
-            lookups: One small table per enrichment of the pipeline, keys unique.
+            lookups: One small table per enrichment of the pipeline.
         """
         positioned = raw.select(
             F.col("partition").alias(PARTITION),
@@ -125,7 +122,7 @@ class EventFrameRecipe:
             F.col("key").alias(KEY),
             F.col("value").alias(VALUE),
             *self._header_ids(),
-            self._decoded().alias("tallyweir_event"),
+            decode_value(self.contract, self.writers).alias("tallyweir_event"),
         )
         fields = [
             F.col("tallyweir_event").getField(field.name).alias(field.name)
@@ -133,38 +130,10 @@ class EventFrameRecipe:
         ]
         kept = [name for name in positioned.columns if name != "tallyweir_event"]
         events = positioned.select(*kept, *fields)
+        event_time = self.pipeline.source.event_time
         for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
-            keys = [
-                F.col(event_column) == F.col(f"tallyweir_on_{number}")
-                for number, event_column in enumerate(enrichment.on)
-            ]
-            condition = keys[0]
-            for key in keys[1:]:
-                condition = condition & key
-            events = events.join(F.broadcast(lookup), condition, "left").drop(
-                *(f"tallyweir_on_{number}" for number in range(len(enrichment.on)))
-            )
-            events = self._with_defaults(events, enrichment.default)
+            events = enrich(events, enrichment, lookup, event_time=event_time)
         return self._with_derived(self._with_predictions(events))
-
-    def _decoded(self) -> Column:
-        """Decode by the writer's schema id; null fields where that fails."""
-        body = F.substring(F.col("value"), FRAME_BYTES + 1, 2**31 - 1)
-        written_by = F.substring(F.col("value"), 1, FRAME_BYTES)
-        decoded: Column | None = None
-        for schema_id, writer in self.writers.items():
-            options = {"mode": "PERMISSIVE"}
-            if schema_id != self.contract.schema_id:
-                options["avroSchema"] = self.contract.text
-            event = from_avro(body, writer.text, options)
-            is_writer = written_by == F.lit(frame(schema_id, b""))
-            decoded = (
-                F.when(is_writer, event)
-                if decoded is None
-                else decoded.when(is_writer, event)
-            )
-        assert decoded is not None, "the contract itself is always among the writers"
-        return decoded
 
     def _header_ids(self) -> list[Column]:
         identity = self.pipeline.source.event_id
@@ -174,17 +143,6 @@ class EventFrameRecipe:
         if identity.header == "ce_id":
             columns.append(_header("ce_source").alias(ID_SOURCE))
         return columns
-
-    def _with_defaults(
-        self, events: DataFrame, defaults: Mapping[str, object]
-    ) -> DataFrame:
-        return events.withColumns(
-            {
-                column: F.coalesce(F.col(column), F.lit(value))
-                for column, value in defaults.items()
-                if value is not None
-            }
-        )
 
     def _with_predictions(self, events: DataFrame) -> DataFrame:
         if not self.predictors:

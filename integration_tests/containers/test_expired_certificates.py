@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.containers.deployment import Deployment, deployed
+from integration_tests.containers.deployment import Deployment, running
 from services.embedded.state_directory import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -56,7 +56,7 @@ def expired(
     broker = shutil.copytree(docker / "kafka", directory / "kafka")
     with (broker / "server.properties").open("a") as properties:
         properties.write(_SPEAKS_TO_ITSELF_IN_CLEAR)
-    with deployed(signed) as deployment:
+    with running(Deployment(signed)) as deployment:
         volumes = deployment._compose["services"]["kafka"]["volumes"]
         volumes[0] = volumes[0].replace("./kafka", os.path.relpath(broker, docker))
         deployment.start("kafka", "postgres")

@@ -18,7 +18,7 @@ from spark_jobs.pipeline.definition_json import (
     from_json,
     pipeline_definition_json,
 )
-from spark_jobs.pipeline.enrichment import Enrichment
+from spark_jobs.pipeline.enrichment import AsOf, Enrichment
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.pipeline_file import load_pipeline
 from spark_jobs.pipeline.prediction import Prediction
@@ -31,6 +31,7 @@ __all__ = [
     "Aggregate",
     "AggregateFunction",
     "AppendOutput",
+    "AsOf",
     "Deduplicate",
     "Enrichment",
     "HeaderId",

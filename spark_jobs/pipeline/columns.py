@@ -15,7 +15,7 @@ from itertools import chain
 from schemas.contract import ContractField
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.definition import Output, Pipeline
-from spark_jobs.pipeline.enrichment import Enrichment
+from spark_jobs.pipeline.enrichment import KAFKA_KEY, Enrichment
 from spark_jobs.pipeline.expressions import find_unknown_columns
 from spark_jobs.pipeline.names import check_output_column
 from spark_jobs.pipeline.outbox import OutboxOutput
@@ -67,6 +67,26 @@ def find_column_problems(
         )
         for problem in found:
             yield problem.under("outputs", index)
+
+
+def find_lookup_problems(
+    enrichment: Enrichment, fields: Sequence[ContractField]
+) -> Iterator[Problem]:
+    """Find columns of a lookup topic that its contract does not have.
+
+    Args:
+        enrichment: One that looks up a topic.
+        fields: Of the contract of its values.
+    """
+    known = [*(field.name for field in fields), KAFKA_KEY]
+    for key, pairs in (("on", enrichment.on), ("select", enrichment.select)):
+        for column, lookup in pairs.items():
+            yield from _check_known(lookup, known, (key, column))
+    if enrichment.as_of is None:
+        return
+    as_of = enrichment.as_of
+    for key, lookup in (("from", as_of.valid_from), ("until", as_of.valid_until)):
+        yield from _check_known(lookup, known, ("as_of", key))
 
 
 def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[Problem]:

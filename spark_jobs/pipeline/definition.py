@@ -60,11 +60,17 @@ class Pipeline:
 
     @property
     def wanted_databases(self) -> Mapping[str, str]:
-        """Every database but the home: declared, or named by an output."""
-        named = {name: "" for one in self.outputs for name in one.databases}
-        wanted = {**named, **self.databases}
+        """Every database but the home that a driver needs, or that is declared."""
+        looked_up = {one.database: "" for one in self.enrich}
+        wanted = {**looked_up, **self.written_databases, **self.databases}
         wanted.pop(HOME, None)
         return wanted
+
+    @property
+    def written_databases(self) -> Mapping[str, str]:
+        """Every database but the home that an output is in: what executors need."""
+        named = {name for one in self.outputs for name in one.databases}
+        return {name: self.databases.get(name, "") for name in sorted(named - {HOME})}
 
     def __post_init__(self) -> None:
         raise_if_any("Pipeline", self._find_problems())

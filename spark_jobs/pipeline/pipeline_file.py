@@ -6,12 +6,13 @@ holds every problem that can be known, in the order of the lines.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path as FilePath
 
-from schemas.contract import load_contract
+from schemas.contract import ContractField, load_contract
 from schemas.errors import ContractError
 from spark_jobs.pipeline.append_section import read_append
-from spark_jobs.pipeline.columns import find_column_problems
+from spark_jobs.pipeline.columns import find_column_problems, find_lookup_problems
 from spark_jobs.pipeline.databases import check_declaration
 from spark_jobs.pipeline.deduplicate import DEDUPLICATE_HORIZON, Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
@@ -47,7 +48,7 @@ def load_pipeline(path: FilePath) -> Pipeline:
     file.require(*required)
     pipeline = _read_pipeline(file)
     if pipeline is not None:
-        _check_contract(pipeline, path, file)
+        _check_contracts(pipeline, path, file)
     file.report.raise_if_any()
     assert pipeline is not None
     return pipeline
@@ -97,17 +98,32 @@ def _read_pipeline(file: Section) -> Pipeline | None:
     )
 
 
-def _check_contract(pipeline: Pipeline, path: FilePath, file: Section) -> None:
+def _check_contracts(pipeline: Pipeline, path: FilePath, file: Section) -> None:
+    """Check the columns of the events, and those of topics that are looked up."""
+    fields = _read_fields(pipeline.source.schema, path, ("source", "schema"), file)
+    if fields is not None:
+        for problem in find_column_problems(pipeline, fields):
+            file.report.add(problem)
+    for index, enrichment in enumerate(pipeline.enrich):
+        if enrichment.schema is None:
+            continue
+        at: Path = ("enrich", index)
+        fields = _read_fields(enrichment.schema, path, (*at, "schema"), file)
+        if fields is not None:
+            for problem in find_lookup_problems(enrichment, fields):
+                file.report.add(problem.under(*at))
+
+
+def _read_fields(
+    reference: str, path: FilePath, at: Path, file: Section
+) -> Sequence[ContractField] | None:
     try:
-        contract = load_contract(pipeline.source.schema, beside=path.parent)
+        return load_contract(reference, beside=path.parent).fields
     except ContractError as exc:
-        at: Path = ("source", "schema")
         file.report.add(
             Problem(code=exc.code, at=at, saw=exc.saw, why=exc.why, fix=exc.fix)
         )
-        return
-    for problem in find_column_problems(pipeline, contract.fields):
-        file.report.add(problem)
+        return None
 
 
 def _read_name(file: Section) -> str:
