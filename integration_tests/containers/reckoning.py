@@ -43,6 +43,8 @@ from sinks.postgres.statements import load_statements
 Home = Connection[tuple[Any, ...]]
 
 _DEMO_SQL = load_statements("services.demo", "independent_checks.sql")
+#: After a long fault there is much to catch up with.
+_BACKLOG_MAX_S = 900.0
 _NOTHING_SEEN = Witnesses(seen={}, changed=(), told=())
 
 
@@ -126,7 +128,11 @@ class Reckoning:
             AssertionError: With each invariant that is broken.
         """
         values, ends = self._read_topic()
-        await_true(lambda: self._has_published(ends), "all of Kafka to be published")
+        await_true(
+            lambda: self._has_published(ends),
+            "all of Kafka to be published",
+            _BACKLOG_MAX_S,
+        )
         await_true(lambda: not self._prepared(), "branches to be finished")
         events = self._decode(values)
         sent = {place: self._judge_record(events.get(place)) for place in values}

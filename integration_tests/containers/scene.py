@@ -89,7 +89,7 @@ class Scene:
         self.system.await_ready(service)
 
     def staging_of(self, table: str) -> sql.Identifier:
-        """Name the newest driver's staging table of an output at home."""
+        """Name one of the newest driver's staging tables at home."""
         number = "SELECT pipeline_number FROM tallyweir.pipeline"
         epoch = "SELECT max(epoch) FROM tallyweir.epoch_claim"
         ((found_number, found_epoch),) = self.system.query(
