@@ -25,6 +25,7 @@ from spark_jobs.pipeline.problems import PipelineError, Problem
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import HeaderId, Source
 from spark_jobs.pipeline.window import Late, WindowOutput
+from spark_jobs.pipeline.window_kinds import Fixed, Session, Sliding
 
 __all__ = [
     "Aggregate",
@@ -32,6 +33,7 @@ __all__ = [
     "AppendOutput",
     "Deduplicate",
     "Enrichment",
+    "Fixed",
     "HeaderId",
     "Late",
     "OutboxOutput",
@@ -40,6 +42,8 @@ __all__ = [
     "PipelineError",
     "Problem",
     "Rule",
+    "Session",
+    "Sliding",
     "Source",
     "WindowOutput",
     "check_columns",
