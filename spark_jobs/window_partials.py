@@ -8,65 +8,75 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.postgres.window_aggregates import AggregateFunction, Partial, WindowAggregate
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.window_table import (
+    WINDOW_END,
+    WINDOW_START,
+    LatePolicy,
+    WindowTable,
+)
 from spark_jobs.event_frame import argument_column
+from spark_jobs.window_assignment import Assigned, join_sessions
 
 I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-_WINDOW_START = "window_start"
 _INT64_MAX = 2**63 - 1
 
 
-def window_starts(event_time_us: I64Array, size_us: int) -> I64Array:
-    """Return the start of each event's window; windows begin at multiples of size."""
-    return np.floor_divide(event_time_us, size_us) * size_us
-
-
 def find_late(
-    starts: I64Array, output: WindowTable, watermark_us: int | None
+    ends: I64Array, output: WindowTable, watermark_us: int | None
 ) -> BoolArray:
-    """Tell which events this output cannot take any more.
+    """Tell which windows this output keeps closed, by their ends.
 
     With ``revise`` a window stays open for its allowed lateness; otherwise its row
-    stands once the watermark has passed it.
+    stands once the watermark has passed it. Of a session it is the event's own end
+    that counts, whatever others it would join: so the answer is the same in each
+    order of arrival.
     """
     if watermark_us is None:
-        return np.zeros(len(starts), dtype=np.bool_)
-    ends = starts + output.size_us
+        return np.zeros(len(ends), dtype=np.bool_)
     if output.late is LatePolicy.REVISE:
         ends = ends + output.allowed_lateness_us
     late: BoolArray = ends <= watermark_us
     return late
 
 
-def find_revising(
-    starts: I64Array, output: WindowTable, watermark_us: int | None
-) -> BoolArray:
-    """Tell which events fall into windows that the watermark has passed."""
+def find_revising(ends: I64Array, watermark_us: int | None) -> BoolArray:
+    """Tell which windows the watermark has passed, by their ends."""
     if watermark_us is None:
-        return np.zeros(len(starts), dtype=np.bool_)
-    passed: BoolArray = starts + output.size_us <= watermark_us
+        return np.zeros(len(ends), dtype=np.bool_)
+    passed: BoolArray = ends <= watermark_us
     return passed
 
 
 def aggregate_windows(
-    events: pa.Table, starts: I64Array, output: WindowTable, output_number: int
+    events: pa.Table, assigned: Assigned, output: WindowTable, output_number: int
 ) -> pa.Table:
     """Compute the partials of each window and group.
 
     Args:
-        events: The events that the output takes, with its keys and arguments.
-        starts: The window of each event.
+        events: The events that ``assigned`` counts from 0.
+        assigned: The windows that take them.
         output: The window output.
         output_number: Its position in the pipeline, which names its arguments.
 
     Returns:
         One row per group, columns as ``output.staging_columns``.
     """
-    keys = [_WINDOW_START, *(column.name for column in output.by)]
+    arguments = [
+        argument_column(output_number, one.number) for one in output.aggregates
+    ]
+    wanted = [*(one.name for one in output.by), *arguments]
+    events = events.select([name for name in wanted if name in events.column_names])
+    if not np.array_equal(assigned.rows, np.arange(len(events))):
+        events = events.take(pa.array(assigned.rows))
+    if output.has_sessions:
+        groups = [events.column(one.name).combine_chunks() for one in output.by]
+        assigned = join_sessions(assigned, groups)
+    keys = [WINDOW_START.name, WINDOW_END.name, *(one.name for one in output.by)]
     arranged = {
-        _WINDOW_START: pa.array(starts).cast(pa.timestamp("us", "UTC")),
+        WINDOW_START.name: _instants(assigned.starts),
+        WINDOW_END.name: _instants(assigned.ends),
         **{column.name: events.column(column.name) for column in output.by},
     }
     requests: list[tuple[object, str]] = [([], "count_all")]
@@ -87,6 +97,10 @@ def aggregate_windows(
         for name, partial in zip(partial_names, output.partials[1:], strict=True)
     ]
     return pa.table(columns, names=[column.name for column in output.staging_columns])
+
+
+def _instants(instants_us: I64Array) -> pa.Array:
+    return pa.array(instants_us).cast(pa.timestamp("us", "UTC"))
 
 
 def _requests(aggregate: WindowAggregate) -> list[str]:

@@ -26,6 +26,7 @@ from spark_jobs.pipeline.problems import PipelineError, Problem
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import HeaderId, Source
 from spark_jobs.pipeline.window import Late, WindowOutput
+from spark_jobs.pipeline.window_kinds import Fixed, Session, Sliding
 
 __all__ = [
     "Aggregate",
@@ -34,6 +35,7 @@ __all__ = [
     "AsOf",
     "Deduplicate",
     "Enrichment",
+    "Fixed",
     "HeaderId",
     "Late",
     "OutboxOutput",
@@ -43,6 +45,8 @@ __all__ = [
     "Prediction",
     "Problem",
     "Rule",
+    "Session",
+    "Sliding",
     "Source",
     "WindowOutput",
     "check_columns",

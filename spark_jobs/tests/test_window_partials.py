@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from sinks.postgres.columns import Column
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from spark_jobs.event_frame import argument_column
+from spark_jobs.window_assignment import Assigned, assign_windows
 from spark_jobs.window_partials import (
     aggregate_windows,
     find_late,
     find_revising,
-    window_starts,
 )
 
 _HOUR_US = 3_600_000_000
@@ -40,7 +41,7 @@ def _output(
     return WindowTable(
         table="w",
         staging_table="output_0",
-        size_us=_HOUR_US,
+        windows=fixed_windows(_HOUR_US),
         by=(Column(name="kind", postgres_type="text"),),
         aggregates=tuple(
             WindowAggregate(
@@ -60,8 +61,9 @@ def _output(
 @given(st.lists(st.integers(-(2**61), 2**61), min_size=1), st.integers(1, 10**13))
 def test_each_event_lies_in_its_half_open_window(times: list[int], size: int) -> None:
     """Windows begin at multiples of their size, before 1970 as well."""
-    starts = window_starts(np.array(times), size)
-    for start, time in zip(starts.tolist(), times, strict=True):
+    assigned = assign_windows(np.array(times), fixed_windows(size))
+    assert list(range(len(times))) == assigned.rows.tolist()
+    for start, time in zip(assigned.starts.tolist(), times, strict=True):
         assert start % size == 0
         assert start <= time < start + size
 
@@ -88,9 +90,13 @@ def test_lateness_begins_where_the_watermark_has_passed(
 ) -> None:
     """Only ``revise`` keeps a window open, for its allowed lateness."""
     output = _output(AggregateFunction.COUNT, late=late, lateness_us=5)
-    starts = np.array([0])
-    assert [is_late] == find_late(starts, output, watermark_us).tolist()
-    assert [is_revising] == find_revising(starts, output, watermark_us).tolist()
+    ends = np.array([_HOUR_US])
+    assert [is_late] == find_late(ends, output, watermark_us).tolist()
+    assert [is_revising] == find_revising(ends, watermark_us).tolist()
+
+
+def _in_one_window(events: int) -> Assigned:
+    return assign_windows(np.zeros(events, np.int64), fixed_windows(_HOUR_US))
 
 
 def _aggregate(
@@ -100,7 +106,7 @@ def _aggregate(
         argument_column(0, aggregate.number): values for aggregate in output.aggregates
     }
     events = pa.table({"kind": pa.array(kinds, pa.string()), **arguments})
-    table = aggregate_windows(events, np.zeros(len(kinds), np.int64), output, 0)
+    table = aggregate_windows(events, _in_one_window(len(kinds)), output, 0)
     assert table.column_names == [column.name for column in output.staging_columns]
     return {row["kind"]: row for row in table.to_pylist()}
 
@@ -122,7 +128,7 @@ def test_partials_equal_what_python_counts(
     assert set(kinds) == set(found)
     for kind, row in found.items():
         known = [v for k, v in rows if k == kind and v is not None]
-        partials = list(row.values())[2:]
+        partials = list(row.values())[3:]
         expected: dict[AggregateFunction, list[int | None]] = {
             AggregateFunction.COUNT: [len(known)],
             AggregateFunction.SUM: [sum(known), len(known)],

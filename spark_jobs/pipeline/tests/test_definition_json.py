@@ -15,10 +15,13 @@ from spark_jobs.pipeline import (
     AppendOutput,
     Deduplicate,
     Enrichment,
+    Fixed,
     HeaderId,
     Late,
     Pipeline,
     Prediction,
+    Session,
+    Sliding,
     WindowOutput,
     definition_hash,
     from_json,
@@ -74,11 +77,18 @@ PIPELINES = st.builds(
     ).map(tuple),
     predict=st.sampled_from([(), (PREDICTION,)]),
     outputs=st.builds(
-        lambda columns, late, lateness: (
+        lambda columns, windows, late, lateness: (
             AppendOutput(table="t", columns=columns),
-            dataclasses.replace(WINDOW, late=late, allowed_lateness=lateness),
+            dataclasses.replace(
+                WINDOW, windows=windows, late=late, allowed_lateness=lateness
+            ),
         ),
         st.sampled_from([None, ("event_id", "carrier")]),
+        st.builds(
+            Fixed, size=DURATIONS, time_zone=st.sampled_from(["UTC", "Europe/Berlin"])
+        )
+        | st.builds(Session, gap=DURATIONS)
+        | DURATIONS.map(lambda every: Sliding(size=3 * every, every=every)),
         st.sampled_from(Late),
         DURATIONS,
     ),
