@@ -21,9 +21,11 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from schemas.contract import Contract
 from schemas.wire_format import frame
 from spark_jobs.pipeline.aggregate import AggregateFunction
-from spark_jobs.pipeline.definition import Pipeline
+from spark_jobs.pipeline.columns import check_columns
+from spark_jobs.pipeline.definition import Pipeline, Transform
 from spark_jobs.pipeline.source import HeaderId
 from spark_jobs.pipeline.window import WindowOutput
+from spark_jobs.transformed_events import added_columns, apply_transform
 
 PARTITION = "tallyweir_partition"
 OFFSET = "tallyweir_offset"
@@ -136,7 +138,17 @@ class EventFrameRecipe:
                 *(f"tallyweir_on_{number}" for number in range(len(enrichment.on)))
             )
             events = self._with_defaults(events, enrichment.default)
+        if self.pipeline.transform is not None:
+            events = self._transformed(events, self.pipeline.transform)
         return self._with_derived(events)
+
+    def _transformed(self, events: DataFrame, transform: Transform) -> DataFrame:
+        known = [field.name for field in self.contract.fields]
+        known += [name for one in self.pipeline.enrich for name in one.select]
+        transformed = apply_transform(events, transform, known)
+        added = added_columns(transformed.columns, known)
+        check_columns(self.pipeline, self.contract.fields, added)
+        return transformed
 
     def _decoded(self) -> Column:
         """Decode by the writer's schema id; null fields where that fails."""

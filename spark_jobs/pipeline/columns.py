@@ -1,9 +1,10 @@
 """Check a pipeline against its contract: do the columns it names exist, and fit?
 
-Columns appear in order: the event's fields, then what each enrichment looks up.
-Rules see the fields only, because an invalid event is a dead letter before it is
-enriched; each enrichment sees those before it; outputs see all, but are spread over
-databases by fields only.
+Columns appear in order: the event's fields, what each enrichment looks up, and what
+a transform adds. Rules see the fields only, because an invalid event is a dead letter
+before it is enriched; each enrichment sees those before it; outputs see all, but are
+spread over databases by fields only. What a transform adds is known only once Spark
+has seen it, so until then the outputs of such a pipeline are not judged.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import chain
 from schemas.contract import ContractField
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.expressions import find_unknown_columns
 from spark_jobs.pipeline.names import check_output_column
 from spark_jobs.pipeline.outbox import OutboxOutput
@@ -28,18 +30,29 @@ _TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros"})
 _NESTED_TYPES = frozenset({"array", "map", "record"})
 
 
-def check_columns(pipeline: Pipeline, fields: Sequence[ContractField]) -> None:
+def check_columns(
+    pipeline: Pipeline,
+    fields: Sequence[ContractField],
+    added: Sequence[str] | None = None,
+) -> None:
     """Refuse a pipeline whose columns its contract does not have.
+
+    Args:
+        pipeline: The pipeline.
+        fields: Of its contract.
+        added: The columns that its transform adds, once they are known.
 
     Raises:
         PipelineError: A column is unknown, has an unfit type, or two would have one
             name; all such problems are in the one error.
     """
-    raise_if_any("Pipeline", find_column_problems(pipeline, fields))
+    raise_if_any("Pipeline", find_column_problems(pipeline, fields, added))
 
 
 def find_column_problems(
-    pipeline: Pipeline, fields: Sequence[ContractField]
+    pipeline: Pipeline,
+    fields: Sequence[ContractField],
+    added: Sequence[str] | None = None,
 ) -> Iterator[Problem]:
     """Find what ``check_columns`` refuses."""
     known = [field.name for field in fields]
@@ -49,20 +62,13 @@ def find_column_problems(
         for problem in find_unknown_columns(rule.condition, known):
             yield problem.under("validate", rule.reason_code)
     for index, enrichment in enumerate(pipeline.enrich):
-        for column in enrichment.on:
-            at: Path = ("enrich", index, "on", column)
-            yield from _check_known(column, known, at)
-        for column in enrichment.select:
-            if column.casefold() in {name.casefold() for name in known}:
-                yield Problem(
-                    code="PIPELINE_DUPLICATE_NAME",
-                    at=("enrich", index, "select", column),
-                    saw=f"select makes a column {column!r}.",
-                    why="The events already have one of that name; case does not "
-                    "count.",
-                    fix="Choose another name.",
-                )
+        for problem in _check_enrichment(enrichment, known):
+            yield problem.under("enrich", index)
         known = [*known, *enrichment.select]
+    if pipeline.transform is not None:
+        if added is None:
+            return
+        known = [*known, *added]
     for index, output in enumerate(pipeline.outputs):
         found = chain(
             _check_output(output, known),
@@ -71,6 +77,20 @@ def find_column_problems(
         )
         for problem in found:
             yield problem.under("outputs", index)
+
+
+def _check_enrichment(enrichment: Enrichment, known: list[str]) -> Iterator[Problem]:
+    for column in enrichment.on:
+        yield from _check_known(column, known, ("on", column))
+    for column in enrichment.select:
+        if column.casefold() in {name.casefold() for name in known}:
+            yield Problem(
+                code="PIPELINE_DUPLICATE_NAME",
+                at=("select", column),
+                saw=f"select makes a column {column!r}.",
+                why="The events already have one of that name; case does not count.",
+                fix="Choose another name.",
+            )
 
 
 def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[Problem]:
