@@ -177,8 +177,10 @@ class Bridge:
         observation = Observation()
         observed = raw.observe(observation, F.count(F.lit(1)).alias("records"))
         events = nested_as_json(parts.recipe.build(observed, parts.lookups.frames))
-        if parts.layout.horizon_us is not None:
-            # All copies of an ID must meet in one task.
+        transformed = parts.recipe.pipeline.transform is not None
+        if parts.layout.horizon_us is not None or transformed:
+            # All copies of an ID must meet in one task, and all of one event, which
+            # a transform may double.
             task = F.col(SHARD) % F.lit(parts.tasks)
             events = events.repartitionById(parts.tasks, task)
         lines = events.mapInArrow(self._task(plan, rejected), VOTE_SCHEMA).collect()
@@ -213,6 +215,7 @@ class Bridge:
             epoch=parts.epoch,
             after_sequence=plan.after_sequence,
             watermark_us=plan.watermark_us,
+            is_transformed=pipeline.transform is not None,
             keeps_payload_hashes=deduplicate is not None and deduplicate.conflicts,
             cache_directory=str(parts.cache_directory),
             cache_key=parts.cache_key,

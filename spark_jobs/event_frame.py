@@ -21,10 +21,12 @@ from schemas.contract import Contract
 from spark_jobs.avro_values import decode_value
 from spark_jobs.enrichment_join import enrich
 from spark_jobs.pipeline.aggregate import AggregateFunction
-from spark_jobs.pipeline.definition import Pipeline
+from spark_jobs.pipeline.columns import check_columns
+from spark_jobs.pipeline.definition import Pipeline, Transform
 from spark_jobs.pipeline.source import HeaderId
 from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.predictor import Predictor
+from spark_jobs.transformed_events import added_columns, apply_transform
 
 PARTITION = "tallyweir_partition"
 OFFSET = "tallyweir_offset"
@@ -133,7 +135,17 @@ class EventFrameRecipe:
         event_time = self.pipeline.source.event_time
         for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
             events = enrich(events, enrichment, lookup, event_time=event_time)
+        if self.pipeline.transform is not None:
+            events = self._transformed(events, self.pipeline.transform)
         return self._with_derived(self._with_predictions(events))
+
+    def _transformed(self, events: DataFrame, transform: Transform) -> DataFrame:
+        known = [field.name for field in self.contract.fields]
+        known += [name for one in self.pipeline.enrich for name in one.select]
+        transformed = apply_transform(events, transform, known)
+        added = added_columns(transformed.columns, known)
+        check_columns(self.pipeline, self.contract.fields, added)
+        return transformed
 
     def _header_ids(self) -> list[Column]:
         identity = self.pipeline.source.event_id

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -33,6 +34,7 @@ from sinks.postgres.columns import Column
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.window_table import WindowTable
+from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.definition_json import (
@@ -41,6 +43,7 @@ from spark_jobs.pipeline.definition_json import (
 )
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.transformed_events import added_columns
 from spark_jobs.window_layout import window_table
 
 #: How many ways the seen IDs are split: at most so many tasks check them at once.
@@ -73,14 +76,12 @@ _POSTGRES_TYPES: Mapping[type[DataType], str] = {
 
 
 def event_columns(
-    pipeline: Pipeline, contract: Contract, chosen: tuple[str, ...] | None
+    pipeline: Pipeline, contract: Contract, schema: StructType
 ) -> tuple[str, ...]:
-    """Return the columns that an output writes, in its order; all if none is chosen."""
-    if chosen is not None:
-        return chosen
+    """Return all columns of an event: fields, lookups, what is added or predicted."""
     looked_up = (name for one in pipeline.enrich for name in one.select)
-    predicted = (name for one in pipeline.predict for name in one.new_columns)
-    return (*(field.name for field in contract.fields), *looked_up, *predicted)
+    known = (*(field.name for field in contract.fields), *looked_up)
+    return (*known, *added_columns(schema.names, known))
 
 
 def branches_of(output: Output) -> tuple[str, ...]:
@@ -110,15 +111,16 @@ def build_home_layout(
 
     Raises:
         ConfigurationError: ``AGGREGATE_TYPE``: an aggregate of a type that it is not
-            defined for.
+            defined for; ``TRANSFORM_TYPE``: a column that no table can hold.
     """
-    types = {field.name: _postgres_type(field.dataType) for field in schema.fields}
+    types = {field.name: _postgres_type(field) for field in schema.fields}
+    everything = event_columns(pipeline, contract, schema)
     outputs: list[AppendTable | WindowTable | OutboxTable] = []
 
     def columns(chosen: tuple[str, ...] | None) -> tuple[Column, ...]:
         return tuple(
             Column(name=name, postgres_type=types[name])
-            for name in event_columns(pipeline, contract, chosen)
+            for name in (everything if chosen is None else chosen)
         )
 
     for number, output in enumerate(pipeline.outputs):
@@ -160,8 +162,17 @@ def build_home_layout(
     )
 
 
-def _postgres_type(kind: DataType) -> str:
-    return _POSTGRES_TYPES[type(kind)]
+def _postgres_type(column: StructField) -> str:
+    kind = _POSTGRES_TYPES.get(type(column.dataType))
+    if kind is None:
+        raise ConfigurationError(
+            "TRANSFORM_TYPE",
+            saw=f"The column {column.name} is {column.dataType.simpleString()}.",
+            why="Postgres has no type that holds what Spark means by it.",
+            fix="Cast it in the transform, to one of "
+            f"{', '.join(sorted(set(_POSTGRES_TYPES.values())))}.",
+        )
+    return kind
 
 
 def _bucket_seconds(horizon: timedelta | None) -> int:

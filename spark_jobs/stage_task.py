@@ -25,7 +25,7 @@ from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.run_source import PostgresRunSource
 from sinks.postgres.staging import StagingConnection, StagingWriter
 from sinks.postgres.task_staging import TaskStaging
-from sinks.protocol.errors import TallyweirError
+from sinks.protocol.errors import FatalError, TallyweirError
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.vote_text import format_failure, format_vote
@@ -75,6 +75,8 @@ class StageTask:
     #: The newest batch whose IDs count as seen.
     after_sequence: int
     watermark_us: int | None
+    #: Whether users' code has had the rows in its hands.
+    is_transformed: bool
     #: Whether an ID that comes again with another payload is a conflict.
     keeps_payload_hashes: bool
     cache_directory: str
@@ -97,6 +99,8 @@ class StageTask:
         if not received:
             return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
         table = pa.Table.from_batches(received).combine_chunks()
+        if self.is_transformed:
+            _check_positions_differ(table)
         for alias, field in self.aliases.items():
             table = table.append_column(alias, table.column(field))
         worker = _worker()
@@ -303,6 +307,25 @@ def _take(candidates: Candidates, rows: I64Array) -> Candidates:
         fingerprints=candidates.fingerprints[rows],
         payload_hashes=None if hashes is None else hashes[rows],
     )
+
+
+def _check_positions_differ(table: pa.Table) -> None:
+    """Refuse a task's rows when an event is in them twice.
+
+    A transform that doubled one event and lost another would keep the numbers that
+    the conservation law compares.
+    """
+    positions = np.rec.fromarrays(
+        [np.asarray(table.column(name)) for name in (frame.PARTITION, frame.OFFSET)]
+    )
+    doubled = len(positions) - len(np.unique(positions))
+    if doubled:
+        raise FatalError(
+            "EVENT_DOUBLED",
+            saw=f"{doubled} of {len(positions)} events reached a task twice.",
+            why="Each event counts once; nothing of this batch was published.",
+            fix="Make the pipeline's transform give one row for each that it gets.",
+        )
 
 
 def _checksum(events: ClassifiedEvents) -> int:

@@ -8,16 +8,17 @@ from typing import Any
 
 import yaml
 
+from services.python_pipeline import PYTHON_ENDING, describe_python_pipeline
 from sinks.protocol.errors import ConfigurationError
 
-_FILE_ENDINGS = (".yaml", ".yml")
+_FILE_ENDINGS = (".yaml", ".yml", PYTHON_ENDING)
 
 
 def pipeline_name(argument: str) -> str:
     """Return a name as it is, and the name inside of a pipeline file.
 
-    Only the file's ``pipeline:`` key is read: a file with a mistake elsewhere must
-    not keep anyone from looking at what its pipeline did.
+    Of a YAML file only the ``pipeline:`` key is read: a mistake elsewhere must not
+    keep anyone from looking at what its pipeline did.
 
     Raises:
         ConfigurationError: ``PIPELINE_FILE_UNREADABLE``.
@@ -39,6 +40,8 @@ def read_pipeline_file(argument: str) -> Mapping[Any, Any]:
     if not _is_file(argument):
         return {}
     path = Path(argument)
+    if path.suffix == PYTHON_ENDING:
+        return describe_python_pipeline(path)
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from services.python_pipeline import PYTHON_ENDING, describe_python_pipeline
 from sinks.protocol.errors import ConfigurationError
 
 PIPELINE_BYTES_MAX = 1_000_000
@@ -48,7 +49,7 @@ def read_source_section(path: Path) -> SourceSection:
         ConfigurationError: No such file, not YAML, or one of the three keys is
             missing or no text.
     """
-    pipeline = _read_yaml(path)
+    pipeline = _read_keys(path)
     source = pipeline.get("source") if isinstance(pipeline, dict) else None
     if not isinstance(source, dict):
         raise _malformed(path, "has no section called source")
@@ -66,7 +67,7 @@ def read_outbox_topics(path: Path) -> list[str]:
     Raises:
         ConfigurationError: No such file, or not YAML.
     """
-    pipeline = _read_yaml(path)
+    pipeline = _read_keys(path)
     outputs = pipeline.get("outputs") if isinstance(pipeline, dict) else None
     outboxes = [
         output.get("outbox")
@@ -77,7 +78,9 @@ def read_outbox_topics(path: Path) -> list[str]:
     return [topic for topic in topics if isinstance(topic, str)]
 
 
-def _read_yaml(path: Path) -> object:
+def _read_keys(path: Path) -> object:
+    if path.suffix == PYTHON_ENDING:
+        return describe_python_pipeline(path)
     try:
         with path.open("rb") as file:
             content = file.read(PIPELINE_BYTES_MAX + 1)

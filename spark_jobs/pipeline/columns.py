@@ -1,10 +1,10 @@
 """Check a pipeline against its contract: do the columns it names exist, and fit?
 
-Columns appear in order: the event's fields, then what each enrichment looks up, then
-what each model answers.
-Rules see the fields only, because an invalid event is a dead letter before it is
-enriched; each enrichment sees those before it; outputs see all, but are spread over
-databases by fields only.
+Columns appear in order: the event's fields, what each enrichment looks up, what a
+transform adds, and what each model answers. Rules see the fields only, because an
+invalid event is a dead letter before it is enriched; each enrichment sees those before
+it; outputs see all, but are spread over databases by fields only. What a transform adds
+is known only once Spark has seen it, so until then what comes after it is not judged.
 """
 
 from __future__ import annotations
@@ -31,18 +31,29 @@ _TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros"})
 _NESTED_TYPES = frozenset({"array", "map", "record"})
 
 
-def check_columns(pipeline: Pipeline, fields: Sequence[ContractField]) -> None:
+def check_columns(
+    pipeline: Pipeline,
+    fields: Sequence[ContractField],
+    added: Sequence[str] | None = None,
+) -> None:
     """Refuse a pipeline whose columns its contract does not have.
+
+    Args:
+        pipeline: The pipeline.
+        fields: Of its contract.
+        added: The columns that its transform adds, once they are known.
 
     Raises:
         PipelineError: A column is unknown, has an unfit type, or two would have one
             name; all such problems are in the one error.
     """
-    raise_if_any("Pipeline", find_column_problems(pipeline, fields))
+    raise_if_any("Pipeline", find_column_problems(pipeline, fields, added))
 
 
 def find_column_problems(
-    pipeline: Pipeline, fields: Sequence[ContractField]
+    pipeline: Pipeline,
+    fields: Sequence[ContractField],
+    added: Sequence[str] | None = None,
 ) -> Iterator[Problem]:
     """Find what ``check_columns`` refuses."""
     known = [field.name for field in fields]
@@ -55,11 +66,21 @@ def find_column_problems(
         for problem in _check_enrichment(enrichment, known):
             yield problem.under("enrich", index)
         known = [*known, *enrichment.select]
+    if pipeline.transform is not None:
+        if added is None:
+            return
+        known = [*known, *added]
     for index, prediction in enumerate(pipeline.predict):
         for problem in _check_prediction(prediction, known):
             yield problem.under("predict", index)
         known = [*known, *prediction.new_columns]
-    for index, output in enumerate(pipeline.outputs):
+    yield from _check_outputs(pipeline.outputs, fields, known)
+
+
+def _check_outputs(
+    outputs: Sequence[Output], fields: Sequence[ContractField], known: list[str]
+) -> Iterator[Problem]:
+    for index, output in enumerate(outputs):
         found = chain(
             _check_output(output, known),
             _check_shard_by(output, fields),

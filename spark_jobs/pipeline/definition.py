@@ -8,9 +8,9 @@ depends on where or when it runs: two processes with equal pipelines do the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME, check_declaration
@@ -24,7 +24,11 @@ from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.window import WindowOutput
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 Output: TypeAlias = AppendOutput | WindowOutput | OutboxOutput
+Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +42,12 @@ class Pipeline:
         validate: Rules in the order in which they are tried; the first broken one
             gives the dead letter its reason.
         enrich: Lookups, in order.
-        predict: Models whose answers are columns, in order; each sees what is
-            looked up and what the models before it answer.
+        transform: Adds columns to the events after all lookups; in Python only. It
+            gets one row for each event and must give one for each back.
+        predict: Models whose answers are columns, in order; each sees what is looked
+            up or added and what the models before it answer.
+        code_version: What the pipeline's functions are told apart by in the ledger;
+            where it is empty, a Python file's pipeline gets the hash of its sources.
         outputs: At least one.
         databases: Name to libpq connection string, without secrets; empty where the
             driver's environment must give it. No part of what the pipeline is: two
@@ -54,7 +62,9 @@ class Pipeline:
     deduplicate: Deduplicate | None = field(default_factory=Deduplicate)
     validate: tuple[Rule, ...] = ()
     enrich: tuple[Enrichment, ...] = ()
+    transform: Transform | None = None
     predict: tuple[Prediction, ...] = ()
+    code_version: str = ""
     outputs: tuple[Output, ...]
     databases: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -71,6 +81,11 @@ class Pipeline:
         """Every database but the home that an output is in: what executors need."""
         named = {name for one in self.outputs for name in one.databases}
         return {name: self.databases.get(name, "") for name in sorted(named - {HOME})}
+
+    @property
+    def has_code(self) -> bool:
+        """Whether users' functions belong to it."""
+        return self.transform is not None
 
     def __post_init__(self) -> None:
         raise_if_any("Pipeline", self._find_problems())

@@ -68,6 +68,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
             if pipeline.predict
             else {}
         ),
+        **({"code_version": pipeline.code_version} if pipeline.has_code else {}),
         "outputs": [_output_to_json(output) for output in pipeline.outputs],
     }
 
@@ -84,12 +85,15 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
 
     Raises:
         PipelineError: This release refuses what an older one accepted.
-        ValueError: Another format, or not made by ``pipeline_definition_json``.
+        ValueError: Another format, not made by ``pipeline_definition_json``, or a
+            pipeline with functions, of which the ledger has the version only.
     """
     if definition.get("format") != FORMAT:
         raise ValueError(
             f"a pipeline in format {definition.get('format')!r}, expected {FORMAT}"
         )
+    if "code_version" in definition:
+        raise ValueError("a pipeline with functions, which a ledger does not hold")
     source = definition["source"]
     event_id = source["event_id"]
     deduplicate = definition["deduplicate"]

@@ -1,7 +1,8 @@
 """Pipelines as files: the keys of the YAML, and what each becomes.
 
 A file is checked whole, against its contract too, before anything starts; the error
-holds every problem that can be known, in the order of the lines.
+holds every problem that can be known, in the order of the lines. A file that ends with
+``.py`` is Python, and ``python_file`` runs it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from spark_jobs.pipeline.names import check_pipeline_name
 from spark_jobs.pipeline.outbox_section import read_outbox
 from spark_jobs.pipeline.prediction_section import read_prediction
 from spark_jobs.pipeline.problems import Path, Problem
+from spark_jobs.pipeline.python_file import load_python_pipeline
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source_section import read_source
 from spark_jobs.pipeline.window_section import read_window
@@ -41,7 +43,10 @@ def load_pipeline(path: FilePath) -> Pipeline:
     Raises:
         PipelineError: Something in the file, or the contract it names, must change;
             the error has the line of every problem.
+        ConfigurationError, ContractError: As ``load_python_pipeline`` does.
     """
+    if path.suffix == ".py":
+        return load_python_pipeline(path)
     file = open_document(path)
     required = ("pipeline", "source", "outputs")
     file.allow(*required, "deduplicate", "validate", "enrich", "predict", "databases")

@@ -1,0 +1,54 @@
+"""``python -m spark_jobs.describe_pipeline FILE.py``: what other processes must know.
+
+A Python pipeline file is known only by running it, which is left to this package; the
+services read what is printed here, in the shape of a YAML pipeline file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import ContractError
+from sinks.protocol.errors import TallyweirError, describe_error
+from spark_jobs.pipeline import HeaderId, OutboxOutput, Pipeline, load_pipeline
+
+
+def describe(pipeline: Pipeline) -> dict[str, Any]:
+    """Return the keys of a pipeline file that producers and audits read."""
+    source = pipeline.source
+    return {
+        "pipeline": pipeline.name,
+        "source": {
+            "topic": source.topic,
+            "schema": source.schema,
+            "event_id": f"header:{source.event_id.header}"
+            if isinstance(source.event_id, HeaderId)
+            else source.event_id,
+        },
+        "databases": dict(pipeline.databases),
+        "outputs": [
+            {"outbox": {"topic": output.topic}}
+            if isinstance(output, OutboxOutput)
+            else {"table": output.table}
+            for output in pipeline.outputs
+        ],
+    }
+
+
+def main() -> int:
+    """Describe the pipeline of a file; the exit code is 0 unless it has a mistake."""
+    try:
+        description = describe(load_pipeline(Path(sys.argv[1])))
+    except (TallyweirError, ContractError) as error:
+        sys.stderr.write("\n".join(describe_error(error)) + "\n")
+        return error.exit_code
+    # What the file itself has printed comes before it.
+    sys.stdout.write("\n" + json.dumps(description) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Pipelines as Python files: a module that defines ``pipeline = Pipeline(...)``.
+
+Functions of the file, and of modules beside it that it imports, travel to Spark's
+workers by value: nothing has to be installed there. Their sources belong to the
+pipeline's definition, so that the ledger knows which code a batch ran under.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from schemas.contract import load_contract
+from sinks.protocol.errors import ConfigurationError, TallyweirError
+from spark_jobs.pipeline.columns import check_columns
+from spark_jobs.pipeline.definition import Pipeline
+from spark_jobs.pipeline.user_code import describe_failure, hash_sources
+
+_OWN_PACKAGES = frozenset({"schemas", "services", "sinks", "spark_jobs"})
+
+
+def load_python_pipeline(path: Path) -> Pipeline:
+    """Run a pipeline's Python file and check what it defines, against its contract.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_CODE_FAILED``: the file raised an error;
+            ``PIPELINE_NOT_DEFINED``: it has no ``pipeline``.
+        PipelineError: A part of the pipeline is wrong; the error names all of them.
+        ContractError: Its contract is.
+    """
+    known = set(sys.modules)
+    module = _run(path.absolute())
+    pipeline = getattr(module, "pipeline", None)
+    if not isinstance(pipeline, Pipeline):
+        raise ConfigurationError(
+            "PIPELINE_NOT_DEFINED",
+            saw=f"{path} has no pipeline = Pipeline(...); pipeline is "
+            f"{type(pipeline).__name__}.",
+            why="A Python pipeline file defines its pipeline under that name.",
+            fix="Assign the Pipeline to a module-level variable called pipeline.",
+        )
+    modules = [module, *_modules_beside(path.absolute(), known)]
+    _send_by_value(modules)
+    if pipeline.has_code and not pipeline.code_version:
+        sources = {Path(one.__file__) for one in modules if one.__file__}
+        pipeline = replace(pipeline, code_version=hash_sources(sources))
+    contract = load_contract(pipeline.source.schema, beside=path.parent)
+    check_columns(pipeline, contract.fields)
+    return pipeline
+
+
+def _run(path: Path) -> ModuleType:
+    """Run the file as a module of its own name, which no other file has."""
+    name = f"tallyweir_pipeline_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, "asked for files that end with .py only"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    folder = str(path.parent)
+    if folder not in sys.path:
+        # Behind everything that is installed, which it must not hide.
+        sys.path.append(folder)
+    try:
+        spec.loader.exec_module(module)
+    except TallyweirError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(
+            "PIPELINE_CODE_FAILED",
+            saw=f"{path.name} failed: {describe_failure(error, quote_message=True)}.",
+            why="The pipeline is what its file defines when it is run.",
+            fix="Correct the file; python FILE runs it alone.",
+        ) from error
+    return module
+
+
+def _modules_beside(path: Path, known: set[str]) -> list[ModuleType]:
+    """Return what the file imported from its own folder."""
+    found = []
+    for name in sorted(set(sys.modules) - known):
+        module = sys.modules[name]
+        file = getattr(module, "__file__", None)
+        if file is None or Path(file) == path or name.split(".")[0] in _OWN_PACKAGES:
+            continue
+        inside = Path(file).absolute()
+        if inside.is_relative_to(path.parent) and "site-packages" not in inside.parts:
+            found.append(module)
+    return found
+
+
+def _send_by_value(modules: list[ModuleType]) -> None:
+    # Spark pickles with a copy of cloudpickle of its own, which takes a moment to load.
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -1,0 +1,93 @@
+"""A user's transform around the event frame: what it may add, and what it cannot touch.
+
+Everything that the frame had before travels through the transform in one column of its
+own, and is taken from there afterwards. So a transform can add columns and nothing
+else: an event's ID, time, position and fields are what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from sinks.protocol.errors import ConfigurationError, TallyweirError
+from spark_jobs.pipeline.definition import Transform
+from spark_jobs.pipeline.names import RESERVED_PREFIX, check_output_column
+from spark_jobs.pipeline.problems import raise_if_any
+from spark_jobs.pipeline.user_code import describe_failure
+
+_KEPT = "tallyweir_kept"
+
+
+def apply_transform(
+    events: DataFrame, transform: Transform, visible: Sequence[str]
+) -> DataFrame:
+    """Return the events with the columns that a transform adds.
+
+    Args:
+        events: The event frame, lookups included.
+        transform: The user's.
+        visible: The columns that it gets to see, beside the one that keeps all.
+
+    Raises:
+        ConfigurationError: ``TRANSFORM_FAILED`` or ``TRANSFORM_COLUMNS``.
+        PipelineError: A column that it adds has a name that no table can have.
+    """
+    kept = events.select(F.struct(*events.columns).alias(_KEPT), *visible)
+    try:
+        transformed = transform(kept)
+        found = {field.name: field.dataType for field in transformed.schema.fields}
+    except TallyweirError:
+        raise
+    except PySparkException as error:
+        # Spark's analyser quotes the query only; no event has been read yet.
+        raise _failed(describe_failure(error, quote_message=True)[:1_000]) from error
+    except Exception as error:
+        raise _failed(describe_failure(error, quote_message=True)) from error
+    for name, kind in ((f.name, f.dataType) for f in kept.schema.fields):
+        if name not in found:
+            raise _columns(f"The transform drops the column {name}.")
+        if found[name] != kind:
+            raise _columns(
+                f"The transform makes {name} {found[name].simpleString()}; it was "
+                f"{kind.simpleString()}."
+            )
+    added = [name for name in transformed.columns if name not in kept.columns]
+    raise_if_any(
+        "transform",
+        (p for name in added for p in check_output_column(name, (name,))),
+    )
+    return transformed.select(
+        *(F.col(_KEPT).getField(name).alias(name) for name in events.columns),
+        *map(F.col, added),
+    )
+
+
+def added_columns(columns: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return those of an event frame's columns that a transform has added."""
+    return [
+        name
+        for name in columns
+        if name not in known and not name.startswith(RESERVED_PREFIX)
+    ]
+
+
+def _failed(what: str) -> ConfigurationError:
+    return ConfigurationError(
+        "TRANSFORM_FAILED",
+        saw=f"The pipeline's transform failed: {what}.",
+        why="Without it there are no events to publish.",
+        fix="Correct the function in the pipeline's file.",
+    )
+
+
+def _columns(saw: str) -> ConfigurationError:
+    return ConfigurationError(
+        "TRANSFORM_COLUMNS",
+        saw=saw,
+        why="A transform adds columns; those that it gets stay as they are.",
+        fix="Use withColumn with a new name, and drop nothing.",
+    )
