@@ -34,6 +34,7 @@ from sinks.postgres.window_kinds import AlignedWindows, SessionWindows, WindowKi
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.votes import BatchTally, OutputTally
+from spark_jobs import event_frame as frame
 from spark_jobs.event_frame import argument_column
 from spark_jobs.window_assignment import assign_windows
 from spark_jobs.window_partials import aggregate_windows, find_late, find_revising
@@ -62,6 +63,7 @@ _event = st.builds(
     at=st.integers(0, 60),
     key=st.sampled_from(["a", "b", None]),
     value=st.integers(-3, 3),
+    position=st.tuples(st.integers(0, 1), st.integers(0, 10**6)),
 )
 _batch = st.builds(
     _Batch,
@@ -108,6 +110,8 @@ def _table(windows: WindowKind, rules: Rules) -> WindowTable:
                     AggregateFunction.SUM,
                     AggregateFunction.MIN,
                     AggregateFunction.MAX,
+                    AggregateFunction.FIRST,
+                    AggregateFunction.LAST,
                 )
             )
         ),
@@ -176,6 +180,13 @@ class _World:
         table = pa.table(
             {
                 "key": pa.array([event.key for event in events], pa.string()),
+                frame.EVENT_TIME: pa.array(times).cast(pa.timestamp("us", "UTC")),
+                frame.PARTITION: pa.array(
+                    [event.position[0] for event in events], pa.int32()
+                ),
+                frame.OFFSET: pa.array(
+                    [event.position[1] for event in events], pa.int64()
+                ),
                 **{
                     argument_column(0, one.number): values
                     for one in self.output.aggregates
@@ -204,7 +215,7 @@ class _World:
             sql.SQL(
                 "SELECT extract(epoch FROM window_start - {start})::int, "
                 "extract(epoch FROM window_end - {start})::int, key, count, sum, min, "
-                "max, pane, final FROM {table} "
+                "max, first, last, pane, final FROM {table} "
                 'ORDER BY 1, 2, key COLLATE "C" NULLS FIRST'
             ).format(start=sql.Literal(_START), table=sql.Identifier(table))
         )

@@ -43,6 +43,8 @@ _ORDERED = frozenset(
         "timestamp without time zone",
     }
 )
+#: What can be kept, but has no order of its own.
+_FLAG = frozenset({"boolean"})
 
 
 def window_table(
@@ -125,6 +127,10 @@ def _window_aggregate(
                 result_type = "numeric" if kind == "numeric" else "double precision"
         case Declared.MIN | Declared.MAX:
             result_type = _require(output, aggregate, argument_type, _ORDERED)
+            partial_type = result_type
+            function = AggregateFunction[aggregate.function.name]
+        case Declared.FIRST | Declared.LAST:
+            result_type = _require(output, aggregate, argument_type, _ORDERED | _FLAG)
             partial_type = result_type
             function = AggregateFunction[aggregate.function.name]
     return WindowAggregate(

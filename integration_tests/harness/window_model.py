@@ -17,6 +17,8 @@ class Event:
     at: int
     key: str | None
     value: int
+    #: Where it is in the topic.
+    position: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class Window:
     changed: bool = True
 
 
-Row = tuple[int, int, str | None, int, int, int, int, str, bool]
+Row = tuple[int, int, str | None, int, int, int, int, int, int, str, bool]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -141,7 +143,8 @@ class WindowModel:
         return watermark is not None and end + self.rules.lateness <= watermark
 
     def _row(self, one: Window) -> Row:
-        values = [event.value for event in one.events]
+        ordered = sorted(one.events, key=lambda event: (event.at, event.position))
+        values = [event.value for event in ordered]
         return (
             one.start,
             one.end,
@@ -150,6 +153,8 @@ class WindowModel:
             sum(values),
             min(values),
             max(values),
+            values[0],
+            values[-1],
             one.pane,
             self._is_closed(one.end, self.watermark),
         )

@@ -15,6 +15,7 @@ from sinks.postgres.columns import Column
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
+from spark_jobs import event_frame as frame
 from spark_jobs.event_frame import argument_column
 from spark_jobs.window_assignment import Assigned, assign_windows
 from spark_jobs.window_partials import (
@@ -30,6 +31,8 @@ _TYPES = {
     AggregateFunction.AVG: "numeric",
     AggregateFunction.MIN: "bigint",
     AggregateFunction.MAX: "bigint",
+    AggregateFunction.FIRST: "bigint",
+    AggregateFunction.LAST: "bigint",
 }
 
 
@@ -120,7 +123,8 @@ def test_partials_equal_what_python_counts(
     rows: list[tuple[str | None, int | None]],
 ) -> None:
     """Null is a group of its own, and no value."""
-    functions = tuple(AggregateFunction)
+    placed = {AggregateFunction.FIRST, AggregateFunction.LAST}
+    functions = tuple(f for f in AggregateFunction if f not in placed)
     output = _output(*functions)
     kinds = [kind for kind, _ in rows]
     values = pa.array([value for _, value in rows], pa.int32())
@@ -140,6 +144,24 @@ def test_partials_equal_what_python_counts(
         for function in functions:
             wanted += expected[function]
         assert wanted == partials
+
+
+def test_first_and_last_go_by_time_then_position_and_pass_null_over() -> None:
+    """The order in which rows come to a task says nothing."""
+    output = _output(AggregateFunction.FIRST, AggregateFunction.LAST)
+    events = pa.table(
+        {
+            "kind": ["x"] * 6,
+            argument_column(0, 0): pa.array([1, 2, 3, 4, 5, None], pa.int64()),
+            argument_column(0, 1): pa.array([1, 2, 3, 4, 5, None], pa.int64()),
+            frame.EVENT_TIME: pa.array([7, 5, 5, 5, 7, 9], pa.timestamp("us", "UTC")),
+            frame.PARTITION: pa.array([0, 1, 0, 0, 0, 0], pa.int32()),
+            frame.OFFSET: pa.array([10, 1, 9, 8, 9, 0], pa.int64()),
+        }
+    )
+    (row,) = aggregate_windows(events, _in_one_window(6), output, 0).to_pylist()
+    assert (4, 1) == (row["tallyweir_a0_first"], row["tallyweir_a1_last"])
+    assert row["tallyweir_a0_place"] < row["tallyweir_a1_place"]
 
 
 def test_a_sum_beyond_64_bits_does_not_wrap() -> None:

@@ -153,6 +153,7 @@ def test_a_window_tables_columns_are_in_one_order_everywhere() -> None:
     )
     assert [
         "window_start",
+        "window_end",
         "origin",
         "tallyweir_events",
         "tallyweir_a4_sum",
