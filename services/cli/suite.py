@@ -26,6 +26,7 @@ _PACKAGES = ("schemas", "sinks", "spark_jobs", "services")
 _INTEGRATION = "integration_tests"
 _CONTAINERS = "integration_tests/containers"
 _FAST = ("-m", "not slow and not spark")
+_SLOW = ("-m", "slow or spark")
 _PYTEST_FOUND_NOTHING = 5
 
 
@@ -140,11 +141,12 @@ def choose_steps(pytest_arguments: tuple[str, ...], *, unit: bool) -> list[Step]
         Step(name="mypy", command=("mypy", *there)),
         Step(name="lint-imports", command=("lint-imports",)),
     ]
+    steps.append(Step(name="unit", command=("pytest", *_PACKAGES, *_FAST)))
     if unit:
-        return [*steps, Step(name="unit", command=("pytest", *_PACKAGES, *_FAST))]
-    steps.append(
-        Step(name="unit", command=("pytest", *_PACKAGES), needs_servers=True),
-    )
+        return steps
+    # Chiefly histories of the protocol, which are simulated by the thousand.
+    slow = ("pytest", *_PACKAGES, *_SLOW)
+    steps.append(Step(name="simulation", command=slow, needs_servers=True))
     if _INTEGRATION in there:
         steps.append(
             Step(

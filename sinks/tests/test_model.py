@@ -46,6 +46,7 @@ def test_every_mistake_is_found(mutant: Mutant) -> None:
     assert found.rule != "", f"{mutant.name} survived: {found}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", {mutant.world: None for mutant in MUTANTS}, ids=str)
 def test_what_kills_a_mutant_is_the_mistake(world: World) -> None:
     """The worlds of the mutants break no rule as long as nothing is mistaken."""

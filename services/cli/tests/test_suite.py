@@ -16,8 +16,9 @@ def test_the_whole_suite_lints_before_it_starts_servers() -> None:
         "lint-imports",
         "unit",
     ]
-    assert all(not step.needs_servers for step in steps[:4])
-    assert all(step.needs_servers for step in steps[4:6])
+    assert all(not step.needs_servers for step in steps[:5])
+    assert [step.name for step in steps[5:7]] == ["simulation", "integration"]
+    assert all(step.needs_servers for step in steps[5:7])
     assert [step.name for step in steps if step.needs_images] == ["containers"]
 
 
@@ -35,6 +36,16 @@ def test_unit_needs_no_server_and_leaves_out_what_is_slow() -> None:
 
     assert not any(step.needs_servers for step in steps)
     assert "not slow and not spark" in steps[-1].command
+
+
+def test_what_unit_leaves_out_has_a_step_of_its_own() -> None:
+    """Together both run every test of the packages."""
+    _, _, _, _, unit, simulation, *_ = choose_steps((), unit=False)
+
+    assert unit == choose_steps((), unit=True)[-1]
+    assert unit.command[:-1] == simulation.command[:-1]
+    assert "not slow and not spark" == unit.command[-1]
+    assert "slow or spark" == simulation.command[-1]
 
 
 def test_pytest_arguments_choose_the_tests_and_skip_the_linters() -> None:
