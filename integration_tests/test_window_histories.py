@@ -1,4 +1,4 @@
-"""Windows over thousands of histories, against a model that keeps every event.
+"""Windows over random histories, against a model that keeps every event.
 
 Tasks' own code makes the partials, and a real server merges them. What varies: when
 events happen and arrive, how they fall into batches and tasks, how the watermark
