@@ -213,6 +213,7 @@ class Bridge:
             epoch=parts.epoch,
             after_sequence=plan.after_sequence,
             watermark_us=plan.watermark_us,
+            filter_conditions=parts.recipe.filter_conditions,
             keeps_payload_hashes=deduplicate is not None and deduplicate.conflicts,
             cache_directory=str(parts.cache_directory),
             cache_key=parts.cache_key,

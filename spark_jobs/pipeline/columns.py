@@ -2,8 +2,8 @@
 
 Columns appear in order: the event's fields, then what each enrichment looks up.
 Rules see the fields only, because an invalid event is a dead letter before it is
-enriched; each enrichment sees those before it; outputs see all, but are spread over
-databases by fields only.
+enriched; each enrichment sees those before it; filter and outputs see all, but outputs
+are spread over databases by fields only.
 """
 
 from __future__ import annotations
@@ -50,23 +50,15 @@ def find_column_problems(
         for problem in find_unknown_columns(rule.condition, known):
             yield problem.under("validate", rule.reason_code)
     for index, enrichment in enumerate(pipeline.enrich):
-        for column in enrichment.on:
-            at: Path = ("enrich", index, "on", column)
-            yield from _check_known(column, known, at)
-        for column in enrichment.select:
-            if column.casefold() in {name.casefold() for name in known}:
-                yield Problem(
-                    code="PIPELINE_DUPLICATE_NAME",
-                    at=("enrich", index, "select", column),
-                    saw=f"select makes a column {column!r}.",
-                    why="The events already have one of that name; case does not "
-                    "count.",
-                    fix="Choose another name.",
-                )
+        for problem in _check_enrichment(enrichment, known):
+            yield problem.under("enrich", index)
         known = [*known, *enrichment.select]
+    for problem in _check_condition(pipeline.filter, known):
+        yield problem.under("filter")
     for index, output in enumerate(pipeline.outputs):
         found = chain(
             _check_output(output, known),
+            (one.under("where") for one in _check_condition(output.where, known)),
             _check_shard_by(output, fields),
             _check_key(output, fields, known),
         )
@@ -92,6 +84,20 @@ def find_lookup_problems(
     as_of = enrichment.as_of
     for key, lookup in (("from", as_of.valid_from), ("until", as_of.valid_until)):
         yield from _check_known(lookup, known, ("as_of", key))
+
+
+def _check_enrichment(enrichment: Enrichment, known: list[str]) -> Iterator[Problem]:
+    for column in enrichment.on:
+        yield from _check_known(column, known, ("on", column))
+    for column in enrichment.select:
+        if column.casefold() in {name.casefold() for name in known}:
+            yield Problem(
+                code="PIPELINE_DUPLICATE_NAME",
+                at=("select", column),
+                saw=f"select makes a column {column!r}.",
+                why="The events already have one of that name; case does not count.",
+                fix="Choose another name.",
+            )
 
 
 def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[Problem]:
@@ -172,6 +178,11 @@ def _check_key(
             why="A key is one simple value.",
             fix="Choose another field.",
         )
+
+
+def _check_condition(text: str | None, known: list[str]) -> Iterator[Problem]:
+    if text is not None:
+        yield from find_unknown_columns(text, known)
 
 
 def _check_all_known(

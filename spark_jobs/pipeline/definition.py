@@ -16,6 +16,7 @@ from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME, check_declaration
 from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.enrichment import Enrichment
+from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.names import check_distinct, check_pipeline_name
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
@@ -37,6 +38,8 @@ class Pipeline:
         validate: Rules in the order in which they are tried; the first broken one
             gives the dead letter its reason.
         enrich: Lookups, in order.
+        filter: Spark SQL over the event and what was looked up; where it is not
+            true, nothing of the event is kept but its position.
         outputs: At least one.
         databases: Name to libpq connection string, without secrets; empty where the
             driver's environment must give it. No part of what the pipeline is: two
@@ -51,6 +54,7 @@ class Pipeline:
     deduplicate: Deduplicate | None = field(default_factory=Deduplicate)
     validate: tuple[Rule, ...] = ()
     enrich: tuple[Enrichment, ...] = ()
+    filter: str | None = None
     outputs: tuple[Output, ...]
     databases: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -77,6 +81,8 @@ class Pipeline:
             yield from check_declaration(name, conninfo, ("databases", name))
         codes = [rule.reason_code for rule in self.validate]
         yield from check_distinct(codes, "rules", ("validate",))
+        for problem in check_condition(self.filter):
+            yield problem.under("filter")
         added = [column for one in self.enrich for column in one.select]
         yield from check_distinct(added, "looked up columns", ("enrich",))
         if not self.outputs:

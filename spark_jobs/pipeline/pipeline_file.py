@@ -17,7 +17,7 @@ from spark_jobs.pipeline.databases import check_declaration
 from spark_jobs.pipeline.deduplicate import DEDUPLICATE_HORIZON, Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.enrichment_section import read_enrichment
-from spark_jobs.pipeline.expression_section import read_expressions
+from spark_jobs.pipeline.expression_section import read_condition, read_expressions
 from spark_jobs.pipeline.names import check_pipeline_name
 from spark_jobs.pipeline.outbox_section import read_outbox
 from spark_jobs.pipeline.problems import Path, Problem
@@ -43,7 +43,7 @@ def load_pipeline(path: FilePath) -> Pipeline:
     """
     file = open_document(path)
     required = ("pipeline", "source", "outputs")
-    file.allow(*required, "deduplicate", "validate", "enrich", "databases")
+    file.allow(*required, "deduplicate", "validate", "enrich", "filter", "databases")
     file.require(*required)
     pipeline = _read_pipeline(file)
     if pipeline is not None:
@@ -84,6 +84,7 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         deduplicate=deduplicate,
         validate=validate,
         enrich=enrichments,
+        filter=read_condition(file, "filter"),
         outputs=outputs,
         databases=databases,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from spark_jobs.pipeline.aggregate import Aggregate, parse_aggregate
-from spark_jobs.pipeline.expression_section import read_expressions
+from spark_jobs.pipeline.expression_section import read_condition, read_expressions
 from spark_jobs.pipeline.place_section import PLACE, read_place
 from spark_jobs.pipeline.problems import suggest
 from spark_jobs.pipeline.window import Late, WindowOutput
@@ -25,7 +25,7 @@ def read_window(section: Section) -> WindowOutput | None:
             )
             return None
     required = ("table", "fixed", "aggregate")
-    section.allow(*required, "by", "allowed_lateness", "late", *PLACE)
+    section.allow(*required, "by", "allowed_lateness", "late", "where", *PLACE)
     section.require(*required)
     table = section.text("table")
     size = section.duration("fixed", None)
@@ -34,6 +34,7 @@ def read_window(section: Section) -> WindowOutput | None:
     allowed_lateness = section.duration("allowed_lateness", timedelta())
     late = _read_late(section)
     databases, shard_by = read_place(section)
+    where = read_condition(section, "where")
     section.report.alias((*section.at, "size"), (*section.at, "fixed"))
     section.report.alias((*section.at, "aggregates"), (*section.at, "aggregate"))
     if table is None or size is None or aggregates is None:
@@ -49,6 +50,7 @@ def read_window(section: Section) -> WindowOutput | None:
         late=late,
         databases=databases,
         shard_by=shard_by,
+        where=where,
     )
 
 
