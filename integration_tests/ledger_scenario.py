@@ -220,6 +220,12 @@ class LedgerScenario:
                 "VALUES (%s, %s, %s, %s, %s, %s)",
                 (*place, self.last_id),
             )
+        if fate == "F":
+            self.connection.execute(
+                f"INSERT INTO tallyweir.filtered_event {columns} event_id, condition) "
+                "VALUES (%s, %s, %s, %s, %s, %s, 'flight > 0')",
+                (*place, event_id),
+            )
         if fate == "X":
             self.connection.execute(
                 f"INSERT INTO tallyweir.dead_letter {columns} reason, detail, "

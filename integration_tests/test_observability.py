@@ -28,6 +28,7 @@ _METRICS: dict[str, set[str]] = {
     "tallyweir_dead_letters_total": {"pipeline", "reason"},
     "tallyweir_epoch": {"pipeline"},
     "tallyweir_expired_events_total": {"pipeline"},
+    "tallyweir_filtered_events_total": {"pipeline"},
     "tallyweir_ingest_request_duration_seconds": set(),
     "tallyweir_ingest_requests_total": {"status"},
     "tallyweir_last_commit_timestamp_seconds": {"pipeline"},

@@ -277,5 +277,11 @@ def test_a_driver_fills_the_outbox_and_the_relay_empties_it(
     assert {b"s1"} == {message.key for message in messages}
     assert {message.partition for message in messages} == {messages[0].partition}
     assert all({"event_id", "amount"} == set(message) for message in sent)
+    # Of one Kafka partition, and so of one Kafka key, in the order of the source.
+    numbers_sent = [int(message["event_id"][1:]) for message in sent]
+    for partition in (0, 1):
+        assert list(range(partition, 40, 2)) == [
+            number for number in numbers_sent if number % 2 == partition
+        ]
     world.assert_verified()
     assert 0 == world.value("SELECT count(*) FROM tallyweir.outbox")

@@ -19,6 +19,7 @@ _ALL = [
     ("0003_branches",),
     ("0004_relay",),
     ("0005_publisher_without_ddl",),
+    ("0008_conditions",),
 ]
 
 

@@ -81,6 +81,7 @@ _HOME: dict[str, dict[str, str]] = {
     "late_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "duplicate_event": {"select": "VM", "insert": "P"},
+    "filtered_event": {"select": "VM", "insert": "P"},
     "relay_cursor": {
         "select": "RVM",
         "insert": "R",

@@ -216,6 +216,7 @@ class Bridge:
             after_sequence=plan.after_sequence,
             watermark_us=plan.watermark_us,
             is_transformed=pipeline.transform is not None,
+            filter_conditions=parts.recipe.filter_conditions,
             keeps_payload_hashes=deduplicate is not None and deduplicate.conflicts,
             cache_directory=str(parts.cache_directory),
             cache_key=parts.cache_key,

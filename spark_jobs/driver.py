@@ -355,6 +355,7 @@ class Driver:
             dead=counts.dead,
             late=counts.late,
             expired=counts.expired,
+            filtered=counts.filtered,
             seconds=round(report.seconds, 3),
         )
 

@@ -69,6 +69,9 @@ class DriverMetrics:
             "expired": self._counter(
                 "expired_events", "Events older than the horizon of seen IDs."
             ),
+            "filtered": self._counter(
+                "filtered_events", "Events that the pipeline's conditions left out."
+            ),
         }
         self._dead = self._counter("dead_letters", "Dead letters.", "reason")
         self._batches = self._counter(

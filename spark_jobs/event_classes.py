@@ -4,12 +4,15 @@ The order of the questions matters, and each event leaves at the first that take
 
 1. dead: it cannot be decoded, has no ID or time, breaks a rule, or holds a value
    that Postgres cannot store or has refused before;
-2. expired: older than the seen-ID horizon, so a repeat of it could not be noticed;
-3. duplicate, or dead as ``ID_CONFLICT``: its ID was seen before;
-4. late: too late for every output;
-5. committed: at least one output takes it.
+2. filtered: the pipeline's filter is not true of it, or no output wants it;
+3. expired: older than the seen-ID horizon, so a repeat of it could not be noticed;
+4. duplicate, or dead as ``ID_CONFLICT``: its ID was seen before;
+5. late: too late for every output that wants it;
+6. committed: at least one output takes it.
 
-So a dead event claims no ID: sent again and repaired, it counts.
+So a dead event claims no ID: sent again and repaired, it counts. Neither does a
+filtered one: whether it is filtered depends on nothing but itself, so the first copy
+that is not filtered counts, in whatever order the copies come.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class EventClass(IntEnum):
     EXPIRED = 2
     DUPLICATE = 3
     LATE = 4
+    FILTERED = 5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,6 +123,14 @@ def find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
         events.mark_dead(row, "UNSTORABLE_VALUE", detail)
     _mark_rejected(events, rules)
     return events
+
+
+def mark_filtered(events: ClassifiedEvents) -> None:
+    """Leave out the events that the pipeline's conditions do not want."""
+    if frame.FILTERED_BY in events.table.column_names:
+        is_filtered = np.asarray(events.array(frame.FILTERED_BY).is_valid())
+        chosen = is_filtered & events.is_class(EventClass.COMMITTED)
+        events.classes[chosen] = EventClass.FILTERED
 
 
 def _mark_undecodable(events: ClassifiedEvents, rules: Rules) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -36,6 +38,7 @@ VALUE = "tallyweir_value"
 SHARD = "tallyweir_shard"
 BROKEN_RULE = "tallyweir_broken_rule"
 MODEL_ERROR = "tallyweir_model_error"
+FILTERED_BY = "tallyweir_filtered_by"
 EVENT_ID = "tallyweir_event_id"
 ID_SOURCE = "tallyweir_id_source"
 EVENT_TIME = "tallyweir_event_time"
@@ -49,6 +52,11 @@ def argument_column(output_number: int, aggregate_number: int) -> str:
 def branch_column(output_number: int) -> str:
     """Name the column that says which of an output's databases an event goes to."""
     return f"tallyweir_b{output_number}"
+
+
+def wanted_column(output_number: int) -> str:
+    """Name the column that says whether an output with a condition takes an event."""
+    return f"tallyweir_o{output_number}_wanted"
 
 
 def choose_branch(columns: Sequence[str], ways: int) -> Column:
@@ -165,8 +173,37 @@ class EventFrameRecipe:
         refused = F.coalesce(*map(F.col, refusals))
         return events.withColumn(MODEL_ERROR, refused).drop(*refusals)
 
+    def _conditions(self) -> dict[str, Column]:
+        """Say which outputs want an event, and the number of what filters it, if any.
+
+        The numbers are those of ``filter_conditions``.
+        """
+        derived = {
+            wanted_column(number): _is_true(output.where)
+            for number, output in enumerate(self.pipeline.outputs)
+            if output.where is not None
+        }
+        tests = []
+        if self.pipeline.filter is not None:
+            tests.append(_is_true(self.pipeline.filter))
+        if derived and len(derived) == len(self.pipeline.outputs):
+            tests.append(reduce(or_, derived.values()))
+        if tests:
+            numbered = (F.when(~test, F.lit(n)) for n, test in enumerate(tests))
+            derived[FILTERED_BY] = F.coalesce(*numbered)
+        return derived
+
+    @property
+    def filter_conditions(self) -> tuple[str, ...]:
+        """What may keep an event from every output, as people read it."""
+        wheres = [output.where for output in self.pipeline.outputs]
+        of_outputs = [f"({where})" for where in wheres if where is not None]
+        own = [] if self.pipeline.filter is None else [self.pipeline.filter]
+        every = len(of_outputs) == len(wheres)
+        return (*own, *([" OR ".join(of_outputs)] if every else []))
+
     def _with_derived(self, events: DataFrame) -> DataFrame:
-        derived: dict[str, Column] = {}
+        derived = self._conditions()
         if self.pipeline.validate:
             derived[BROKEN_RULE] = self._broken_rule()
         for number, output in enumerate(self.pipeline.outputs):
@@ -196,8 +233,7 @@ class EventFrameRecipe:
         """Name the first rule that is not true of the event."""
         broken: Column | None = None
         for rule in self.pipeline.validate:
-            holds = F.expr(rule.condition).cast("boolean")
-            fails = ~F.coalesce(holds, F.lit(False))  # noqa: FBT003 - a value
+            fails = ~_is_true(rule.condition)
             broken = (
                 F.when(fails, F.lit(rule.reason_code))
                 if broken is None
@@ -205,6 +241,12 @@ class EventFrameRecipe:
             )
         assert broken is not None, "asked for only where there are rules"
         return broken
+
+
+def _is_true(condition: str) -> Column:
+    """Evaluate a condition; null is not true."""
+    holds = F.expr(condition).cast("boolean")
+    return F.coalesce(holds, F.lit(False))  # noqa: FBT003 - a value
 
 
 def _header(name: str) -> Column:

@@ -42,6 +42,7 @@ from spark_jobs.event_classes import (
     I64Array,
     Rules,
     find_dead,
+    mark_filtered,
 )
 from spark_jobs.staged_rows import StagedRows
 
@@ -77,6 +78,8 @@ class StageTask:
     watermark_us: int | None
     #: Whether users' code has had the rows in its hands.
     is_transformed: bool
+    #: As ``EventFrameRecipe`` numbers them.
+    filter_conditions: tuple[str, ...]
     #: Whether an ID that comes again with another payload is a conflict.
     keeps_payload_hashes: bool
     cache_directory: str
@@ -108,6 +111,7 @@ class StageTask:
             self._dsn(HOME), pipeline_number=self.pipeline_number, epoch=self.epoch
         )
         events = find_dead(table, self.rules)
+        mark_filtered(events)
         runs: list[Run] = []
         if self.layout.horizon_us is not None:
             self._mark_expired(events)
@@ -120,6 +124,7 @@ class StageTask:
             layout=self.layout,
             topic=self.topic,
             watermark_us=self.watermark_us,
+            filter_conditions=self.filter_conditions,
         )
 
         def open_writer(database: str) -> StagingWriter:
@@ -258,6 +263,7 @@ class StageTask:
                     dead=int(by_class[EventClass.DEAD]),
                     late=int(by_class[EventClass.LATE]),
                     expired=int(by_class[EventClass.EXPIRED]),
+                    filtered=int(by_class[EventClass.FILTERED]),
                 ),
                 offset_min=int(offsets[mine].min()),
                 offset_max=int(offsets[mine].max()),

@@ -44,12 +44,14 @@ class StagedRows:
         layout: The pipeline's tables.
         topic: Where the events come from.
         watermark_us: What lateness is judged by.
+        filter_conditions: What the numbers of filtered events stand for.
     """
 
     events: ClassifiedEvents
     layout: HomeLayout
     topic: str
     watermark_us: int | None
+    filter_conditions: tuple[str, ...] = ()
 
     def write(
         self, staging: TaskStaging, runs: Sequence[Run]
@@ -61,7 +63,7 @@ class StagedRows:
             if isinstance(output, AppendTable):
                 tallies[output.table] = self._write_append(staging, output, number)
             elif isinstance(output, OutboxTable):
-                tallies[output.table] = self._write_outbox(staging, output)
+                tallies[output.table] = self._write_outbox(staging, output, number)
             else:
                 tallies[output.table] = self._write_windows(staging, output, number)
         self._write_event_logs(staging)
@@ -69,16 +71,19 @@ class StagedRows:
         return tallies
 
     def _mark_late(self) -> None:
-        """Call an event late when every output is too late for it."""
-        windows = [o for o in self.layout.outputs if isinstance(o, WindowTable)]
-        if len(windows) < len(self.layout.outputs):
-            return
+        """Call an event late when every output that wants it is too late for it."""
         committed = self.events.is_class(EventClass.COMMITTED)
         late = committed.copy()
-        for output in windows:
-            assigned = self._assign(output, committed)
-            open_ = ~find_late(assigned.ends, output, self.watermark_us)
-            late[assigned.rows[open_]] = False
+        for number, output in enumerate(self.layout.outputs):
+            if not late.any():
+                return
+            wanted = committed & self._wanted(number)
+            if isinstance(output, WindowTable):
+                assigned = self._assign(output, wanted & late)
+                open_ = ~find_late(assigned.ends, output, self.watermark_us)
+                late[assigned.rows[open_]] = False
+            else:
+                late &= ~wanted
         self.events.classes[late] = EventClass.LATE
 
     def _assign(self, output: WindowTable, events: BoolArray) -> Assigned:
@@ -87,38 +92,58 @@ class StagedRows:
         assigned = assign_windows(self.events.event_time_us[places], output.windows)
         return replace(assigned, rows=places[assigned.rows])
 
+    def _wanted(self, number: int) -> BoolArray:
+        """Tell which events satisfy an output's condition; all if it has none."""
+        column = frame.wanted_column(number)
+        if column not in self.events.table.column_names:
+            return np.ones(len(self.events.classes), dtype=np.bool_)
+        return np.asarray(self.events.array(column))
+
+    def _tally(self, number: int, taken: BoolArray, rows: int) -> OutputTally:
+        """Count what an output took; with a condition, it has a checksum of its own."""
+        checksum = None
+        if frame.wanted_column(number) in self.events.table.column_names:
+            offsets = np.asarray(self.events.array(frame.OFFSET))
+            # Python's integers do not wrap, whatever the offsets.
+            checksum = int(offsets[taken].sum(dtype=object) or 0)
+        events = int(np.count_nonzero(taken))
+        return OutputTally(events=events, rows=rows, checksum=checksum)
+
     def _write_append(
         self, staging: TaskStaging, output: AppendTable, number: int
     ) -> OutputTally:
-        committed = self.events.is_class(EventClass.COMMITTED)
+        taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
         wanted = [column.name for column in output.event_columns]
         events = self.events.table.select([*wanted, frame.PARTITION, frame.OFFSET])
         written = 0
-        for branch, part in self._split(output, number, committed):
+        for branch, part in self._split(output, number, taken):
             chosen = _filter(events, part)
             columns = [chosen.column(name) for name in wanted]
             columns += self._positions(chosen)
             rows = pa.table(columns, names=[column.name for column in output.columns])
             staging.copy(branch, output.staging_table, output.columns, rows)
             written += rows.num_rows
-        return OutputTally(events=int(np.count_nonzero(committed)), rows=written)
+        return self._tally(number, taken, written)
 
-    def _write_outbox(self, staging: TaskStaging, output: OutboxTable) -> OutputTally:
-        committed = self.events.is_class(EventClass.COMMITTED)
-        chosen = _filter(self.events.table, committed)
+    def _write_outbox(
+        self, staging: TaskStaging, output: OutboxTable, number: int
+    ) -> OutputTally:
+        taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
+        chosen = _filter(self.events.table, taken)
         columns = [chosen.column(field.name) for field in output.fields]
         columns += [chosen.column(output.key.name), _id_text(chosen)]
         columns += self._positions(chosen)
         names = [column.name for column in output.staging_columns]
         rows = pa.table(columns, names=names)
         staging.copy(HOME, output.staging_table, output.staging_columns, rows)
-        return OutputTally(events=rows.num_rows, rows=rows.num_rows)
+        return self._tally(number, taken, rows.num_rows)
 
     def _write_windows(
         self, staging: TaskStaging, output: WindowTable, number: int
     ) -> OutputTally:
         candidates = self.events.is_class(EventClass.COMMITTED)
         candidates |= self.events.is_class(EventClass.LATE)
+        candidates &= self._wanted(number)
         assigned = self._assign(output, candidates)
         is_late = find_late(assigned.ends, output, self.watermark_us)
         # With sliding windows an event may be late for some and in time for others.
@@ -142,9 +167,8 @@ class StagedRows:
             self._write_late(staging, output, late)
         passed = find_revising(open_windows.ends, self.watermark_us)
         revising = self._events_of(open_windows.choose(passed))
-        return OutputTally(
-            events=int(np.count_nonzero(taken)),
-            rows=written,
+        return replace(
+            self._tally(number, taken, written),
             late=int(np.count_nonzero(late)),
             revised=int(np.count_nonzero(revising)),
         )
@@ -214,8 +238,22 @@ class StagedRows:
                 "duplicate_event",
                 [*self._positions(repeats), _id_text(repeats)],
             )
+        self._write_filtered(staging)
         if self.events.reasons:
             self._write_dead(staging)
+
+    def _write_filtered(self, staging: TaskStaging) -> None:
+        chosen = self.events.is_class(EventClass.FILTERED)
+        if not chosen.any():
+            return
+        filtered = self.events.table.filter(pa.array(chosen))
+        numbers = filtered.column(frame.FILTERED_BY).combine_chunks()
+        conditions = pa.array(self.filter_conditions, pa.string())
+        self._copy_log(
+            staging,
+            "filtered_event",
+            [*self._positions(filtered), _id_text(filtered), conditions.take(numbers)],
+        )
 
     def _write_dead(self, staging: TaskStaging) -> None:
         rows = sorted(self.events.reasons)

@@ -145,6 +145,10 @@ class DriverWorld:
                 "SELECT kafka_partition, kafka_offset, 'expired' "
                 "FROM tallyweir.expired_event"
             ),
+            (
+                "SELECT kafka_partition, kafka_offset, 'filtered' "
+                "FROM tallyweir.filtered_event"
+            ),
         )
         rows = [row for query in queries for row in self.fetch(query)]
         positions = Counter((partition, offset) for partition, offset, _ in rows)
@@ -167,7 +171,7 @@ class DriverWorld:
 
     def assert_conserved(self, records: Mapping[tuple[int, int], Sent]) -> None:
         """Assert that the ledger counts each partition's records by their fates."""
-        columns = ("committed", "duplicate", "late", "expired")
+        columns = ("committed", "duplicate", "late", "expired", "filtered")
         expected: dict[int, Counter[str]] = {}
         for (partition, _), record in records.items():
             counts = expected.setdefault(partition, Counter())
@@ -177,7 +181,7 @@ class DriverWorld:
             row[0]: Counter(dict(zip(("read", "dead", *columns), row[1:], strict=True)))
             for row in self.fetch(
                 "SELECT partition, sum(read), sum(dead), sum(committed), "
-                "sum(duplicate), sum(late), sum(expired) "
+                "sum(duplicate), sum(late), sum(expired), sum(filtered) "
                 "FROM tallyweir.batch_partition GROUP BY partition HAVING sum(read) > 0"
             )
         }

@@ -80,8 +80,8 @@ class Sent:
     Attributes:
         value: The Kafka value; None is a tombstone.
         partition: Where it goes.
-        fate: ``committed``, ``duplicate``, ``late``, ``expired``, or the reason
-            code of its dead letter.
+        fate: ``committed``, ``duplicate``, ``late``, ``expired``, ``filtered``, or the
+            reason code of its dead letter.
         key: The Kafka key.
         headers: Kafka headers.
     """

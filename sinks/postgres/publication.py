@@ -284,13 +284,14 @@ class PostgresPublication:
                     "rows": tally.rows,
                     "late": tally.late,
                     "revised": tally.revised,
+                    "output_checksum": tally.checksum,
                 },
             )
 
     def _move_event_logs(
         self, values: Mapping[str, object], moves: OutputMoves
     ) -> None:
-        """Move dead letters, late and expired events, repeats, and seen IDs."""
+        """Move events that did not become results, and seen IDs."""
         for table, columns in EVENT_LOGS.items():
             if not self._tally.staged.get(table):
                 continue

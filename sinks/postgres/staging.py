@@ -68,6 +68,11 @@ EVENT_LOGS: Mapping[str, tuple[Column, ...]] = {
         *_EVENT_POSITION,
         Column(name="event_id", postgres_type="text"),
     ),
+    "filtered_event": (
+        *_EVENT_POSITION,
+        Column(name="event_id", postgres_type="text"),
+        Column(name="condition", postgres_type="text"),
+    ),
     "seen_id_run": (
         Column(name="bucket", postgres_type="bigint"),
         Column(name="shard", postgres_type="integer"),

@@ -40,7 +40,7 @@ class EventCounts:
     late: int = 0
     #: Older than the seen-ID horizon, hence impossible to check for repeats.
     expired: int = 0
-    #: Dropped on purpose by the pipeline's own code.
+    #: Left out by the pipeline's own conditions.
     filtered: int = 0
 
     def __add__(self, other: EventCounts) -> EventCounts:
@@ -101,6 +101,9 @@ class OutputTally:
     late: int = 0
     #: Events merged into windows that the watermark had already passed.
     revised: int = 0
+    #: Sum of the Kafka offsets of its events; None where the output has no condition,
+    #: and so takes every committed event.
+    checksum: int | None = None
 
     def __add__(self, other: OutputTally) -> OutputTally:
         return OutputTally(
@@ -108,6 +111,9 @@ class OutputTally:
             rows=self.rows + other.rows,
             late=self.late + other.late,
             revised=self.revised + other.revised,
+            checksum=None
+            if self.checksum is None and other.checksum is None
+            else (self.checksum or 0) + (other.checksum or 0),
         )
 
 

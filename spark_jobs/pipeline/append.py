@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spark_jobs.pipeline.databases import HOME, check_databases, check_split
+from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.names import (
     check_distinct,
     check_output_column,
@@ -24,6 +25,7 @@ class AppendOutput:
         databases: Where the table is; with several, each row is in one of them.
         shard_by: Fields of the event whose values choose among several databases.
         branches: How many transactions publish it at a time in its one database.
+        where: Spark SQL that must be true of an event for the output to take it.
     """
 
     table: str
@@ -31,11 +33,14 @@ class AppendOutput:
     databases: tuple[str, ...] = (HOME,)
     shard_by: tuple[str, ...] = ()
     branches: int = 1
+    where: str | None = None
 
     def __post_init__(self) -> None:
         raise_if_any("AppendOutput", self._find_problems())
 
     def _find_problems(self) -> Iterator[Problem]:
+        for problem in check_condition(self.where):
+            yield problem.under("where")
         yield from check_output_table(self.table, ("table",))
         yield from check_databases(self.databases, ("databases",))
         yield from check_split(self.databases, self.shard_by, self.branches)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from spark_jobs.pipeline.append import AppendOutput
+from spark_jobs.pipeline.expression_section import read_condition
 from spark_jobs.pipeline.place_section import PLACE, read_place
 from spark_jobs.pipeline.yaml_document import Section
 
 
 def read_append(section: Section) -> AppendOutput | None:
     """Read an output's section; None, with the problems reported, if it is wrong."""
-    section.allow("table", "columns", *PLACE, "branches")
+    section.allow("table", "columns", *PLACE, "branches", "where")
     section.require("table")
     table = section.text("table")
     columns = section.texts("columns")
     databases, shard_by = read_place(section)
     branches = section.whole_number("branches", default=1)
+    where = read_condition(section, "where")
     if table is None:
         return None
     return section.report.attempt(
@@ -25,4 +27,5 @@ def read_append(section: Section) -> AppendOutput | None:
         databases=databases,
         shard_by=shard_by,
         branches=branches,
+        where=where,
     )

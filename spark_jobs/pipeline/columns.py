@@ -3,8 +3,9 @@
 Columns appear in order: the event's fields, what each enrichment looks up, what a
 transform adds, and what each model answers. Rules see the fields only, because an
 invalid event is a dead letter before it is enriched; each enrichment sees those before
-it; outputs see all, but are spread over databases by fields only. What a transform adds
-is known only once Spark has seen it, so until then what comes after it is not judged.
+it; filter and outputs see all, but outputs are spread over databases by fields only.
+What a transform adds is known only once Spark has seen it, so until then what comes
+after it is not judged.
 """
 
 from __future__ import annotations
@@ -74,15 +75,18 @@ def find_column_problems(
         for problem in _check_prediction(prediction, known):
             yield problem.under("predict", index)
         known = [*known, *prediction.new_columns]
-    yield from _check_outputs(pipeline.outputs, fields, known)
+    yield from _check_results(pipeline, fields, known)
 
 
-def _check_outputs(
-    outputs: Sequence[Output], fields: Sequence[ContractField], known: list[str]
+def _check_results(
+    pipeline: Pipeline, fields: Sequence[ContractField], known: list[str]
 ) -> Iterator[Problem]:
-    for index, output in enumerate(outputs):
+    for problem in _check_condition(pipeline.filter, known):
+        yield problem.under("filter")
+    for index, output in enumerate(pipeline.outputs):
         found = chain(
             _check_output(output, known),
+            (one.under("where") for one in _check_condition(output.where, known)),
             _check_shard_by(output, fields),
             _check_key(output, fields, known),
         )
@@ -204,6 +208,11 @@ def _check_key(
             why="A key is one simple value.",
             fix="Choose another field.",
         )
+
+
+def _check_condition(text: str | None, known: list[str]) -> Iterator[Problem]:
+    if text is not None:
+        yield from find_unknown_columns(text, known)
 
 
 def _check_all_known(

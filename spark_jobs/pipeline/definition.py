@@ -16,6 +16,7 @@ from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME, check_declaration
 from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.enrichment import Enrichment
+from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.names import check_distinct, check_pipeline_name
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.prediction import Prediction
@@ -48,6 +49,8 @@ class Pipeline:
             up or added and what the models before it answer.
         code_version: What the pipeline's functions are told apart by in the ledger;
             where it is empty, a Python file's pipeline gets the hash of its sources.
+        filter: Spark SQL over the event and all that was added to it; where it is not
+            true, nothing of the event is kept but its position.
         outputs: At least one.
         databases: Name to libpq connection string, without secrets; empty where the
             driver's environment must give it. No part of what the pipeline is: two
@@ -65,6 +68,7 @@ class Pipeline:
     transform: Transform | None = None
     predict: tuple[Prediction, ...] = ()
     code_version: str = ""
+    filter: str | None = None
     outputs: tuple[Output, ...]
     databases: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -96,6 +100,8 @@ class Pipeline:
             yield from check_declaration(name, conninfo, ("databases", name))
         codes = [rule.reason_code for rule in self.validate]
         yield from check_distinct(codes, "rules", ("validate",))
+        for problem in check_condition(self.filter):
+            yield problem.under("filter")
         added = [column for one in self.enrich for column in one.select]
         yield from check_distinct(added, "looked up columns", ("enrich",))
         predicted = [column for one in self.predict for column in one.new_columns]

@@ -69,6 +69,8 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
             else {}
         ),
         **({"code_version": pipeline.code_version} if pipeline.has_code else {}),
+        # Left out where there is none, as before there could be one.
+        **({} if pipeline.filter is None else {"filter": pipeline.filter}),
         "outputs": [_output_to_json(output) for output in pipeline.outputs],
     }
 
@@ -125,11 +127,17 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
         predict=tuple(
             prediction_from_json(one) for one in definition.get("predict", ())
         ),
+        filter=definition.get("filter"),
         outputs=tuple(_output_from_json(one) for one in definition["outputs"]),
     )
 
 
 def _output_to_json(output: Output) -> dict[str, Any]:
+    condition = {} if output.where is None else {"where": output.where}
+    return {**_kind_to_json(output), **condition}
+
+
+def _kind_to_json(output: Output) -> dict[str, Any]:
     if isinstance(output, AppendOutput):
         columns = None if output.columns is None else list(output.columns)
         return {
@@ -162,6 +170,7 @@ def _output_from_json(definition: Mapping[str, Any]) -> Output:
             databases=databases,
             shard_by=shard_by,
             branches=definition.get("branches", 1),
+            where=definition.get("where"),
         )
     if definition["kind"] == "outbox":
         select = definition["select"]
@@ -169,5 +178,6 @@ def _output_from_json(definition: Mapping[str, Any]) -> Output:
             topic=definition["topic"],
             key=definition["key"],
             select=None if select is None else tuple(select),
+            where=definition.get("where"),
         )
     return window_from_json(definition)

@@ -13,12 +13,24 @@ def read_expressions(section: Section) -> Iterator[tuple[str, str]]:
         text = section.text(key)
         if text is None:
             continue
-        if text.count("(") > text.count(")"):
-            section.reject(
-                key,
-                f"The expression ends at {text!r}.",
-                "Between braces, YAML ends a value at a comma.",
-                "Put quotation marks around the whole expression.",
-            )
+        if _is_cut(section, key, text):
             return
         yield key, text
+
+
+def read_condition(section: Section, key: str) -> str | None:
+    """Read SQL that a key holds; None if it is absent, or cut in two by YAML."""
+    text = section.text(key)
+    return None if text is None or _is_cut(section, key, text) else text
+
+
+def _is_cut(section: Section, key: str, text: str) -> bool:
+    if text.count("(") <= text.count(")"):
+        return False
+    section.reject(
+        key,
+        f"The expression ends at {text!r}.",
+        "Between braces, YAML ends a value at a comma.",
+        "Put quotation marks around the whole expression.",
+    )
+    return True

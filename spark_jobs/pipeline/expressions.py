@@ -75,6 +75,12 @@ def inspect_expression(text: str) -> Inspection:
     )
 
 
+def check_condition(text: str | None) -> Iterator[Problem]:
+    """Find what forbids the use of a condition, where there is one."""
+    if text is not None:
+        yield from inspect_expression(text).problems
+
+
 def split_call(text: str) -> tuple[str, str] | None:
     """Split ``sum(a + b)`` into ``sum`` and ``a + b``, each as it was written.
 

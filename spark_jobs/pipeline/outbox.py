@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spark_jobs.pipeline.databases import HOME
+from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.names import check_column, check_distinct, check_topic
 from spark_jobs.pipeline.problems import Problem, raise_if_any
 
@@ -19,11 +20,13 @@ class OutboxOutput:
         key: The column whose value becomes the message's key.
         select: Which columns the message has; None for all of the event's fields and
             all looked up.
+        where: As in ``AppendOutput``.
     """
 
     topic: str
     key: str
     select: tuple[str, ...] | None = None
+    where: str | None = None
 
     def __post_init__(self) -> None:
         raise_if_any("OutboxOutput", self._find_problems())
@@ -44,6 +47,8 @@ class OutboxOutput:
         return ()
 
     def _find_problems(self) -> Iterator[Problem]:
+        for problem in check_condition(self.where):
+            yield problem.under("where")
         yield from check_topic(self.topic, ("topic",))
         yield from check_column(self.key, ("key",))
         if self.select is None:

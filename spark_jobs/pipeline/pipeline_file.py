@@ -18,7 +18,7 @@ from spark_jobs.pipeline.databases import check_declaration
 from spark_jobs.pipeline.deduplicate import DEDUPLICATE_HORIZON, Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.enrichment_section import read_enrichment
-from spark_jobs.pipeline.expression_section import read_expressions
+from spark_jobs.pipeline.expression_section import read_condition, read_expressions
 from spark_jobs.pipeline.names import check_pipeline_name
 from spark_jobs.pipeline.outbox_section import read_outbox
 from spark_jobs.pipeline.prediction_section import read_prediction
@@ -49,7 +49,8 @@ def load_pipeline(path: FilePath) -> Pipeline:
         return load_python_pipeline(path)
     file = open_document(path)
     required = ("pipeline", "source", "outputs")
-    file.allow(*required, "deduplicate", "validate", "enrich", "predict", "databases")
+    optional = ("deduplicate", "validate", "enrich", "predict", "filter", "databases")
+    file.allow(*required, *optional)
     file.require(*required)
     pipeline = _read_pipeline(file)
     if pipeline is not None:
@@ -98,6 +99,7 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         validate=validate,
         enrich=enrichments,
         predict=predictions,
+        filter=read_condition(file, "filter"),
         outputs=outputs,
         databases=databases,
     )

@@ -10,6 +10,7 @@ from enum import StrEnum
 from spark_jobs.pipeline.aggregate import Aggregate
 from spark_jobs.pipeline.databases import HOME, check_databases, check_split
 from spark_jobs.pipeline.durations import check_duration
+from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.names import (
     check_distinct,
     check_output_column,
@@ -46,6 +47,7 @@ class WindowOutput:
         databases: As in ``AppendOutput``.
         shard_by: As in ``AppendOutput``; columns of ``by``, so that all events of a
             group go to one database.
+        where: As in ``AppendOutput``.
     """
 
     table: str
@@ -56,11 +58,14 @@ class WindowOutput:
     late: Late = Late.REVISE
     databases: tuple[str, ...] = (HOME,)
     shard_by: tuple[str, ...] = ()
+    where: str | None = None
 
     def __post_init__(self) -> None:
         raise_if_any("WindowOutput", self._find_problems())
 
     def _find_problems(self) -> Iterator[Problem]:
+        for problem in check_condition(self.where):
+            yield problem.under("where")
         yield from check_output_table(self.table, ("table",))
         for index, column in enumerate(self.by):
             yield from check_output_column(column, ("by", index))

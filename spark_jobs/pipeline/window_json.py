@@ -52,6 +52,7 @@ def window_from_json(definition: Mapping[str, Any]) -> WindowOutput:
         late=Late(definition["late"]),
         databases=tuple(definition.get("databases", (HOME,))),
         shard_by=tuple(definition.get("shard_by", ())),
+        where=definition.get("where"),
     )
 
 

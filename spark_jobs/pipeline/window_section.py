@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from spark_jobs.pipeline.aggregate import Aggregate, parse_aggregate
-from spark_jobs.pipeline.expression_section import read_expressions
+from spark_jobs.pipeline.expression_section import read_condition, read_expressions
 from spark_jobs.pipeline.place_section import PLACE, read_place
 from spark_jobs.pipeline.problems import suggest
 from spark_jobs.pipeline.window import Late, WindowOutput
@@ -23,6 +23,7 @@ def read_window(section: Section) -> WindowOutput | None:
         "by",
         "allowed_lateness",
         "late",
+        "where",
         *PLACE,
     )
     section.require("table", "aggregate")
@@ -33,6 +34,7 @@ def read_window(section: Section) -> WindowOutput | None:
     allowed_lateness = section.duration("allowed_lateness", timedelta())
     late = _read_late(section)
     databases, shard_by = read_place(section)
+    where = read_condition(section, "where")
     section.report.alias((*section.at, "aggregates"), (*section.at, "aggregate"))
     if table is None or windows is None or aggregates is None:
         return None
@@ -47,6 +49,7 @@ def read_window(section: Section) -> WindowOutput | None:
         late=late,
         databases=databases,
         shard_by=shard_by,
+        where=where,
     )
 
 

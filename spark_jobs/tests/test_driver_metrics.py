@@ -56,7 +56,7 @@ class _Driver:
     ) -> None:
         """Report a batch of ten records."""
         counts = EventCounts(
-            read=10, committed=4, duplicate=3, dead=1, late=1, expired=1
+            read=10, committed=2, duplicate=3, dead=1, late=1, expired=1, filtered=2
         )
         tally = BatchTally(
             partitions={
@@ -109,15 +109,16 @@ def test_what_was_published_is_counted(driver: _Driver) -> None:
         name: driver.value(f"{name}_total")
         for name in (
             *("rows_read", "rows_committed", "rows_duplicate"),
-            *("late_events", "expired_events"),
+            *("late_events", "expired_events", "filtered_events"),
         )
     }
     assert {
         "rows_read": 20,
-        "rows_committed": 8,
+        "rows_committed": 4,
         "rows_duplicate": 6,
         "late_events": 2,
         "expired_events": 2,
+        "filtered_events": 4,
     } == found
     assert 2 == driver.value("dead_letters_total", reason="MALFORMED")
     assert 2 == driver.value("batches_total", outcome="committed")

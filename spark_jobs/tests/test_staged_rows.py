@@ -22,7 +22,7 @@ from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.votes import OutputTally
 from spark_jobs import event_frame as frame
-from spark_jobs.event_classes import ClassifiedEvents, EventClass
+from spark_jobs.event_classes import ClassifiedEvents, EventClass, mark_filtered
 from spark_jobs.staged_rows import StagedRows, spread_evenly
 
 _EVENTS = 500
@@ -118,7 +118,11 @@ def _write(
         horizon_us=None,
     )
     rows = StagedRows(
-        events=events, layout=layout, topic="t", watermark_us=watermark_us
+        events=events,
+        layout=layout,
+        topic="t",
+        watermark_us=watermark_us,
+        filter_conditions=("a > 1", "(b) OR (c)"),
     )
     staging = _Staging()
     tallies = rows.write(cast(TaskStaging, staging), [])
@@ -207,6 +211,64 @@ def test_what_is_no_result_stays_at_home() -> None:
         if table == "output_0"
     }
     assert {datetime.fromtimestamp(2 * 3600, UTC)} == starts
+
+
+def _with(events: ClassifiedEvents, name: str, column: pa.Array) -> None:
+    events.table = events.table.append_column(name, column)
+
+
+@pytest.mark.parametrize("kind", [_append, _window])
+def test_an_output_takes_the_events_that_satisfy_its_condition(
+    kind: Callable[..., Output],
+) -> None:
+    """Their number and the sum of their offsets go to the ledger."""
+    events = _events(0)
+    wanted = np.arange(_EVENTS) % 3 == 0
+    _with(events, frame.wanted_column(0), pa.array(wanted))
+    expected = np.flatnonzero(events.is_class(EventClass.COMMITTED) & wanted)
+    staging, tally = _write(events, kind(HOME))
+    rows = staging.copied[HOME, "output_0"]
+    assert (len(expected), int(expected.sum())) == (tally.events, tally.checksum)
+    assert len(rows) == tally.rows
+    if kind is _append:
+        assert expected.tolist() == [row["kafka_offset"] for row in rows]
+    else:
+        counted = [cast(int, row["tallyweir_events"]) for row in rows]
+        assert len(expected) == sum(counted)
+
+
+def test_an_event_that_only_a_closed_window_wants_is_late() -> None:
+    """What the output does not want is not late for it, and in no late table."""
+    events = _events(0)
+    wanted = np.arange(_EVENTS) % 3 == 0
+    _with(events, frame.wanted_column(0), pa.array(wanted))
+    too_late = (events.event_time_us < 2 * _HOUR_US) & wanted
+    too_late &= events.is_class(EventClass.COMMITTED)
+    staging, tally = _write(events, _window(HOME), 2 * _HOUR_US)
+    assert np.flatnonzero(too_late).tolist() == [
+        row["kafka_offset"] for row in staging.copied[HOME, "late_event"]
+    ]
+    assert int(np.count_nonzero(too_late)) == tally.late
+
+
+def test_a_filtered_event_is_kept_by_position_with_its_condition() -> None:
+    """A dead one stays a dead letter, whatever the condition says of it."""
+    events = _events(0)
+    numbers = [None if n % 2 else (n // 2) % 2 for n in range(_EVENTS)]
+    _with(events, frame.FILTERED_BY, pa.array(numbers, pa.int32()))
+    dead = set(events.reasons)
+    mark_filtered(events)
+    staging, tally = _write(events, _append(HOME))
+    assert {
+        n: ("a > 1", "(b) OR (c)")[n // 2 % 2]
+        for n in range(0, _EVENTS, 2)
+        if n not in dead
+    } == {
+        row["kafka_offset"]: row["condition"]
+        for row in staging.copied[HOME, "filtered_event"]
+    }
+    assert dead == {row["kafka_offset"] for row in staging.copied[HOME, "dead_letter"]}
+    assert tally.events == sum(n not in dead for n in range(1, _EVENTS, 2))
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, None])

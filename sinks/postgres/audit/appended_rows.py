@@ -1,10 +1,12 @@
 """Holds the rows of append outputs against the ledger, position by position.
 
-Every committed event is one row of every append output, because an append output
-refuses nothing. So, for each of them, over all databases that it is in::
+Every committed event is one row of every append output without a condition, because
+such an output refuses nothing. One with a condition says for itself what it took of
+each batch. So, for each of them, over all databases that it is in::
 
-    rows in a range == the range's committed events
-    sum of the offsets of a batch's rows == the batch's checksum
+    rows in a range == the range's committed events; with a condition, not more
+    rows of a batch == the events that it says it took
+    sum of the offsets of a batch's rows == the batch's checksum, or its own
     no position twice, none outside of the ranges, none that was put aside as well
     rows of a batch in one database == rows that its markers there count
 
@@ -260,11 +262,12 @@ def _broken_ranges(
 ) -> Iterator[str]:
     # A batch from before the output was added owes it nothing.
     owing = {claim["sequence"] for claim in claims}
-    pending = branches.pending_sequences
+    conditional = {claim["sequence"] for claim in claims if claim["is_conditional"]}
+    incomplete = conditional | branches.pending_sequences
     for sequence, where, committed in sorted(ranges.committed_by_range()):
         claimed = committed if sequence in owing else 0
         found = tally.by_range.get((sequence, where), 0)
-        if found > claimed or (found < claimed and sequence not in pending):
+        if found > claimed or (found < claimed and sequence not in incomplete):
             yield (
                 f"{output.table}: {found} rows of batch {sequence} on {where}, "
                 f"the ledger counts {claimed}"

@@ -32,6 +32,7 @@ _ASIDE = {
     "dead_letter": "a dead letter",
     "expired_event": "an expired event",
     "duplicate_event": "a duplicate",
+    "filtered_event": "a filtered event",
 }
 
 #: Topic, partition, number of the block, where it was found, and its bits.

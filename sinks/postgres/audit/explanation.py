@@ -60,6 +60,7 @@ class Fate(Enum):
     DEAD = "dead"
     LATE = "late"
     EXPIRED = "expired"
+    FILTERED = "filtered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +278,7 @@ def _find_put_aside(
         "late_events": Fate.LATE,
         "expired_events": Fate.EXPIRED,
         "duplicate_events": Fate.DUPLICATE,
+        "filtered_events": Fate.FILTERED,
         "waiting_messages": Fate.COMMITTED,
     }
     return [
@@ -387,7 +389,7 @@ def _searched(
     ]
     if any(output.kind == "outbox" for output in pipeline.outputs):
         places.append("messages that wait in the outbox")
-    places.append("dead letters, late, expired and duplicate events")
+    places.append("dead letters, late, expired, filtered and duplicate events")
     if pipeline.horizon_s is not None:
         places.append("the seen-ID catalog")
     return tuple(places)

@@ -118,6 +118,11 @@ def _tell_sighting(sighting: Sighting, copy: int, read_payload: PayloadReader) -
                 f"time {_time(sighting.event_time)} is beyond the horizon, so whether "
                 "it is a repeat cannot be known."
             )
+        case Fate.FILTERED:
+            said = (
+                f"{which} at {where} was filtered in {batch} by: {sighting.detail}, "
+                "which is not true of it."
+            )
     return said + _tell_content(sighting, read_payload)
 
 

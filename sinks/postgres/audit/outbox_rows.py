@@ -1,7 +1,8 @@
 """Holds the outbox against the ledger: what was published waits or was sent.
 
-Every committed event is one message of every outbox output, and the relay deletes a
-message in the transaction that counts it as sent. So::
+Every committed event is one message of every outbox output, unless the output has a
+condition, and the relay deletes a message in the transaction that counts it as sent.
+So::
 
     messages that batches published == messages that wait + messages that were sent
 """

@@ -31,6 +31,7 @@ from sinks.postgres.audit.receipt import Check, judge, not_applicable
 from sinks.postgres.statements import load_statements
 
 _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
+_OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
 
 #: Rows that the server sends at a time; a run may be megabytes.
 _RUNS_FETCHED = 20
@@ -191,10 +192,18 @@ def _short_buckets(
             **ranges.parameters,
         ):
             appended[row["sequence"], row["bucket"]] += row["ids"]
-    pending = branches.pending_sequences
+    claims = fetch(
+        databases.home.connection,
+        _OUTPUTS["output_claims"],
+        pipeline=pipeline.name,
+        output_table=output.table,
+    )
+    # An output with a condition shows a part of a batch's events only.
+    conditional = {claim["sequence"] for claim in claims if claim["is_conditional"]}
+    incomplete = conditional | branches.pending_sequences
     for (sequence, bucket), ids in sorted(appended.items()):
         kept = remembered.by_bucket[sequence, bucket]
-        if kept < ids or (kept > ids and sequence not in pending):
+        if kept < ids or (kept > ids and sequence not in incomplete):
             yield (
                 f"bucket {bucket} holds {kept} IDs of batch {sequence}, "
                 f"{output.table} has {ids} of its events"

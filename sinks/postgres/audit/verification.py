@@ -67,6 +67,7 @@ _PUT_ASIDE = {
     "dead_letter": "dead",
     "expired_event": "expired",
     "duplicate_event": "duplicate",
+    "filtered_event": "filtered",
 }
 
 

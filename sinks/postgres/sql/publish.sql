@@ -48,11 +48,11 @@ VALUES (
 
 -- name: insert_batch_output
 INSERT INTO tallyweir.batch_output (
-    pipeline, sequence, output_table, kind, events, rows, late, revised
+    pipeline, sequence, output_table, kind, events, rows, late, revised, checksum
 )
 VALUES (
     %(pipeline)s, %(sequence)s, %(output_table)s, %(kind)s,
-    %(events)s, %(rows)s, %(late)s, %(revised)s
+    %(events)s, %(rows)s, %(late)s, %(revised)s, %(output_checksum)s
 )
 
 -- name: move_append

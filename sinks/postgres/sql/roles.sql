@@ -64,7 +64,7 @@ GRANT INSERT ON
     tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
     tallyweir.batch_branch, tallyweir.seen_id_run, tallyweir.dead_letter,
     tallyweir.late_event, tallyweir.expired_event, tallyweir.duplicate_event,
-    tallyweir.outbox
+    tallyweir.filtered_event, tallyweir.outbox
 TO tallyweir_publisher;
 -- Its metrics count dead letters by reason.
 GRANT SELECT (pipeline, sequence, reason) ON tallyweir.dead_letter
@@ -100,7 +100,7 @@ GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
     tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.duplicate_event,
-    tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
+    tallyweir.filtered_event, tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset
 TO tallyweir_reader;
 GRANT SELECT (

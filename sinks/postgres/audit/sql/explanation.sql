@@ -41,6 +41,13 @@ FROM tallyweir.duplicate_event
 WHERE pipeline = %(pipeline)s
   AND event_id = %(event_id)s;
 
+-- name: filtered_events
+SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
+       sequence, condition AS detail
+FROM tallyweir.filtered_event
+WHERE pipeline = %(pipeline)s
+  AND event_id = %(event_id)s;
+
 -- name: waiting_messages
 -- What the relay has sent is not here any more.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",

@@ -29,12 +29,16 @@ WITH place AS (
       AND stream = 'outbox'
 ),
 claimed AS (
-    SELECT output.sequence, output.output_table, output.rows, sum(committed) AS events
+    SELECT output.sequence, output.output_table, output.rows,
+           -- An output with a condition need not take every committed event.
+           CASE WHEN output.checksum IS NULL THEN sum(committed)
+                ELSE output.events END AS events
     FROM tallyweir.batch_output AS output
     JOIN tallyweir.batch_partition AS part USING (pipeline, sequence)
     WHERE output.pipeline = %(pipeline)s
       AND output.kind = 'outbox'
-    GROUP BY output.sequence, output.output_table, output.rows
+    GROUP BY output.sequence, output.output_table, output.rows, output.events,
+             output.checksum
 ),
 waiting AS (
     SELECT sequence, 'outbox:' || topic AS output_table, count(*) AS found

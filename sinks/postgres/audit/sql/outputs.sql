@@ -70,8 +70,11 @@ FROM owned
 GROUP BY sequence, topic, partition;
 
 -- name: output_claims
--- What each batch says it appended to the output, and its checksum.
-SELECT output.sequence, output.events, output.rows, batch.checksum
+-- What each batch says it appended to the output, and its checksum. An output with a
+-- condition has a checksum of its own, and need not take every committed event.
+SELECT output.sequence, output.events, output.rows,
+       coalesce(output.checksum, batch.checksum) AS checksum,
+       output.checksum IS NOT NULL AS is_conditional
 FROM tallyweir.batch_output AS output
 JOIN tallyweir.batch AS batch USING (pipeline, sequence)
 WHERE output.pipeline = %(pipeline)s

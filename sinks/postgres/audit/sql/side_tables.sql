@@ -57,4 +57,6 @@ SELECT (SELECT count(*) FROM tallyweir.dead_letter
      + (SELECT count(*) FROM tallyweir.expired_event
         WHERE pipeline = %(pipeline)s)
      + (SELECT count(*) FROM tallyweir.duplicate_event
+        WHERE pipeline = %(pipeline)s)
+     + (SELECT count(*) FROM tallyweir.filtered_event
         WHERE pipeline = %(pipeline)s) AS rows;
