@@ -7,9 +7,10 @@ The order of its steps is the protocol's (``sinks.protocol``):
 3. write the ledger: batch, partitions, outputs;
 4. move the voted rows from staging to their tables and check their number;
 5. merge the windows and settle those that the watermark has passed;
-6. advance offsets and watermark;
-7. write down the branches that were prepared in other databases: the decision;
-8. COMMIT, with ``synchronous_commit = on``.
+6. change keyed state and timers to what phase 2b voted for;
+7. advance offsets and watermark;
+8. write down the branches that were prepared in other databases: the decision;
+9. COMMIT, with ``synchronous_commit = on``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import names
 from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.instants import to_datetime, to_microseconds
+from sinks.postgres.instants import to_datetime
+from sinks.postgres.keyed_moves import KeyedMoves
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
 from sinks.postgres.rejections import find_rejected
 from sinks.postgres.sqlstate import translate
@@ -42,10 +44,8 @@ from sinks.protocol.errors import OutcomeUnknownError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId
-from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, BatchTerms, RowsRejectedError
 from sinks.protocol.votes import BatchTally, EventCounts, OutputTally, PartitionTally
-from sinks.protocol.watermark import PartitionClock, advance_watermark
 
 _SQL = load_statements("sinks.postgres", "publish.sql")
 _CLAIM_SQL = load_statements("sinks.postgres", "claim.sql")
@@ -100,7 +100,9 @@ class PostgresPublication:
                 topic_partition: position.next_offset
                 for topic_partition, position in stored.progress.positions.items()
             },
+            last_sequence=stored.progress.last_sequence,
             ranges=self._plan.ranges,
+            after_sequence=self._plan.after_sequence,
         )
         if self.decision is PublishDecision.ALREADY_COMMITTED:
             # Locking the row is a write, whose COMMIT waits for the standbys, and so
@@ -111,13 +113,15 @@ class PostgresPublication:
         assert former_us == self._plan.watermark_us, (
             "the watermark moved without offsets"
         )
-        self._now = self._clock()
-        watermark_us = advance_watermark(
+        watermark_us = self._layout.clock_rule.watermark_after(
             former_us,
-            self._clocks_after(stored.clocks).values(),
-            delay_us=self._layout.watermark_delay_us,
-            idle_timeout_us=self._layout.idle_timeout_us,
-            now_us=to_microseconds(self._now),
+            stored.progress.clocks,
+            self._tally.partitions,
+            planned_at_us=self._plan.planned_at_us,
+        )
+        # Timers were fired by this very watermark, before the lock was held.
+        assert self._tally.fired_through_us in {None, watermark_us}, (
+            "the partitions' clocks moved without a batch"
         )
         self._terms = BatchTerms(
             sequence=SequenceNumber(stored.progress.last_sequence + 1),
@@ -147,6 +151,10 @@ class PostgresPublication:
             self._move_event_logs(values, moves)
             self._advance(values)
             moves.run(self._layout.outputs_of(HOME), HOME)
+            if self._layout.keyed:
+                KeyedMoves(
+                    self._connection, self._tables.staging, values, moves.check_moved
+                ).run()
 
     def keep_alive(self) -> None:
         """Reset the timeout that ends the transaction of a paused driver."""
@@ -227,24 +235,6 @@ class PostgresPublication:
             abandon(self._connection)
             raise
 
-    def _clocks_after(
-        self, before: Mapping[TopicPartition, PartitionClock]
-    ) -> dict[TopicPartition, PartitionClock]:
-        after = dict(before)
-        for topic_partition, seen in self._tally.partitions.items():
-            if seen.event_time_max_us is None:
-                continue
-            former = before.get(topic_partition)
-            former_us = former.event_time_max_us if former else None
-            after[topic_partition] = PartitionClock(
-                event_time_max_us=max(
-                    seen.event_time_max_us,
-                    seen.event_time_max_us if former_us is None else former_us,
-                ),
-                active_at_us=to_microseconds(self._now),
-            )
-        return after
-
     def _write_ledger(self, values: Mapping[str, object]) -> None:
         self._execute(
             "insert_batch",
@@ -316,7 +306,9 @@ class PostgresPublication:
                     "from_offset": planned.from_offset,
                     "until_offset": planned.until_offset,
                     "event_time_max": to_datetime(event_time_max_us),
-                    "active_at": None if event_time_max_us is None else self._now,
+                    "active_at": None
+                    if event_time_max_us is None
+                    else to_datetime(self._plan.planned_at_us),
                 },
             )
             assert advanced.rowcount == 1, f"{planned} moved under the lock"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
 from spark_jobs.pipeline.append import AppendOutput
+from spark_jobs.pipeline.closed_sessions import each_session
 from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
@@ -24,6 +25,13 @@ from spark_jobs.pipeline.pipeline_file import load_pipeline
 from spark_jobs.pipeline.problems import PipelineError, Problem
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import HeaderId, Source
+from spark_jobs.pipeline.stateful import (
+    ListState,
+    MapState,
+    StatefulOutput,
+    ValueState,
+    stateful,
+)
 from spark_jobs.pipeline.window import Late, WindowOutput
 
 __all__ = [
@@ -34,6 +42,8 @@ __all__ = [
     "Enrichment",
     "HeaderId",
     "Late",
+    "ListState",
+    "MapState",
     "OutboxOutput",
     "Output",
     "Pipeline",
@@ -41,10 +51,14 @@ __all__ = [
     "Problem",
     "Rule",
     "Source",
+    "StatefulOutput",
+    "ValueState",
     "WindowOutput",
     "check_columns",
     "definition_hash",
+    "each_session",
     "from_json",
     "load_pipeline",
     "pipeline_definition_json",
+    "stateful",
 ]

@@ -128,6 +128,7 @@ def _plan(epoch: int, first: int, until: int) -> BatchPlan:
         ranges=ranges_of(first, until),
         watermark_us=None,
         after_sequence=SequenceNumber(0),
+        clocks={},
         planned_at_us=0,
         topic_ids={"events": "id"},
     )
