@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+from integration_tests.harness.postgres_driver import execute
 from integration_tests.ledger_scenario import (
     PIPELINE,
     TOPIC,
@@ -129,6 +132,38 @@ def test_an_output_that_was_added_owes_nothing_for_older_batches(
 
     assert scenario.sequence == 3
     assert failed(verify(connection, PIPELINE)) == {}
+
+
+def test_status_tells_which_partitions_hold_the_watermark(
+    connection: Connection, scenario: LedgerScenario, home_dsn: str
+) -> None:
+    """A partition is active, awaited until its first event, or idle."""
+    assert scenario.sequence == 3
+
+    def clocks() -> list[tuple[bool, str]]:
+        return [
+            (part.watermark is None, part.clock.value)
+            for part in read_status(connection, PIPELINE).partitions
+        ]
+
+    execute(
+        home_dsn,
+        "UPDATE tallyweir.pipeline SET definition = jsonb_set(jsonb_set(definition, "
+        "'{source,watermark_delay}', '\"2 hours\"'), '{source,idle_timeout}', "
+        "'\"90 seconds\"')",
+        "UPDATE tallyweir.partition_progress SET active_at = now() "
+        "- make_interval(secs => CASE WHEN partition = 0 THEN 91 ELSE 60 END)",
+    )
+    assert clocks() == [(False, "idle"), (False, "active")]
+    first, _ = read_status(connection, PIPELINE).partitions
+    assert first.event_time_max is not None
+    assert first.watermark == first.event_time_max - timedelta(hours=2)
+    execute(
+        home_dsn,
+        "UPDATE tallyweir.partition_progress SET event_time_max = NULL "
+        "WHERE partition <> 0",
+    )
+    assert clocks() == [(False, "idle"), (True, "awaited")]
 
 
 def test_status_tells_where_the_pipeline_stands(

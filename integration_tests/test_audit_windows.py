@@ -23,10 +23,12 @@ from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 
 Connection = psycopg.Connection[TupleRow]
 
+_MINUTE = timedelta(minutes=1)
 _NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -49,7 +51,7 @@ def _windows(*branches: str) -> WindowTable:
     return WindowTable(
         table="by_origin",
         staging_table="output_1",
-        size_us=60 * SECOND_US,
+        windows=fixed_windows(60 * SECOND_US),
         by=(Column(name="origin", postgres_type="text"),),
         aggregates=(count,),
         allowed_lateness_us=0,
@@ -87,7 +89,7 @@ def _publish(driver: PostgresDriver, *staging: str) -> None:
             {
                 "output_0@billing.0": driver.positioned(plan, [(1,), (2,)]),
                 **{
-                    table: [(minute, f"origin {n}", 1, 1)]
+                    table: [(minute, minute + _MINUTE, f"origin {n}", 1, 1)]
                     for n, table in enumerate(staging)
                 },
             },

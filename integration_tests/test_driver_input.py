@@ -86,7 +86,7 @@ def _unusable(contract: Contract) -> list[Sent]:
         sent(contract, event_id="x" * 257, fate="ID_TOO_LONG"),
         sent(contract, event_id="untimed", at=None, fate="MISSING_EVENT_TIME"),
         sent(contract, event_id="future", at=year_9999, fate="TIMESTAMP_IN_FUTURE"),
-        Sent(value=year_5000_before_christ, fate="UNSTORABLE_VALUE"),
+        Sent(value=year_5000_before_christ, fate="MALFORMED"),
         sent(contract, event_id="nul", sensor="a\0b", fate="UNSTORABLE_VALUE"),
         sent(contract, event_id="nul\0", fate="UNSTORABLE_VALUE"),
         sent(contract, event_id="minus", amount=-1, fate="NEGATIVE_AMOUNT"),

@@ -1,6 +1,6 @@
 """The Helm chart: rendered for several installations, and every object looked at.
 
-Needs helm, on PATH or in .tallyweir/bin; docs/kubernetes.md says how to get it.
+Helm is built by Go where it is missing, which takes minutes, once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from integration_tests.harness.installed_program import installed_program
+from integration_tests.harness.helm_program import find_helm
 from services.embedded.state_directory import ROOT
+
+#: For the test that has to build Helm first.
+pytestmark = pytest.mark.timeout(900)
 
 _CHART = ROOT / "docker" / "kubernetes" / "tallyweir"
 _KUBERNETES = "1.30"
@@ -67,11 +70,7 @@ _INSTALLATIONS: dict[str, dict[str, object]] = {
 @pytest.fixture(scope="module")
 def helm() -> str:
     """The program."""
-    return installed_program(
-        "helm",
-        otherwise="the Helm chart, because helm is neither on PATH nor in "
-        ".tallyweir/bin; docs/kubernetes.md says how to get it",
-    )
+    return find_helm()
 
 
 def _helm(helm: str, *arguments: str) -> subprocess.CompletedProcess[str]:

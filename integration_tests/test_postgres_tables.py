@@ -20,6 +20,7 @@ from integration_tests.harness.postgres_driver import (
 from sinks.postgres.columns import Column
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError
@@ -29,7 +30,7 @@ _POSITION = "kafka_topic text, kafka_partition integer, kafka_offset bigint"
 _WINDOWS = WindowTable(
     table="public.by_origin",
     staging_table="output_1",
-    size_us=60 * SECOND_US,
+    windows=fixed_windows(60 * SECOND_US),
     by=(Column(name="origin", postgres_type="text"),),
     aggregates=(
         WindowAggregate(

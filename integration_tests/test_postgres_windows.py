@@ -20,6 +20,7 @@ from integration_tests.harness.postgres_driver import (
 from sinks.postgres.columns import Column
 from sinks.postgres.naming import state_table
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import RetryableError
@@ -62,7 +63,7 @@ def _window_table(
     return WindowTable(
         table="by_origin",
         staging_table="output_1",
-        size_us=_SIZE_S * SECOND_US,
+        windows=fixed_windows(_SIZE_S * SECOND_US),
         by=tuple(Column(name=name, postgres_type="text") for name in by),
         aggregates=tuple(
             WindowAggregate(
@@ -96,7 +97,8 @@ def _partials(event: Row) -> Row:
     exact_sum = (exact or Decimal(0), int(exact is not None))
     counts = (1, 1, int(whole is not None))
     sums = (*whole_sum, *exact_sum, *whole_sum, *exact_sum)
-    return (start, origin, *counts, *sums, whole, whole, word, word)
+    end = start + timedelta(seconds=_SIZE_S)
+    return (start, end, origin, *counts, *sums, whole, whole, word, word)
 
 
 def _publish(

@@ -16,6 +16,7 @@ from integration_tests.harness.postgres_driver import (
 from sinks.postgres.columns import Column
 from sinks.postgres.connection import connect
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 
 SNAPSHOTS = 1_000
@@ -27,7 +28,7 @@ _BATCH_EVENTS = 7
 _WINDOWS = WindowTable(
     table="by_minute",
     staging_table="output_1",
-    size_us=60 * SECOND_US,
+    windows=fixed_windows(60 * SECOND_US),
     by=(),
     aggregates=(
         WindowAggregate(
@@ -64,7 +65,9 @@ def _publish_until(driver: PostgresDriver, stop: threading.Event) -> None:
             for offset in range(covered.from_offset, covered.until_offset)
         ]
         rows = driver.positioned(plan, [(at,) for at in times])
-        windows = [(at.replace(second=0), 1, 1) for at in times]
+        minutes = [at.replace(second=0) for at in times]
+        minute = timedelta(minutes=1)
+        windows = [(start, start + minute, 1, 1) for start in minutes]
         tally = driver.stage(
             plan,
             {"output_0": rows, "output_1": windows},

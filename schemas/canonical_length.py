@@ -1,10 +1,16 @@
-"""How long would the canonical Avro body of each decoded row be?
+"""Which decoded rows are beyond doubt what their bytes say?
 
 Spark's ``from_avro`` ignores what follows a record. Avro has one shortest form for
 every value, so a body that is as long as that form was used up to its last byte,
-and a longer one holds trailing bytes or a clumsy encoder's numbers: only those few
-rows need ``codec.decode``. Everything here is a few numpy operations per column,
-because it runs on every event.
+and a longer one holds trailing bytes or a clumsy encoder's numbers.
+
+It also guesses where the bytes are no value: a boolean of 2 becomes false, a number
+loses the bits that are too many for it, and any text passes for a UUID. In a body of
+the right length it is known where each field ends, so that a look at single bytes
+finds these.
+
+Only the rows in doubt need ``codec.decode``. Everything here is a few numpy
+operations per column, because it runs on every event.
 """
 
 from __future__ import annotations
@@ -24,7 +30,10 @@ from schemas.schema_tree import (
     Primitive,
     SchemaNode,
 )
+from schemas.strict_walk import INT_BYTES_MAX, LONG_BYTES_MAX, NUMBER_BOUNDS
+from schemas.wire_format import HEADER_BYTES, frame
 
+BoolArray = npt.NDArray[np.bool_]
 Lengths = npt.NDArray[np.int64]
 
 NOT_ENCODABLE = -(1 << 40)
@@ -33,10 +42,71 @@ NOT_ENCODABLE = -(1 << 40)
 _WIDTHS = {"boolean": 1, "float": 4, "double": 8}
 _SMALL_ENUM = 64
 _MICROS_PER_MILLI = 1_000
+#: The last byte of a number says that nothing follows.
+_LAST_BYTE_MAX = 0x7F
+#: What 32 and 64 bits leave of it in a number of all the bytes that there may be.
+_WIDEST = {"int": (INT_BYTES_MAX, 0x0F), "long": (LONG_BYTES_MAX, 0x01)}
+#: Logical types whose values are fewer than those of the type they are written as.
+_NARROWER = {"uuid", *NUMBER_BOUNDS} - {"int", "long"}
+_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
-def encoded_length(contract: Contract, columns: pa.RecordBatch) -> Lengths | None:
-    """Compute the length in bytes of each row's canonical body, without its frame.
+def find_doubtful(
+    contract: Contract, payloads: pa.Array, columns: pa.RecordBatch
+) -> BoolArray:
+    """Tell which rows must be decoded strictly before they count as events.
+
+    No other row is anything but what ``codec.decode`` reads from its payload, if its
+    texts are UTF-8.
+
+    Args:
+        contract: What the rows were decoded as.
+        payloads: Framed, as Kafka delivered them.
+        columns: As in ``encoded_ends``.
+
+    Returns:
+        One flag per row; all of them set for a contract with nested fields.
+
+    Raises:
+        TypeError: A column's type is not what its field decodes to.
+    """
+    ends = encoded_ends(contract, columns)
+    if ends is None:
+        return np.ones(len(payloads), dtype=np.bool_)
+    if len(payloads) == 0:
+        return np.zeros(0, dtype=np.bool_)
+    sizes = np.asarray(pc.binary_length(payloads).fill_null(-1))
+    doubtful: BoolArray = sizes != ends[-1] + HEADER_BYTES
+    starts = _values(payloads, _offset_width(payloads), extra=1)[:-1].astype(np.int64)
+    content = np.frombuffer(payloads.buffers()[2] or b"", dtype=np.uint8)
+    if content.size == 0:
+        return doubtful
+
+    def bytes_at(positions: Lengths | int) -> npt.NDArray[np.uint8]:
+        # Positions of rows of another length mean nothing, and need not exist.
+        found: npt.NDArray[np.uint8] = content[
+            np.clip(starts + positions, 0, content.size - 1)
+        ]
+        return found
+
+    for position, byte in enumerate(frame(contract.schema_id, b"")):
+        doubtful |= bytes_at(position) != byte
+    begin: Lengths | int = 0
+    for field, end in zip(contract.tree.fields, ends, strict=True):
+        column = columns.column(field.name)
+        item = _item(field.node)
+        limits = _last_byte_limits(item, column, end - begin)
+        if limits is not None:
+            beyond = bytes_at(HEADER_BYTES + end - 1) > limits
+            doubtful |= beyond & _is_valid(column)
+        if isinstance(item, Primitive) and item.logical in _NARROWER:
+            doubtful |= _is_no_value(item, column)
+        begin = end
+    return doubtful
+
+
+def encoded_ends(contract: Contract, columns: pa.RecordBatch) -> list[Lengths] | None:
+    """Compute where each field ends in each row's canonical body, without its frame.
 
     Args:
         contract: Whose layout counts.
@@ -45,30 +115,60 @@ def encoded_length(contract: Contract, columns: pa.RecordBatch) -> Lengths | Non
             timestamp, ``date32``, ``decimal128``, strings for enums.
 
     Returns:
-        One length per row; below zero where the row lacks a value that the contract
-        requires (or holds an unknown enum symbol), which no length can match. None
-        for a contract with nested fields: decode its rows strictly instead.
+        By field, the bytes to its end in each row. The last is the body's length;
+        below zero where the row lacks a value that the contract requires (or holds
+        an unknown enum symbol), which no length can match. None for a contract with
+        nested fields: decode its rows strictly instead.
 
     Raises:
         TypeError: A column's type is not what its field decodes to.
     """
-    nodes = [field.node for field in contract.tree.fields]
-    if not all(_is_flat(node) for node in nodes):
+    fields = contract.tree.fields
+    items = [_item(field.node) for field in fields]
+    if not all(isinstance(item, Primitive | Fixed | Enumeration) for item in items):
         return None
-    total = np.zeros(columns.num_rows, dtype=np.int64)
-    for field in contract.tree.fields:
-        total += _column_lengths(field.node, columns.column(field.name))
-    np.copyto(total, -1, where=total < 0)
-    return total
+    ends: list[Lengths] = []
+    end: Lengths = np.zeros(columns.num_rows, dtype=np.int64)
+    for field in fields:
+        end = end + _column_lengths(field.node, columns.column(field.name))
+        ends.append(end)
+    return ends
 
 
-def _is_flat(node: SchemaNode) -> bool:
-    item = node.item if isinstance(node, Nullable) else node
-    return isinstance(item, Primitive | Fixed | Enumeration)
+def _last_byte_limits(
+    node: SchemaNode, column: pa.Array, lengths: Lengths
+) -> npt.NDArray[np.uint8] | int | None:
+    """Return the highest last byte of a value, where Spark takes higher ones."""
+    if not isinstance(node, Primitive) or node.kind not in {"boolean", *_WIDEST}:
+        return None
+    if node.kind == "boolean":
+        return 1
+    widest, limit = _WIDEST[node.kind]
+    if lengths.max() < widest:
+        return None
+    bare = _number_lengths(_numbers(node, column))
+    return np.where(bare == widest, limit, _LAST_BYTE_MAX).astype(np.uint8)
+
+
+def _is_no_value(node: Primitive, column: pa.Array) -> BoolArray | bool:
+    """Tell which values are none of their logical type."""
+    if node.logical == "uuid":
+        matches = pc.match_substring_regex(column, _UUID).fill_null(True)  # noqa: FBT003
+        return ~np.asarray(matches)
+    lowest, highest = NUMBER_BOUNDS[node.logical or node.kind]
+    numbers = _numbers(node, column)
+    if lowest <= numbers.min() and numbers.max() <= highest:
+        return False
+    outside: BoolArray = (numbers < lowest) | (numbers > highest)
+    return outside
+
+
+def _item(node: SchemaNode) -> SchemaNode:
+    return node.item if isinstance(node, Nullable) else node
 
 
 def _column_lengths(node: SchemaNode, column: pa.Array) -> Lengths | int:
-    item = node.item if isinstance(node, Nullable) else node
+    item = _item(node)
     lengths = _value_lengths(item, column)
     if isinstance(node, Nullable):
         if column.null_count == 0:
@@ -146,14 +246,17 @@ def _numbers(node: Primitive, column: pa.Array) -> npt.NDArray[np.int64]:
 
 def _content_bytes(column: pa.Array) -> Lengths:
     """Bytes of each text or byte string, from the column's offsets alone."""
+    offsets = _values(column, _offset_width(column), extra=1)
+    return np.diff(offsets).astype(np.int64)
+
+
+def _offset_width(column: pa.Array) -> str:
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        width = "<i4"
-    elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        width = "<i8"
-    else:
-        raise TypeError(f"expected a column of strings or binaries, got {kind}")
-    return np.diff(_values(column, width, extra=1)).astype(np.int64)
+        return "<i4"
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return "<i8"
+    raise TypeError(f"expected a column of strings or binaries, got {kind}")
 
 
 def _decimal_bytes(node: Primitive, column: pa.Array) -> Lengths:

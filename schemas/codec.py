@@ -5,8 +5,7 @@ Invariant: whatever ``encode`` accepts, ``decode`` gives back the same. What
 decoder's guesses never become events.
 
 Spark decodes the events of a running pipeline. ``decode`` serves producers' tests,
-diagnosis of dead letters, and the rows whose length ``canonical_length`` could not
-confirm.
+diagnosis of dead letters, and the rows that ``canonical_length`` finds doubtful.
 """
 
 from __future__ import annotations

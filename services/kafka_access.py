@@ -37,6 +37,8 @@ _DRIVER_GROUPS = "tallyweir-"
 #: Groups whose offsets mirror what is committed, for Kafka's tools to show.
 _MIRROR_GROUPS = "tallyweir."
 _RELAY_TRANSACTIONS = "tallyweir"
+#: What every Kafka calls itself in its rights.
+_CLUSTER = "kafka-cluster"
 
 
 class KafkaService(Enum):
@@ -46,6 +48,7 @@ class KafkaService(Enum):
     PRODUCER = "producer"
     DRIVER = "driver"
     RELAY = "relay"
+    VIEWER = "viewer"
 
 
 def grant_access(
@@ -154,6 +157,13 @@ def _rights(
             yield from allow.each(topic, sent_to, create, write, describe)
             yield from allow.all_of(group, _MIRROR_GROUPS, read)
             yield from allow.all_of(transactions, _RELAY_TRANSACTIONS, write, describe)
+        case KafkaService.VIEWER:
+            configs = AclOperation.DESCRIBE_CONFIGS
+            seen = [*topics, *(f"{name}.dlq" for name in topics), *outbox_topics]
+            yield from allow.each(topic, seen, read, describe, configs)
+            yield from allow.all_of(group, _DRIVER_GROUPS, describe)
+            yield from allow.all_of(group, _MIRROR_GROUPS, describe)
+            yield from allow.each(ResourceType.BROKER, [_CLUSTER], describe)
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ class Bridge:
         check_epoch(parts.epoch, progress.newest_epoch)
         now_us = parts.home.read_clock_us()
         watermark_us = parts.layout.clock_rule.watermark_after(
-            progress.watermark_us, progress.clocks, {}, planned_at_us=now_us
+            progress.watermark_us, progress.clocks.values(), now_us=now_us
         )
         if not parts.home.has_due_timers(watermark_us=watermark_us, now_us=now_us):
             return None
@@ -224,9 +224,8 @@ class Bridge:
         parts = self._parts
         watermark_us = parts.layout.clock_rule.watermark_after(
             plan.watermark_us,
-            plan.clocks,
-            tally.partitions,
-            planned_at_us=plan.planned_at_us,
+            plan.clocks_after(tally).values(),
+            now_us=plan.planned_at_us,
         )
         outputs = parts.recipe.pipeline.stateful
         task = KeyTask(
@@ -271,7 +270,7 @@ class Bridge:
             clocks=progress.clocks,
             planned_at_us=planned_at_us,
             topic_ids={topic: topic_id},
-            lookups=parts.lookups.versions,
+            lookups={**parts.lookups.versions, **parts.recipe.model_versions},
         )
 
     def _stage(
@@ -313,7 +312,7 @@ class Bridge:
             ),
             topic=pipeline.source.topic,
             aliases=parts.recipe.aliases,
-            declared_databases=pipeline.wanted_databases,
+            declared_databases=pipeline.written_databases,
             installation=parts.home.claim.installation,
             pipeline_number=parts.home.claim.pipeline_number,
             epoch=parts.epoch,

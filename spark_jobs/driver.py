@@ -46,8 +46,10 @@ from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.home_layout import SHARDS, build_home_layout
 from spark_jobs.kafka_admin import KafkaAdmin, TopicState
 from spark_jobs.kafka_source import empty_batch, read_stream
-from spark_jobs.lookups import Lookups
+from spark_jobs.lookups import Lookups, open_lookups
+from spark_jobs.model_file import read_model
 from spark_jobs.pipeline import Pipeline
+from spark_jobs.predictor import Predictor
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
 from spark_jobs.topic_watch import TopicWatch
@@ -141,19 +143,18 @@ class Driver:
     def _prepare(self) -> _Prepared:
         """Check everything outside before the first claim: all of it must be there."""
         contract = load_contract(self._pipeline.source.schema, self._pipeline_file)
-        recipe = EventFrameRecipe(
-            pipeline=self._pipeline,
-            contract=contract,
-            writers=versions_of(contract),
-            shards=SHARDS,
-            shard_seed=self._pipeline.name,
-        )
+        models = [
+            read_model(prediction, self._pipeline_file)
+            for prediction in self._pipeline.predict
+        ]
         admin = KafkaAdmin(self._settings.kafka_bootstrap, self._pipeline.source.topic)
         try:
             admin.read_positions()
             migrate(self._settings.home_dsn)
             spark = start_session(self._settings, name=self._pipeline.name)
-            lookups = Lookups(spark, self._settings.home_dsn, self._pipeline.enrich)
+            lookups = open_lookups(
+                spark, self._settings, self._pipeline.enrich, self._pipeline_file
+            )
             lookups.refresh(0)
         except RetryableError as error:
             # Before the first start nothing is known to be right, so a server that
@@ -161,6 +162,14 @@ class Driver:
             raise ConfigurationError(
                 error.code, saw=error.saw, why=error.why, fix=error.fix
             ) from error
+        recipe = EventFrameRecipe(
+            pipeline=self._pipeline,
+            contract=contract,
+            writers=versions_of(contract),
+            shards=SHARDS,
+            shard_seed=self._pipeline.name,
+            predictors=[Predictor(spark, model) for model in models],
+        )
         events = recipe.build(empty_batch(spark), lookups.frames)
         layout = build_home_layout(self._pipeline, contract, events.schema)
         return _Prepared(

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.canonical_length import encoded_length
+from schemas.canonical_length import find_doubtful
 from schemas.codec import diagnose
 from schemas.contract import Contract
 from spark_jobs import event_frame as frame
@@ -114,6 +114,7 @@ def find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
     _mark_without_identity(events)
     _mark_without_time(events, rules)
     _mark_broken_rules(events, rules)
+    _mark_unpredictable(events)
     for row, detail in find_unstorable(_stored_columns(table)).items():
         events.mark_dead(row, "UNSTORABLE_VALUE", detail)
     _mark_rejected(events, rules)
@@ -121,20 +122,14 @@ def find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
 
 
 def _mark_undecodable(events: ClassifiedEvents, rules: Rules) -> None:
-    """Decode again, strictly, the rows whose bytes do not fit their values.
+    """Decode again, strictly, the rows whose bytes may not be their values.
 
-    Spark ignores what follows a record and gives nulls for what it cannot read. A
-    body exactly as long as the canonical encoding of its values was read to its end;
-    each other row is decoded strictly, one by one.
+    Spark ignores what follows a record, guesses at some values, and gives nulls for
+    what it cannot read.
     """
     values = events.array(frame.VALUE)
     fields = events.table.select([field.name for field in rules.contract.fields])
-    expected = encoded_length(rules.contract, fields.to_batches()[0])
-    if expected is None:
-        doubtful = np.ones(len(values), dtype=np.bool_)
-    else:
-        lengths = np.asarray(pc.binary_length(values).fill_null(-1))
-        doubtful = lengths != expected + frame.FRAME_BYTES
+    doubtful = find_doubtful(rules.contract, values, fields.to_batches()[0])
     required = [field.name for field in rules.contract.fields if not field.nullable]
     for row in np.flatnonzero(doubtful).tolist():
         error = diagnose(values[row].as_py(), rules.writers)
@@ -201,6 +196,14 @@ def _mark_broken_rules(events: ClassifiedEvents, rules: Rules) -> None:
         events.mark_dead(row, code, f"Not true of the event: {condition}")
 
 
+def _mark_unpredictable(events: ClassifiedEvents) -> None:
+    if frame.MODEL_ERROR not in events.table.column_names:
+        return
+    refused = events.array(frame.MODEL_ERROR)
+    for row in np.flatnonzero(np.asarray(refused.is_valid())).tolist():
+        events.mark_dead(row, "PREDICTION_FAILED", refused[row].as_py())
+
+
 def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
     """Take out what Postgres refused when the batch was staged before.
 
@@ -246,6 +249,7 @@ def _stored_columns(table: pa.Table) -> pa.Table:
         frame.KEY,
         frame.VALUE,
         frame.BROKEN_RULE,
+        frame.MODEL_ERROR,
         frame.TIMESTAMP,
         frame.EVENT_TIME,
     }

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from schemas.contract import Contract
-from schemas.wire_format import frame
+from spark_jobs.avro_values import decode_value
+from spark_jobs.enrichment_join import enrich
 from spark_jobs.pipeline.aggregate import AggregateFunction
 from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.definition import Pipeline, Transform
 from spark_jobs.pipeline.source import HeaderId
 from spark_jobs.pipeline.window import WindowOutput
+from spark_jobs.predictor import Predictor
 from spark_jobs.transformed_events import added_columns, apply_transform
 
 PARTITION = "tallyweir_partition"
@@ -34,12 +35,10 @@ KEY = "tallyweir_key"
 VALUE = "tallyweir_value"
 SHARD = "tallyweir_shard"
 BROKEN_RULE = "tallyweir_broken_rule"
+MODEL_ERROR = "tallyweir_model_error"
 EVENT_ID = "tallyweir_event_id"
 ID_SOURCE = "tallyweir_id_source"
 EVENT_TIME = "tallyweir_event_time"
-
-#: Bytes before the Avro body: the magic byte and the schema id.
-FRAME_BYTES = 5
 
 
 def argument_column(output_number: int, aggregate_number: int) -> str:
@@ -83,6 +82,7 @@ class EventFrameRecipe:
         writers: Contracts that events may be written by, by schema id.
         shards: Number of shards of the seen-ID catalog.
         shard_seed: Keeps strangers from choosing the shard of an ID; no secret.
+        predictors: One for each prediction of the pipeline.
     """
 
     pipeline: Pipeline
@@ -90,6 +90,7 @@ class EventFrameRecipe:
     writers: Mapping[int, Contract]
     shards: int
     shard_seed: str
+    predictors: Sequence[Predictor] = ()
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -104,12 +105,17 @@ class EventFrameRecipe:
             names[EVENT_ID] = source.event_id
         return names
 
+    @property
+    def model_versions(self) -> dict[str, str]:
+        """The version of each model, by the name of its file."""
+        return {p.prediction.model: p.version for p in self.predictors}
+
     def build(self, raw: DataFrame, lookups: list[DataFrame]) -> DataFrame:
         """Return one row per record of ``raw``, undecodable ones included.
 
         Args:
             raw: Records as Spark's Kafka source delivers them.
-            lookups: One small table per enrichment of the pipeline, keys unique.
+            lookups: One small table per enrichment of the pipeline.
         """
         positioned = raw.select(
             F.col("partition").alias(PARTITION),
@@ -118,7 +124,7 @@ class EventFrameRecipe:
             F.col("key").alias(KEY),
             F.col("value").alias(VALUE),
             *self._header_ids(),
-            self._decoded().alias("tallyweir_event"),
+            decode_value(self.contract, self.writers).alias("tallyweir_event"),
         )
         fields = [
             F.col("tallyweir_event").getField(field.name).alias(field.name)
@@ -126,21 +132,12 @@ class EventFrameRecipe:
         ]
         kept = [name for name in positioned.columns if name != "tallyweir_event"]
         events = positioned.select(*kept, *fields)
+        event_time = self.pipeline.source.event_time
         for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
-            keys = [
-                F.col(event_column) == F.col(f"tallyweir_on_{number}")
-                for number, event_column in enumerate(enrichment.on)
-            ]
-            condition = keys[0]
-            for key in keys[1:]:
-                condition = condition & key
-            events = events.join(F.broadcast(lookup), condition, "left").drop(
-                *(f"tallyweir_on_{number}" for number in range(len(enrichment.on)))
-            )
-            events = self._with_defaults(events, enrichment.default)
+            events = enrich(events, enrichment, lookup, event_time=event_time)
         if self.pipeline.transform is not None:
             events = self._transformed(events, self.pipeline.transform)
-        return self._with_derived(events)
+        return self._with_derived(self._with_predictions(events))
 
     def _transformed(self, events: DataFrame, transform: Transform) -> DataFrame:
         known = [field.name for field in self.contract.fields]
@@ -149,25 +146,6 @@ class EventFrameRecipe:
         added = added_columns(transformed.columns, known)
         check_columns(self.pipeline, self.contract.fields, added)
         return transformed
-
-    def _decoded(self) -> Column:
-        """Decode by the writer's schema id; null fields where that fails."""
-        body = F.substring(F.col("value"), FRAME_BYTES + 1, 2**31 - 1)
-        written_by = F.substring(F.col("value"), 1, FRAME_BYTES)
-        decoded: Column | None = None
-        for schema_id, writer in self.writers.items():
-            options = {"mode": "PERMISSIVE"}
-            if schema_id != self.contract.schema_id:
-                options["avroSchema"] = self.contract.text
-            event = from_avro(body, writer.text, options)
-            is_writer = written_by == F.lit(frame(schema_id, b""))
-            decoded = (
-                F.when(is_writer, event)
-                if decoded is None
-                else decoded.when(is_writer, event)
-            )
-        assert decoded is not None, "the contract itself is always among the writers"
-        return decoded
 
     def _header_ids(self) -> list[Column]:
         identity = self.pipeline.source.event_id
@@ -178,16 +156,14 @@ class EventFrameRecipe:
             columns.append(_header("ce_source").alias(ID_SOURCE))
         return columns
 
-    def _with_defaults(
-        self, events: DataFrame, defaults: Mapping[str, object]
-    ) -> DataFrame:
-        return events.withColumns(
-            {
-                column: F.coalesce(F.col(column), F.lit(value))
-                for column, value in defaults.items()
-                if value is not None
-            }
-        )
+    def _with_predictions(self, events: DataFrame) -> DataFrame:
+        if not self.predictors:
+            return events
+        refusals = [f"{MODEL_ERROR}_{n}" for n in range(len(self.predictors))]
+        for refusal, predictor in zip(refusals, self.predictors, strict=True):
+            events = predictor.add(events, refusal)
+        refused = F.coalesce(*map(F.col, refusals))
+        return events.withColumn(MODEL_ERROR, refused).drop(*refusals)
 
     def _with_derived(self, events: DataFrame) -> DataFrame:
         derived: dict[str, Column] = {}

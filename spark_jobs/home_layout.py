@@ -80,7 +80,7 @@ _POSTGRES_TYPES: Mapping[type[DataType], str] = {
 def event_columns(
     pipeline: Pipeline, contract: Contract, schema: StructType
 ) -> tuple[str, ...]:
-    """Return all columns of an event: its fields, what is looked up, what is added."""
+    """Return all columns of an event: fields, lookups, what is added or predicted."""
     looked_up = (name for one in pipeline.enrich for name in one.select)
     known = (*(field.name for field in contract.fields), *looked_up)
     return (*known, *added_columns(schema.names, known))

@@ -1,31 +1,30 @@
-"""The lookup tables of a pipeline, as small DataFrames that are refreshed by age."""
+"""The lookups of a pipeline, as small DataFrames that are refreshed by age."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
+from pathlib import Path
+from typing import TypeAlias
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.lookup_table import read_lookup_table
-from sinks.protocol.errors import ConfigurationError
+from spark_jobs.lookup_rows import (
+    VALID_FROM,
+    VALID_UNTIL,
+    check_rows,
+    copied_columns,
+)
+from spark_jobs.lookup_topic import LookupTopic
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.enrichment import Enrichment
+from spark_jobs.settings import DriverSettings
+
+#: Reads the rows that there are now, and what the ledger shall call their version.
+Reader: TypeAlias = Callable[[], tuple[pa.Table, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,93 +35,98 @@ class _Loaded:
 
 
 class Lookups:
-    """Copies of the pipeline's lookup tables, none older than its refresh interval.
+    """Copies of what the pipeline looks up, none older than its refresh interval.
 
     Age is judged by the database's clock at the planning of each batch, so a batch
-    has one version of each table, which its ledger row names.
+    has one version of each lookup, which its ledger row names.
+
+    Args:
+        spark: The session.
+        enrichments: What is looked up.
+        readers: One for each of them.
     """
 
     def __init__(
-        self, spark: SparkSession, dsn: str, enrichments: Sequence[Enrichment]
+        self,
+        spark: SparkSession,
+        enrichments: Sequence[Enrichment],
+        readers: Sequence[Reader],
     ) -> None:
         self._spark = spark
-        self._dsn = dsn
-        self._enrichments = enrichments
+        self._sources = tuple(zip(enrichments, readers, strict=True))
         self._loaded: dict[int, _Loaded] = {}
 
     def refresh(self, now_us: int) -> None:
-        """Read again every table whose copy is too old.
+        """Read again everything whose copy is too old.
 
         Raises:
-            ConfigurationError: A table cannot be used; see ``read_lookup_table``.
-            RetryableError: The server is unreachable.
+            ConfigurationError: A lookup cannot be used; see ``read_lookup_table``,
+                ``LookupTopic.read`` and ``check_rows``.
+            RetryableError: A server is unreachable.
         """
-        for number, enrichment in enumerate(self._enrichments):
+        for number, (enrichment, read) in enumerate(self._sources):
             loaded = self._loaded.get(number)
             age_us = None if loaded is None else now_us - loaded.loaded_at_us
-            limit_us = in_microseconds(enrichment.refresh)
-            if age_us is None or age_us >= limit_us:
-                self._loaded[number] = self._load(enrichment, now_us)
+            if age_us is None or age_us >= in_microseconds(enrichment.refresh):
+                rows, version = read()
+                self._loaded[number] = _Loaded(
+                    frame=self._spark.createDataFrame(check_rows(rows, enrichment)),
+                    version=version,
+                    loaded_at_us=now_us,
+                )
 
     @property
     def frames(self) -> list[DataFrame]:
-        """One per enrichment: its keys as ``tallyweir_on_N``, then its new columns."""
-        return [self._loaded[n].frame for n in range(len(self._enrichments))]
+        """One per enrichment, with the columns of ``copied_columns``."""
+        return [self._loaded[n].frame for n in range(len(self._sources))]
 
     @property
     def versions(self) -> dict[str, str]:
-        """The version of each table, by its name."""
+        """The version of each, by its number, from 1, and its label."""
         return {
-            enrichment.table: self._loaded[number].version
-            for number, enrichment in enumerate(self._enrichments)
+            f"{number + 1}: {enrichment.label}": self._loaded[number].version
+            for number, (enrichment, _) in enumerate(self._sources)
         }
 
-    def _load(self, enrichment: Enrichment, now_us: int) -> _Loaded:
-        table = read_lookup_table(
-            self._dsn,
-            enrichment.table,
-            keys=list(enrichment.on.values()),
-            select=list(enrichment.select.values()),
+
+def open_lookups(
+    spark: SparkSession,
+    settings: DriverSettings,
+    enrichments: Sequence[Enrichment],
+    pipeline_file: Path,
+) -> Lookups:
+    """Prepare a pipeline's lookups; ``refresh`` reads them.
+
+    Raises:
+        ContractError: A lookup topic's contract cannot be used.
+        PipelineError: That contract lacks a field.
+    """
+
+    def reader(enrichment: Enrichment) -> Reader:
+        if enrichment.topic is not None:
+            bootstrap = settings.kafka_bootstrap
+            return LookupTopic(spark, bootstrap, enrichment, pipeline_file).read
+        return _table_reader(settings, enrichment)
+
+    return Lookups(spark, enrichments, [reader(one) for one in enrichments])
+
+
+def _table_reader(settings: DriverSettings, enrichment: Enrichment) -> Reader:
+    assert enrichment.table is not None
+    table = enrichment.table
+    dsn = (
+        settings.home_dsn
+        if enrichment.database == HOME
+        else settings.databases[enrichment.database]
+    )
+
+    def read() -> tuple[pa.Table, str]:
+        copy = read_lookup_table(
+            dsn,
+            table,
+            copied_columns(enrichment),
+            endless=(VALID_FROM, VALID_UNTIL),
         )
-        names = [
-            *(f"tallyweir_on_{number}" for number in range(len(enrichment.on))),
-            *enrichment.select,
-        ]
-        rows = list(table.rows)
-        fields = [
-            StructField(name, _spark_type([row[position] for row in rows]))
-            for position, name in enumerate(names)
-        ]
-        return _Loaded(
-            frame=self._spark.createDataFrame(rows, StructType(fields)),
-            version=table.version,
-            loaded_at_us=now_us,
-        )
+        return copy.rows, copy.version
 
-
-_SPARK_TYPES: Mapping[type, DataType] = {
-    bool: BooleanType(),
-    bytes: BinaryType(),
-    date: DateType(),
-    datetime: TimestampType(),
-    Decimal: DecimalType(38, 18),
-    float: DoubleType(),
-    int: LongType(),
-    str: StringType(),
-}
-
-
-def _spark_type(values: Sequence[object]) -> DataType:
-    """Choose the type of a column by its first value; an empty one is text."""
-    for value in values:
-        if value is not None:
-            kind = _SPARK_TYPES.get(type(value))
-            if kind is not None:
-                return kind
-            raise ConfigurationError(
-                "LOOKUP_TYPE",
-                saw=f"A lookup table has a column of {type(value).__name__}.",
-                why="Events cannot be enriched with that type.",
-                fix="Cast it in a view, to text for example, and look up the view.",
-            )
-    return StringType()
+    return read

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,8 @@ from spark_jobs.event_classes import (
     EventClass,
     I64Array,
 )
-from spark_jobs.window_partials import (
-    aggregate_windows,
-    find_late,
-    find_revising,
-    window_starts,
-)
+from spark_jobs.window_assignment import Assigned, assign_windows
+from spark_jobs.window_partials import aggregate_windows, find_late, find_revising
 
 #: Odd, near 2**64 over the golden ratio: multiples of it spread evenly over 64 bits.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -81,11 +77,19 @@ class StagedRows:
         windows = [o for o in self.layout.outputs if isinstance(o, WindowTable)]
         if len(windows) < len(self.layout.outputs):
             return
-        late = self.events.is_class(EventClass.COMMITTED)
+        committed = self.events.is_class(EventClass.COMMITTED)
+        late = committed.copy()
         for output in windows:
-            starts = window_starts(self.events.event_time_us, output.size_us)
-            late &= find_late(starts, output, self.watermark_us)
+            assigned = self._assign(output, committed)
+            open_ = ~find_late(assigned.ends, output, self.watermark_us)
+            late[assigned.rows[open_]] = False
         self.events.classes[late] = EventClass.LATE
+
+    def _assign(self, output: WindowTable, events: BoolArray) -> Assigned:
+        """Return the windows of some events, by the events' places in the table."""
+        places = np.flatnonzero(events)
+        assigned = assign_windows(self.events.event_time_us[places], output.windows)
+        return replace(assigned, rows=places[assigned.rows])
 
     def _write_append(
         self, staging: TaskStaging, output: AppendTable, number: int
@@ -132,30 +136,42 @@ class StagedRows:
     def _write_windows(
         self, staging: TaskStaging, output: WindowTable, number: int
     ) -> OutputTally:
-        starts = window_starts(self.events.event_time_us, output.size_us)
         candidates = self.events.is_class(EventClass.COMMITTED)
         candidates |= self.events.is_class(EventClass.LATE)
-        late = candidates & find_late(starts, output, self.watermark_us)
-        taken = candidates & ~late
+        assigned = self._assign(output, candidates)
+        is_late = find_late(assigned.ends, output, self.watermark_us)
+        # With sliding windows an event may be late for some and in time for others.
+        late = self._events_of(assigned.choose(is_late))
+        open_windows = assigned.choose(~is_late)
+        taken = self._events_of(open_windows)
         written = 0
         for branch, part in self._split(output, number, taken):
             if not part.any():
                 continue
             partials = aggregate_windows(
-                _filter(self.events.table, part), starts[part], output, number
+                self.events.table,
+                open_windows.choose(part[open_windows.rows]),
+                output,
+                number,
             )
             columns = output.staging_columns
             staging.copy(branch, output.staging_table, columns, partials)
             written += partials.num_rows
         if output.late is not LatePolicy.DROP:
             self._write_late(staging, output, late)
-        revising = taken & find_revising(starts, output, self.watermark_us)
+        passed = find_revising(open_windows.ends, self.watermark_us)
+        revising = self._events_of(open_windows.choose(passed))
         return OutputTally(
             events=int(np.count_nonzero(taken)),
             rows=written,
             late=int(np.count_nonzero(late)),
             revised=int(np.count_nonzero(revising)),
         )
+
+    def _events_of(self, assigned: Assigned) -> BoolArray:
+        found = np.zeros(len(self.events.classes), dtype=np.bool_)
+        found[assigned.rows] = True
+        return found
 
     def _split(
         self, output: Output, number: int, events: BoolArray

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sinks.postgres.columns import Column
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import AlignedWindows, SessionWindows, WindowKind
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.event_frame import argument_column
@@ -13,6 +14,7 @@ from spark_jobs.pipeline.aggregate import Aggregate
 from spark_jobs.pipeline.aggregate import AggregateFunction as Declared
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.window import Late, WindowOutput
+from spark_jobs.pipeline.window_kinds import Fixed, Session, Sliding
 
 #: As Postgres sums them: wide enough that a sum of integers never overflows.
 _SUM_TYPES = {
@@ -41,6 +43,8 @@ _ORDERED = frozenset(
         "timestamp without time zone",
     }
 )
+#: What can be kept, but has no order of its own.
+_FLAG = frozenset({"boolean"})
 
 
 def window_table(
@@ -66,7 +70,7 @@ def window_table(
     return WindowTable(
         table=output.table,
         staging_table=staging,
-        size_us=in_microseconds(output.size),
+        windows=_window_kind(output.windows),
         by=tuple(Column(name=name, postgres_type=types[name]) for name in output.by),
         aggregates=tuple(
             _window_aggregate(
@@ -83,6 +87,17 @@ def window_table(
         else 0,
         late=LatePolicy(output.late.value),
         branches=branches,
+    )
+
+
+def _window_kind(windows: Fixed | Sliding | Session) -> WindowKind:
+    if isinstance(windows, Session):
+        return SessionWindows(gap_us=in_microseconds(windows.gap))
+    every = windows.every if isinstance(windows, Sliding) else windows.size
+    return AlignedWindows(
+        size_us=in_microseconds(windows.size),
+        every_us=in_microseconds(every),
+        time_zone=windows.time_zone,
     )
 
 
@@ -112,6 +127,10 @@ def _window_aggregate(
                 result_type = "numeric" if kind == "numeric" else "double precision"
         case Declared.MIN | Declared.MAX:
             result_type = _require(output, aggregate, argument_type, _ORDERED)
+            partial_type = result_type
+            function = AggregateFunction[aggregate.function.name]
+        case Declared.FIRST | Declared.LAST:
+            result_type = _require(output, aggregate, argument_type, _ORDERED | _FLAG)
             partial_type = result_type
             function = AggregateFunction[aggregate.function.name]
     return WindowAggregate(

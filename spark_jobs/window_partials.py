@@ -8,65 +8,78 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.postgres.window_aggregates import AggregateFunction, Partial, WindowAggregate
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.window_table import (
+    WINDOW_END,
+    WINDOW_START,
+    LatePolicy,
+    WindowTable,
+)
+from spark_jobs import event_frame as frame
 from spark_jobs.event_frame import argument_column
+from spark_jobs.window_assignment import Assigned, join_sessions
 
 I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-_WINDOW_START = "window_start"
 _INT64_MAX = 2**63 - 1
 
-
-def window_starts(event_time_us: I64Array, size_us: int) -> I64Array:
-    """Return the start of each event's window; windows begin at multiples of size."""
-    return np.floor_divide(event_time_us, size_us) * size_us
+#: Aggregates that take the value of one event, and which of the task's it is.
+_PLACED = {AggregateFunction.FIRST: "min", AggregateFunction.LAST: "max"}
+#: What orders events: when they happened, then where they are in the topic.
+_PLACE = (frame.EVENT_TIME, frame.PARTITION, frame.OFFSET)
+#: Makes every instant that an event may have a positive number.
+_TIME_OFFSET_US = 2**62
+_DIGITS = 19
 
 
 def find_late(
-    starts: I64Array, output: WindowTable, watermark_us: int | None
+    ends: I64Array, output: WindowTable, watermark_us: int | None
 ) -> BoolArray:
-    """Tell which events this output cannot take any more.
+    """Tell which windows this output keeps closed, by their ends.
 
     With ``revise`` a window stays open for its allowed lateness; otherwise its row
-    stands once the watermark has passed it.
+    stands once the watermark has passed it. Of a session it is the event's own end
+    that counts, whatever others it would join: so the answer is the same in each
+    order of arrival.
     """
     if watermark_us is None:
-        return np.zeros(len(starts), dtype=np.bool_)
-    ends = starts + output.size_us
+        return np.zeros(len(ends), dtype=np.bool_)
     if output.late is LatePolicy.REVISE:
         ends = ends + output.allowed_lateness_us
     late: BoolArray = ends <= watermark_us
     return late
 
 
-def find_revising(
-    starts: I64Array, output: WindowTable, watermark_us: int | None
-) -> BoolArray:
-    """Tell which events fall into windows that the watermark has passed."""
+def find_revising(ends: I64Array, watermark_us: int | None) -> BoolArray:
+    """Tell which windows the watermark has passed, by their ends."""
     if watermark_us is None:
-        return np.zeros(len(starts), dtype=np.bool_)
-    passed: BoolArray = starts + output.size_us <= watermark_us
+        return np.zeros(len(ends), dtype=np.bool_)
+    passed: BoolArray = ends <= watermark_us
     return passed
 
 
 def aggregate_windows(
-    events: pa.Table, starts: I64Array, output: WindowTable, output_number: int
+    events: pa.Table, assigned: Assigned, output: WindowTable, output_number: int
 ) -> pa.Table:
     """Compute the partials of each window and group.
 
     Args:
-        events: The events that the output takes, with its keys and arguments.
-        starts: The window of each event.
+        events: The events that ``assigned`` counts from 0.
+        assigned: The windows that take them.
         output: The window output.
         output_number: Its position in the pipeline, which names its arguments.
 
     Returns:
         One row per group, columns as ``output.staging_columns``.
     """
-    keys = [_WINDOW_START, *(column.name for column in output.by)]
+    events, assigned = _select(events, assigned, output, output_number)
+    if output.has_sessions:
+        groups = [events.column(one.name).combine_chunks() for one in output.by]
+        assigned = join_sessions(assigned, groups)
+    keys = [WINDOW_START.name, WINDOW_END.name, *(one.name for one in output.by)]
     arranged = {
-        _WINDOW_START: pa.array(starts).cast(pa.timestamp("us", "UTC")),
+        WINDOW_START.name: _instants(assigned.starts),
+        WINDOW_END.name: _instants(assigned.ends),
         **{column.name: events.column(column.name) for column in output.by},
     }
     requests: list[tuple[object, str]] = [([], "count_all")]
@@ -76,6 +89,13 @@ def aggregate_windows(
         if source not in events.column_names:
             partial_names.append("count_all")
             continue
+        if aggregate.function in _PLACED:
+            arranged[source] = _rows_with(events.column(source))
+            request = _PLACED[aggregate.function]
+            requests.append((source, request))
+            # Where in the task's events: the value, and its place among all events.
+            partial_names += [f"{source}_{request}"] * 2
+            continue
         arranged[source] = _prepare(aggregate, events.column(source))
         for request in _requests(aggregate):
             requests.append((source, request))
@@ -83,10 +103,77 @@ def aggregate_windows(
     grouped = pa.table(arranged).group_by(keys, use_threads=False).aggregate(requests)
     columns = [grouped.column(name) for name in (*keys, "count_all")]
     columns += [
-        _as_stored(grouped.column(name), partial)
+        _partial_column(partial, name, grouped.column(name), events)
         for name, partial in zip(partial_names, output.partials[1:], strict=True)
     ]
     return pa.table(columns, names=[column.name for column in output.staging_columns])
+
+
+def _select(
+    events: pa.Table, assigned: Assigned, output: WindowTable, output_number: int
+) -> tuple[pa.Table, Assigned]:
+    """Take what is needed of the event of each window, in order if that matters."""
+    arguments = [
+        argument_column(output_number, one.number) for one in output.aggregates
+    ]
+    wanted = {*(one.name for one in output.by), *arguments}
+    has_places = any(one.function in _PLACED for one in output.aggregates)
+    if has_places:
+        wanted |= set(_PLACE)
+    events = events.select([name for name in events.column_names if name in wanted])
+    if has_places:
+        assigned = _in_order(assigned, events)
+    if not np.array_equal(assigned.rows, np.arange(len(events))):
+        events = events.take(pa.array(assigned.rows))
+    return events, assigned
+
+
+def _partial_column(
+    partial: Partial, name: str, found: pa.ChunkedArray, events: pa.Table
+) -> pa.ChunkedArray:
+    """Return the partial of each group from what was aggregated under a name."""
+    if partial.place is not None:
+        return events.column(name.rpartition("_")[0]).take(found)
+    if partial.is_place:
+        return _places(events.take(found))
+    return _as_stored(found, partial)
+
+
+def _in_order(assigned: Assigned, events: pa.Table) -> Assigned:
+    """Sort windows by time and position of their events."""
+    sort_keys = [(name, "ascending") for name in _PLACE]
+    ranks = np.empty(len(events), dtype=np.int64)
+    ranks[np.asarray(pc.sort_indices(events, sort_keys))] = np.arange(len(events))
+    order = np.argsort(ranks[assigned.rows], kind="stable")
+    return Assigned(
+        rows=assigned.rows[order],
+        starts=assigned.starts[order],
+        ends=assigned.ends[order],
+    )
+
+
+def _rows_with(argument: pa.ChunkedArray) -> pa.Array:
+    """Number the events; those without a value have none."""
+    return pa.array(np.arange(len(argument)), mask=np.asarray(argument.is_null()))
+
+
+def _places(events: pa.Table) -> pa.ChunkedArray:
+    """Write time and position so that their order is that of the bytes."""
+    time_us = events.column(frame.EVENT_TIME).cast(pa.int64())
+    numbers = [
+        pc.add(time_us, _TIME_OFFSET_US),
+        events.column(frame.PARTITION),
+        events.column(frame.OFFSET),
+    ]
+    padded = [
+        pc.utf8_lpad(number.cast(pa.string()), width=_DIGITS, padding="0")
+        for number in numbers
+    ]
+    return pc.binary_join_element_wise(*padded, " ")
+
+
+def _instants(instants_us: I64Array) -> pa.Array:
+    return pa.array(instants_us).cast(pa.timestamp("us", "UTC"))
 
 
 def _requests(aggregate: WindowAggregate) -> list[str]:
@@ -99,6 +186,8 @@ def _requests(aggregate: WindowAggregate) -> list[str]:
             return ["min"]
         case AggregateFunction.MAX:
             return ["max"]
+        case AggregateFunction.FIRST | AggregateFunction.LAST:
+            return []
 
 
 def _prepare(aggregate: WindowAggregate, argument: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.containers.deployment import Deployment, deployed
+from integration_tests.containers.deployment import Deployment, running
 from services.embedded.state_directory import ROOT
 
 #: Small batches, for every kill to hit a pipeline that has work.
@@ -28,7 +28,7 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def system(secrets: Path) -> Iterator[Deployment]:
     """Every service of the compose file, running."""
     settings = {"driver": {"TALLYWEIR_BATCH_OFFSETS_MAX": str(_BATCH_OFFSETS_MAX)}}
-    with deployed(secrets, settings) as deployment:
+    with running(Deployment(secrets, settings)) as deployment:
         deployment.start("kafka", "postgres", "spark-master")
         deployment.start("migrate", "kafka-access", "spark-worker-1", "spark-worker-2")
         deployment.start("resolver", "relay", "ingest", "driver")

@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import yaml
 from docker.models.containers import Container
-from docker.types import Mount
+from docker.types import DriverConfig, Mount
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
@@ -45,14 +46,23 @@ class Deployment:
     Args:
         secrets: What docker/make-secrets has made.
         settings: Further environment variables, by service.
+        pipelines: Instead of docker/pipelines.
+        volume_options: Of Docker's local driver, by volume.
     """
 
     def __init__(
-        self, secrets: Path, settings: Mapping[str, Mapping[str, str]] | None = None
+        self,
+        secrets: Path,
+        settings: Mapping[str, Mapping[str, str]] | None = None,
+        *,
+        pipelines: Path = _COMPOSE.parent / "pipelines",
+        volume_options: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._compose = yaml.safe_load(_COMPOSE.read_text("utf-8"))
         self._secrets = secrets
         self._settings = settings or {}
+        self._pipelines = pipelines
+        self._volume_options = volume_options or {}
         self._name = f"tallyweir-test-{uuid.uuid4().hex[:8]}"
         self._network = Network()
         self._started: dict[str, DockerContainer] = {}
@@ -98,22 +108,41 @@ class Deployment:
         self._started[f"{service}-{len(self._started)}"] = made
         return made.get_wrapped_container()
 
-    def run_python(self, program: str, service: str = "kafka-access") -> str:
-        """Run a file of ``programs`` with the image and secrets of a service.
+    def hold(self, volume: str) -> Container:
+        """Mount a volume at /held, for as long as the deployment lasts.
 
-        As ``kafka-access`` it is Kafka's administrator. Returns what it prints.
+        One that lies in memory is lost as soon as no container has it.
+        """
+        image = self._compose["services"]["tallyweir"]["image"]
+        mount = self._volume(volume, "/held")
+        holder = DockerContainer(image).with_kwargs(
+            mounts=[mount], entrypoint=["sleep"], user="0", init=True
+        )
+        self._started[f"hold-{volume}"] = holder.with_command(["infinity"]).start()
+        return holder.get_wrapped_container()
+
+    def start_python(
+        self, program: str, *arguments: str, service: str = "kafka-access"
+    ) -> Container:
+        """Start a file of ``programs`` with the image and secrets of a service.
+
+        As ``kafka-access`` it is Kafka's administrator.
+        """
+        path = Path(__file__).with_name("programs") / f"{program}.py"
+        command = ["-P", "-c", path.read_text("utf-8"), *arguments]
+        made = self._make(service, command=command, entrypoint=["python"])
+        self._started[f"python-{len(self._started)}"] = made.start()
+        return made.get_wrapped_container()
+
+    def run_python(
+        self, program: str, *arguments: str, service: str = "kafka-access"
+    ) -> str:
+        """Run a program to its end; return what it prints.
 
         Raises:
             AssertionError: It failed.
         """
-        path = Path(__file__).with_name("programs") / f"{program}.py"
-        command = ["-P", "-c", path.read_text("utf-8")]
-        made = self._make(service, command=command, entrypoint=["python"])
-        self._started[f"python-{len(self._started)}"] = made.start()
-        container = made.get_wrapped_container()
-        code = container.wait(timeout=_START_TIMEOUT_S)["StatusCode"]
-        assert code == 0, container.logs().decode()
-        return str(container.logs(stderr=False).decode())
+        return output_of(self.start_python(program, *arguments, service=service))
 
     def container(self, service: str) -> Container:
         """Return the engine's handle of a service's container, with fresh state."""
@@ -153,6 +182,25 @@ class Deployment:
         assert code == 0, text
         return [line.split("\t") for line in text.splitlines()]
 
+    @contextmanager
+    def connected(
+        self, database: str = "tallyweir"
+    ) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """Come to Postgres from this host as its superuser, without transactions."""
+        password = self._secrets / "postgres_superuser.password"
+        with psycopg.connect(
+            host="postgres",
+            hostaddr=self.address("postgres"),
+            dbname=database,
+            user="postgres",
+            password=password.read_text("utf-8"),
+            sslmode="verify-full",
+            sslrootcert=str(self._secrets / "ca.pem"),
+            options="-c timezone=UTC",
+            autocommit=True,
+        ) as connection:
+            yield connection
+
     def _make(
         self,
         service: str,
@@ -189,11 +237,19 @@ class Deployment:
     def _volumes(self, spec: Mapping[str, Any]) -> Iterator[Mount]:
         for volume in spec.get("volumes", ()):
             source, target, *mode = volume.split(":")
-            if source.startswith("."):
+            if source == "./pipelines":
+                yield Mount(target, str(self._pipelines), type="bind", read_only=True)
+            elif source.startswith("."):
                 path = str((_COMPOSE.parent / source).resolve())
                 yield Mount(target, path, type="bind", read_only=mode == ["ro"])
             else:
-                yield Mount(target, f"{self._name}-{source}", type="volume")
+                yield self._volume(source, target)
+
+    def _volume(self, volume: str, target: str) -> Mount:
+        options = self._volume_options.get(volume)
+        driver = DriverConfig("local", dict(options)) if options else None
+        name = f"{self._name}-{volume}"
+        return Mount(target, name, type="volume", driver_config=driver)
 
     def _secret_mounts(self, spec: Mapping[str, Any]) -> Iterator[Mount]:
         for secret in spec.get("secrets", ()):
@@ -205,16 +261,24 @@ class Deployment:
 
 
 @contextmanager
-def deployed(
-    secrets: Path, settings: Mapping[str, Mapping[str, str]] | None = None
-) -> Iterator[Deployment]:
-    """Give an empty deployment, and remove it at the end however the block ends."""
-    deployment = Deployment(secrets, settings)
+def running(deployment: Deployment) -> Iterator[Deployment]:
+    """Give a deployment its network, and remove all of it however the block ends."""
     deployment.open()
     try:
         yield deployment
     finally:
         deployment.close()
+
+
+def output_of(container: Container) -> str:
+    """Wait for the end of a program, and return what it has printed.
+
+    Raises:
+        AssertionError: It failed.
+    """
+    code = container.wait(timeout=_START_TIMEOUT_S)["StatusCode"]
+    assert code == 0, container.logs().decode()
+    return str(container.logs(stderr=False).decode())
 
 
 def last_json(log: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 _TIMEOUT_S = 10.0
 _RETRY_PAUSE_S = 0.2
@@ -32,14 +32,15 @@ class BlindHttpProducer(threading.Thread):
         find_address: Callable[[], str],
         topic: str,
         key: str,
-        events: Sequence[Mapping[str, object]],
+        events: Iterable[Mapping[str, object]],
     ) -> None:
         super().__init__(daemon=True)
         self._find_address = find_address
         self._topic = topic
         self._key = key
         self._events = events
-        self.acknowledged: set[tuple[int, int]] = set()
+        #: The ID of each acknowledged event, by partition and offset.
+        self.acknowledged: dict[tuple[int, int], str] = {}
         self.accepted = 0
         self.failures = 0
 
@@ -68,6 +69,7 @@ class BlindHttpProducer(threading.Thread):
             return False
         assert status == 202, (status, body)
         for accepted in body["events"]:
-            self.acknowledged.add((accepted["partition"], accepted["offset"]))
+            place = accepted["partition"], accepted["offset"]
+            self.acknowledged[place] = str(event["event_id"])
         self.accepted += 1
         return True

@@ -34,6 +34,7 @@ from sinks.postgres.columns import Column
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.migrations import migrate
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.identity import Attempt
@@ -64,7 +65,7 @@ _EVENTS = append_table(
 _BY_SITE = WindowTable(
     table="by_site",
     staging_table="output_1",
-    size_us=_WINDOW_S * SECOND_US,
+    windows=fixed_windows(_WINDOW_S * SECOND_US),
     by=(Column(name="site", postgres_type="text"),),
     aggregates=(
         WindowAggregate(
@@ -308,7 +309,8 @@ def _stage_results(
     values = (event.event_id, event.at, event.site, event.amount)
     staged["output_0"].append((*values, *place))
     start = event.at - (event.at - _START) % timedelta(seconds=_WINDOW_S)
-    staged["output_1"].append((start, event.site, 1, 1, event.amount, 1))
+    end = start + timedelta(seconds=_WINDOW_S)
+    staged["output_1"].append((start, end, event.site, 1, 1, event.amount, 1))
 
 
 def _fingerprint(event: DrillEvent) -> bytes:

@@ -20,13 +20,21 @@ Sent = Mapping[Place, SentRecord]
 BROKEN_RULE = "NEGATIVE"
 
 
-def check_records(sent: Sent, found: Observation) -> tuple[Check, ...]:
-    """Hold every record against the tables."""
+def check_records(
+    sent: Sent, found: Observation, *, broken_rule: str = BROKEN_RULE
+) -> tuple[Check, ...]:
+    """Hold every record against the tables.
+
+    Args:
+        sent: By place.
+        found: What became of it.
+        broken_rule: The reason code of the pipeline's own rule.
+    """
     return (
         _check_each_event_once(sent, found),
         _check_sources(sent, found),
         _check_payloads(sent, found),
-        _check_dead_letters(sent, found),
+        _check_dead_letters(sent, found, broken_rule),
         _check_accounted(sent, found),
     )
 
@@ -79,7 +87,7 @@ def _check_payloads(sent: Sent, found: Observation) -> Check:
     )
 
 
-def _check_dead_letters(sent: Sent, found: Observation) -> Check:
+def _check_dead_letters(sent: Sent, found: Observation, broken_rule: str) -> Check:
     """I11: each bad record is a dead letter exactly once, and for its own reason."""
     bad = {
         place: record
@@ -96,7 +104,7 @@ def _check_dead_letters(sent: Sent, found: Observation) -> Check:
         record = bad.get(place)
         if record is None:
             violations.append(f"{_at(place)} is a dead letter, but was not bad")
-        elif (reason == BROKEN_RULE) != (record.kind is RecordKind.RULE_BREAKER):
+        elif (reason == broken_rule) != (record.kind is RecordKind.RULE_BREAKER):
             violations.append(f"{_at(place)} ({record.kind}) died of {reason}")
     return judge(
         "I11_dead_letters_once", checked=len(bad), unit="records", violations=violations

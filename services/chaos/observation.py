@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,18 +123,46 @@ def observe(connections: Connections) -> Observation:
     Args:
         connections: By database name.
     """
-    home = connections[HOME]
-
-    def fetch(statement: str) -> list[tuple[Any, ...]]:
-        return home.execute(_SQL[statement], {"pipeline": PIPELINE}).fetchall()
-
-    ((last_sequence,),) = fetch("last_sequence")
-    return Observation(
-        rows=tuple(
+    return observe_pipeline(
+        connections,
+        PIPELINE,
+        rows=[
             row
             for database, connection in connections.items()
             for row in _read_rows(database, connection)
-        ),
+        ],
+        windows=[
+            ((start, site), (events, int(total), least, most))
+            for start, site, events, total, least, most in connections[HOME].execute(
+                _SQL["windows"]
+            )
+        ],
+    )
+
+
+def observe_pipeline(
+    connections: Connections,
+    pipeline: str,
+    *,
+    rows: Iterable[ResultRow],
+    windows: Iterable[tuple[WindowKey, WindowTotals]] = (),
+) -> Observation:
+    """Read everything but the results, which no two pipelines have alike.
+
+    Args:
+        connections: By database name.
+        pipeline: Whose ledger to read.
+        rows: Of its append output.
+        windows: Of its windows, if they are those of chaos.
+    """
+    home = connections[HOME]
+
+    def fetch(statement: str) -> list[tuple[Any, ...]]:
+        return home.execute(_SQL[statement], {"pipeline": pipeline}).fetchall()
+
+    ((last_sequence,),) = fetch("last_sequence")
+    return Observation(
+        rows=tuple(rows),
         duplicates=tuple(
             ((partition, offset), event_id)
             for partition, offset, event_id in fetch("duplicates")
@@ -159,10 +187,7 @@ def observe(connections: Connections) -> Observation:
         positions=dict(fetch("positions")),
         last_sequence=last_sequence,
         claims=tuple(epoch for (epoch,) in fetch("claims")),
-        windows=tuple(
-            ((start, site), (events, int(total), least, most))
-            for start, site, events, total, least, most in fetch("windows")
-        ),
+        windows=tuple(windows),
         decided=tuple(
             Branch(database=branch.partition(".")[0], sequence=sequence, gid=gid)
             for sequence, branch, gid in fetch("decided_branches")
@@ -170,7 +195,7 @@ def observe(connections: Connections) -> Observation:
         markers=tuple(
             marker
             for database, connection in connections.items()
-            for marker in _read_markers(database, connection)
+            for marker in _read_markers(database, connection, pipeline)
         ),
     )
 
@@ -214,12 +239,12 @@ def _read_rows(
 
 
 def _read_markers(
-    database: str, connection: Connection[tuple[Any, ...]]
+    database: str, connection: Connection[tuple[Any, ...]], pipeline: str
 ) -> list[Branch]:
     ((has_markers,),) = connection.execute(_SQL["has_markers"])
     if not has_markers:
         return []
-    rows = connection.execute(_SQL["markers"], {"pipeline": PIPELINE})
+    rows = connection.execute(_SQL["markers"], {"pipeline": pipeline})
     return [
         Branch(database=database, sequence=sequence, gid=gid, rows=moved)
         for sequence, gid, moved in rows

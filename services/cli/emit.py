@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,9 +15,9 @@ from services.cli.rendering import example, note, say, say_json, use_rich
 from sinks.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from services.cli.emitted_records import Supply
     from services.ingest.emit import EmitReport
-
-_FORMS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+    from services.ingest.faults import FaultRates
 
 
 def register(app: typer.Typer) -> None:
@@ -29,17 +28,30 @@ def register(app: typer.Typer) -> None:
             "tallyweir emit departures.yaml --input flights.csv --duplicates 0.2 "
             "--poison 0.01 --invalid distance_miles=-1 --seed 7",
             "cat clicks.jsonl | tallyweir emit clicks.yaml --input -",
+            "tallyweir emit --template page-views --rate 500 --seconds 60",
         )
     )(emit)
 
 
 def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     pipeline: Annotated[
-        Path, typer.Argument(help="Pipeline file: names topic, contract and event ID.")
-    ],
+        Path | None,
+        typer.Argument(help="Pipeline file: names topic, contract and event ID."),
+    ] = None,
     source: Annotated[
-        str, typer.Option("--input", help=".csv or .jsonl; - is JSON lines on stdin.")
-    ],
+        str | None,
+        typer.Option("--input", help=".csv or .jsonl; - is JSON lines on stdin."),
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(help="Send made-up events that fit this template, until Ctrl-C."),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.1, help="Events per second at most.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Stop after so long.")
+    ] = None,
     events: Annotated[
         int | None, typer.Option(min=0, help="Send the first so many rows only.")
     ] = None,
@@ -80,18 +92,9 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     exactly-once pipeline must make of them.
     """
     # Imported here: `--help` of other commands must not wait for the Kafka client.
-    from schemas.contract import load_contract
-    from services.endpoints import given_kafka_bootstrap, resolve_endpoints
-    from services.ingest.emit import emit as emit_records
-    from services.ingest.emit import plan_faults
+    from services.cli.emitted_records import choose_supply
     from services.ingest.faults import FaultRates
-    from services.ingest.producer import EventProducer
-    from services.ingest.source_section import read_source_section
-    from services.ingest.topics import ensure_topic
-    from services.ingest.typed_rows import TypedRows
 
-    section = read_source_section(pipeline)
-    contract = load_contract(section.schema, pipeline)
     rates = FaultRates(
         duplicates=duplicates,
         poison=poison,
@@ -99,26 +102,74 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
         disorder=disorder,
         invalid=_parse_invalid(invalid),
     )
-    event_id = _id_field(section.id_header, section.event_id, id_field)
-    with _open_input(source) as (lines, form):
+    report = _send(
+        choose_supply(pipeline, source, template),
+        _Wishes(
+            rates=rates,
+            rate=rate,
+            events=events,
+            seconds=seconds,
+            id_field=id_field,
+            key=key,
+            seed=seed,
+            partitions=partitions,
+        ),
+    )
+    _show_report(report, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wishes:
+    """How events are to be sent, as the options of the command say it."""
+
+    rates: FaultRates
+    rate: float | None
+    events: int | None
+    seconds: float | None
+    id_field: str | None
+    key: str | None
+    seed: int
+    partitions: int | None
+
+
+def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
+    from schemas.contract import load_contract
+    from services.cli.emitted_records import until_interrupted
+    from services.endpoints import given_kafka_bootstrap, resolve_endpoints
+    from services.ingest.emit import emit as emit_records
+    from services.ingest.emit import plan_faults
+    from services.ingest.paced_records import PacedRecords
+    from services.ingest.producer import EventProducer
+    from services.ingest.source_section import read_source_section
+    from services.ingest.topics import ensure_topic
+
+    section = read_source_section(supply.pipeline)
+    contract = load_contract(section.schema, supply.pipeline)
+    event_id = _id_field(section.id_header, section.event_id, wishes.id_field)
+    with supply.open(contract, limit=wishes.events, seed=wishes.seed) as records:
         bootstrap = given_kafka_bootstrap() or resolve_endpoints().kafka_bootstrap
         plan = plan_faults(
             contract=contract,
             event_id=event_id,
-            key=key,
-            partitions=ensure_topic(bootstrap, section.topic, partitions=partitions),
-            rates=rates,
-            seed=seed,
+            key=wishes.key,
+            partitions=ensure_topic(
+                bootstrap, section.topic, partitions=wishes.partitions
+            ),
+            rates=wishes.rates,
+            seed=wishes.seed,
         )
-        report = emit_records(
-            EventProducer(bootstrap),
-            topic=section.topic,
-            plan=plan,
-            records=TypedRows(lines, contract, form=form, limit=events),
-            id_header=section.id_header,
-            on_progress=_show_progress,
+        paced = PacedRecords(
+            records, rate=wishes.rate, events=wishes.events, seconds=wishes.seconds
         )
-    _show_report(report, as_json=as_json)
+        with until_interrupted(paced):
+            return emit_records(
+                EventProducer(bootstrap),
+                topic=section.topic,
+                plan=plan,
+                records=paced,
+                id_header=section.id_header,
+                on_progress=_show_progress,
+            )
 
 
 def _id_field(id_header: str | None, event_id: str, given: str | None) -> str:
@@ -149,33 +200,6 @@ def _parse_invalid(text: str | None) -> tuple[str, object] | None:
         return field, json.loads(value)
     except ValueError:
         return field, value
-
-
-@contextlib.contextmanager
-def _open_input(source: str) -> Iterator[tuple[TextIO, str]]:
-    if source == "-":
-        yield sys.stdin, "jsonl"
-        return
-    path = Path(source)
-    form = _FORMS.get(path.suffix.lower())
-    if form is None:
-        raise ConfigurationError(
-            "INPUT_FORM",
-            saw=f"--input is {source!r}.",
-            why="The ending tells how to read it.",
-            fix=f"Use a file that ends in {', '.join(_FORMS)}, or - for stdin.",
-        )
-    try:
-        file = path.open(encoding="utf-8", newline="")
-    except OSError as exc:
-        raise ConfigurationError(
-            "INPUT_MISSING",
-            saw=f"{path} cannot be read ({exc.strerror}).",
-            why="It holds the events.",
-            fix="Correct the path.",
-        ) from exc
-    with file:
-        yield file, form
 
 
 def _show_progress(sent: int, delivered: int) -> None:

@@ -30,8 +30,8 @@ def kafka_access(
         list[str] | None,
         typer.Option(
             metavar="SERVICE=FILE",
-            help="ingest, producer, driver or relay, and the Kafka settings that it "
-            "comes in with.",
+            help="ingest, producer, driver, relay or viewer, and the Kafka settings "
+            "that it comes in with.",
         ),
     ] = None,
     partitions: Annotated[

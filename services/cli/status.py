@@ -16,7 +16,7 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
 if TYPE_CHECKING:
-    from sinks.postgres.audit import DatabaseStatus, Status
+    from sinks.postgres.audit import DatabaseStatus, PartitionStatus, Status
 
 
 def register(app: typer.Typer) -> None:
@@ -97,6 +97,8 @@ def status_json(
                 "next_offset": part.stored.next_offset,
                 "lag": None if lags is None else lags.get(part.position),
                 "event_time_max": part.event_time_max and str(part.event_time_max),
+                "watermark": part.watermark and str(part.watermark),
+                "clock": part.clock.value,
             }
             for part in found.partitions
         ],
@@ -132,13 +134,14 @@ def _say_status(found: Status, lags: Mapping[TopicPartition, int] | None) -> Non
     places = {part.position for part in found.partitions} | set(lags or {})
     stored = {part.position: part for part in found.partitions}
     say_table(
-        ("partition", "next offset", "lag", "newest event"),
+        ("partition", "next offset", "lag", "newest event", "watermark", "clock"),
         [
             (
                 place,
-                stored[place].stored.next_offset if place in stored else "-",
-                "unknown" if lags is None else lags.get(place, "gone"),
-                _shown(stored[place].event_time_max if place in stored else None),
+                *_partition_row(
+                    stored.get(place),
+                    "unknown" if lags is None else lags.get(place, "gone"),
+                ),
             )
             for place in sorted(places)
         ],
@@ -148,6 +151,18 @@ def _say_status(found: Status, lags: Mapping[TopicPartition, int] | None) -> Non
             ("database", "in doubt", "oldest", "prepared", "oldest", "trouble"),
             [_database_row(database) for database in found.databases],
         )
+
+
+def _partition_row(part: PartitionStatus | None, lag: int | str) -> tuple[object, ...]:
+    if part is None:
+        return ("-", lag, "-", "-", "-")
+    return (
+        part.stored.next_offset,
+        lag,
+        _shown(part.event_time_max),
+        _shown(part.watermark),
+        part.clock.value,
+    )
 
 
 def _database_row(database: DatabaseStatus) -> tuple[object, ...]:

@@ -56,6 +56,19 @@ def ensure_topic(bootstrap: str, name: str, *, partitions: int | None = None) ->
     return found
 
 
+def create_if_missing(bootstrap: str, name: str, *, partitions: int) -> int:
+    """Return the number of partitions of a topic, which gets so many if it is new.
+
+    Raises:
+        TallyweirError: As ``ensure_topic``.
+    """
+    admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
+    found = _count_partitions(admin, bootstrap, name)
+    if found is None:
+        return ensure_topic(bootstrap, name, partitions=partitions)
+    return found
+
+
 def _count_partitions(admin: AdminClient, bootstrap: str, name: str) -> int | None:
     # All topics are listed: asking for one by name would make it, where the broker
     # makes topics on demand.

@@ -22,6 +22,7 @@ from sinks.postgres.keyed_moves import move_results
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.naming import staging_table, state_table
 from sinks.postgres.outbox_table import OUTBOX_EVENT_ID, OutboxTable
+from sinks.postgres.session_merge import SessionMerge
 from sinks.postgres.sqlstate import is_row_rejection
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_merge import WindowMerge
@@ -172,7 +173,8 @@ class OutputMoves:
         return moved
 
     def _merge_windows(self, output: WindowTable, staged: str) -> int:
-        merge = WindowMerge(
+        kind = SessionMerge if output.has_sessions else WindowMerge
+        merge = kind(
             self._connection,
             output,
             self._values,
@@ -185,7 +187,9 @@ class OutputMoves:
             moved = merge.count_staged()
             self.check_moved(staged, moved)
             tally = self._tally.outputs.get(output.table, OutputTally())
-            if tally.revised and output.late is LatePolicy.REVISE:
+            # A session that is not revised itself may join one that was settled.
+            may_revise = tally.revised or output.has_sessions
+            if may_revise and output.late is LatePolicy.REVISE:
                 merge.keep_former_values()
             merge.run()
         if self._values["watermark_after"] != self._values["watermark_before"]:

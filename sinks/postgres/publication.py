@@ -45,7 +45,7 @@ from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId
 from sinks.protocol.ports import BatchPlan, BatchTerms, RowsRejectedError
-from sinks.protocol.votes import BatchTally, EventCounts, OutputTally, PartitionTally
+from sinks.protocol.votes import BatchTally, EventCounts, OutputTally
 
 _SQL = load_statements("sinks.postgres", "publish.sql")
 _CLAIM_SQL = load_statements("sinks.postgres", "claim.sql")
@@ -113,15 +113,16 @@ class PostgresPublication:
         assert former_us == self._plan.watermark_us, (
             "the watermark moved without offsets"
         )
+        assert stored.progress.clocks == self._plan.clocks, (
+            "the partitions' clocks moved without a batch"
+        )
+        self._clocks = self._plan.clocks_after(self._tally)
         watermark_us = self._layout.clock_rule.watermark_after(
-            former_us,
-            stored.progress.clocks,
-            self._tally.partitions,
-            planned_at_us=self._plan.planned_at_us,
+            former_us, self._clocks.values(), now_us=self._plan.planned_at_us
         )
         # Timers were fired by this very watermark, before the lock was held.
         assert self._tally.fired_through_us in {None, watermark_us}, (
-            "the partitions' clocks moved without a batch"
+            "timers were fired by another watermark"
         )
         self._terms = BatchTerms(
             sequence=SequenceNumber(stored.progress.last_sequence + 1),
@@ -294,8 +295,7 @@ class PostgresPublication:
 
     def _advance(self, values: Mapping[str, object]) -> None:
         for planned in self._plan.ranges:
-            seen = self._tally.partitions.get(planned.topic_partition)
-            event_time_max_us = _event_time_max_us(seen)
+            clock = self._clocks[planned.topic_partition]
             advanced = self._execute(
                 "advance_position",
                 {
@@ -305,10 +305,8 @@ class PostgresPublication:
                     "topic_id": self._plan.topic_ids[planned.topic_partition.topic],
                     "from_offset": planned.from_offset,
                     "until_offset": planned.until_offset,
-                    "event_time_max": to_datetime(event_time_max_us),
-                    "active_at": None
-                    if event_time_max_us is None
-                    else to_datetime(self._plan.planned_at_us),
+                    "event_time_max": to_datetime(clock.event_time_max_us),
+                    "active_at": to_datetime(clock.active_at_us),
                 },
             )
             assert advanced.rowcount == 1, f"{planned} moved under the lock"
@@ -342,7 +340,3 @@ def publish_values(
         "watermark_after": to_datetime(terms.watermark_after_us),
         "attempts": list(tally.attempts),
     }
-
-
-def _event_time_max_us(seen: PartitionTally | None) -> int | None:
-    return None if seen is None else seen.event_time_max_us

@@ -14,7 +14,12 @@ from sinks.postgres.home_layout import Output
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.naming import revisions_table
 from sinks.postgres.statements import load_statements
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.window_table import (
+    WINDOW_END,
+    WINDOW_START,
+    LatePolicy,
+    WindowTable,
+)
 from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres", "result_tables.sql")
@@ -83,8 +88,10 @@ def _create_window_tables(
             )
         revisions = (*output.result_columns, *_REVISION_COLUMNS)
         _create_or_check(connection, revisions_table(output.table), revisions)
-    definitions = [column.definition for column in output.keys]
-    definitions += [partial.definition for partial in output.partials]
+    definitions = [
+        *(column.definition for column in (WINDOW_START, WINDOW_END, *output.by)),
+        *(partial.definition for partial in output.partials),
+    ]
     connection.execute(
         _SQL["create_state"].format(
             state=state,
@@ -92,9 +99,8 @@ def _create_window_tables(
             keys=names(output.keys),
         )
     )
-    wanted = [*output.keys, *(partial.column for partial in output.partials)]
     found = _read_columns(connection, state)
-    if [column.name for column in wanted] != [name for name, *_ in found]:
+    if [column.name for column in output.staging_columns] != [n for n, *_ in found]:
         raise ConfigurationError(
             "WINDOW_CHANGED",
             saw=f"The open windows of {output.table} were kept by another "

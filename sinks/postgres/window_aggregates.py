@@ -6,12 +6,15 @@ table, and the result columns are computed from the merged partials.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from psycopg import sql
 
 from sinks.postgres.columns import Column, type_name
+
+#: Merges that compare, text by its bytes.
+_ORDERED = frozenset({"least", "greatest"})
 
 
 class AggregateFunction(Enum):
@@ -22,6 +25,8 @@ class AggregateFunction(Enum):
     AVG = "avg"
     MIN = "min"
     MAX = "max"
+    FIRST = "first"
+    LAST = "last"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +35,21 @@ class Partial:
 
     column: Column
     merge: str
+    #: Of ``first`` and ``last``: the column of places, whose least or greatest wins.
+    place: str | None = None
+    is_place: bool = False
 
     @property
     def combined(self) -> sql.Composable:
         """The partials of several tasks, combined within one group."""
-        name = sql.Identifier(self.column.name)
+        name: sql.Composable = sql.Identifier(self.column.name)
+        if self.place is not None:
+            direction = sql.SQL("ASC" if self.merge == "first" else "DESC")
+            return sql.SQL("(array_agg({} ORDER BY {} {} NULLS LAST))[1]").format(
+                name, _bytewise(self.place), direction
+            )
+        if self.merge != "add" and self.column.postgres_type == "text":
+            name = _bytewise(self.column.name)
         function = {"add": "sum", "least": "min", "greatest": "max"}[self.merge]
         return sql.SQL("{}({})::{}").format(
             sql.SQL(function), name, type_name(self.column.postgres_type)
@@ -46,12 +61,18 @@ class Partial:
         name = sql.Identifier(self.column.name)
         if self.merge == "add":
             return sql.SQL("{n} = state.{n} + EXCLUDED.{n}").format(n=name)
+        if self.place is not None:
+            comparison = sql.SQL("<" if self.merge == "first" else ">")
+            return sql.SQL(
+                "{n} = CASE WHEN state.{p} IS NULL OR EXCLUDED.{p} {c} state.{p} "
+                "THEN EXCLUDED.{n} ELSE state.{n} END"
+            ).format(n=name, p=sql.Identifier(self.place), c=comparison)
         function = sql.SQL("LEAST" if self.merge == "least" else "GREATEST")
         return sql.SQL("{n} = {f}(state.{n}, EXCLUDED.{n})").format(n=name, f=function)
 
     @property
     def definition(self) -> sql.Composable:
-        if self.merge != "add" and self.column.postgres_type == "text":
+        if self.merge in _ORDERED and self.column.postgres_type == "text":
             # Tasks compare text by bytes; the database must not use a language's
             # order, or the minimum would depend on how events fell into batches.
             return sql.SQL('{} COLLATE "C"').format(self.column.definition)
@@ -83,6 +104,10 @@ class WindowAggregate:
                 return (self._partial("min", self.partial_type, "least"),)
             case AggregateFunction.MAX:
                 return (self._partial("max", self.partial_type, "greatest"),)
+            case AggregateFunction.FIRST:
+                return self._placed("first", "least")
+            case AggregateFunction.LAST:
+                return self._placed("last", "greatest")
 
     @property
     def final(self) -> sql.Composable:
@@ -99,9 +124,22 @@ class WindowAggregate:
             case _:
                 return parts[0]
 
+    def _placed(self, part: str, place: str) -> tuple[Partial, Partial]:
+        """Return a value, and where it stands among the events of the group."""
+        at = self._partial("place", "text", place)
+        value = self._partial(part, self.partial_type, part)
+        return (
+            replace(value, place=at.column.name),
+            replace(at, is_place=True),
+        )
+
     def _partial(self, part: str, postgres_type: str, merge: str) -> Partial:
         # The prefix that pipelines may not use keeps it apart from their columns.
         name = f"tallyweir_a{self.number}_{part}"
         return Partial(
             column=Column(name=name, postgres_type=postgres_type), merge=merge
         )
+
+
+def _bytewise(column: str) -> sql.Composable:
+    return sql.SQL('{} COLLATE "C"').format(sql.Identifier(column))

@@ -46,7 +46,6 @@ class WindowMerge:
         self._output = output
         self._values = {
             **values,
-            "size": timedelta(microseconds=output.size_us),
             "allowed_lateness": timedelta(microseconds=output.allowed_lateness_us),
         }
         self._target = table_identifier(output.table)

@@ -9,6 +9,7 @@ from typing import ClassVar
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
 from sinks.postgres.window_aggregates import Partial, WindowAggregate
+from sinks.postgres.window_kinds import SessionWindows, WindowKind
 
 #: The first column of every window table, its state and its staging.
 WINDOW_START = Column(name="window_start", postgres_type="timestamp with time zone")
@@ -30,11 +31,11 @@ class LatePolicy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTable:
-    """One row per fixed window and group; ``branches`` as in ``AppendTable``."""
+    """One row per window and group; ``branches`` as in ``AppendTable``."""
 
     table: str
     staging_table: str
-    size_us: int
+    windows: WindowKind
     by: tuple[Column, ...]
     aggregates: tuple[WindowAggregate, ...]
     allowed_lateness_us: int
@@ -47,6 +48,11 @@ class WindowTable:
         return (WINDOW_START, *self.by)
 
     @property
+    def has_sessions(self) -> bool:
+        """Whether its windows grow and swallow each other."""
+        return isinstance(self.windows, SessionWindows)
+
+    @property
     def partials(self) -> tuple[Partial, ...]:
         return (
             WINDOW_EVENTS,
@@ -55,7 +61,12 @@ class WindowTable:
 
     @property
     def staging_columns(self) -> tuple[Column, ...]:
-        return (*self.keys, *(partial.column for partial in self.partials))
+        return (
+            WINDOW_START,
+            WINDOW_END,
+            *self.by,
+            *(partial.column for partial in self.partials),
+        )
 
     @property
     def result_columns(self) -> tuple[Column, ...]:

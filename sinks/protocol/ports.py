@@ -27,7 +27,7 @@ from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import StoredPosition
 from sinks.protocol.votes import BatchTally, Vote
-from sinks.protocol.watermark import PartitionClock
+from sinks.protocol.watermark import PartitionClock, move_clocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,11 @@ class BatchPlan:
     topic_ids: Mapping[str, str]
     #: Versions of the lookup tables, for the ledger.
     lookups: Mapping[str, str] = field(default_factory=dict)
+
+    def clocks_after(self, tally: BatchTally) -> dict[TopicPartition, PartitionClock]:
+        """Return the partitions' clocks after the batch, by what it held of each."""
+        covered = [planned.topic_partition for planned in self.ranges]
+        return move_clocks(self.clocks, covered, tally.partitions, self.planned_at_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,13 @@
 """The watermark: how far event time has come, and it never goes back.
 
 A Kafka partition's watermark is its newest event time less the delay. The
-pipeline's is the minimum over the active partitions; a partition without new
-events for longer than the idle timeout leaves the minimum, so that one quiet
-partition does not hold every window open.
+pipeline's is the minimum over the active partitions. A partition is active from the
+moment it is first met, and again from each of its events, until the idle timeout has
+passed: one quiet partition does not hold every window open, and one that is merely
+slower to begin does not find its first events late.
+
+An event from the future says nothing about the events still to come, so no
+partition's clock runs ahead of the database's.
 
 Times are microseconds since 1970, durations are microseconds.
 """
@@ -21,9 +25,36 @@ from sinks.protocol.votes import PartitionTally
 class PartitionClock:
     """Event time and activity of one partition."""
 
+    #: Its newest event time; None until it has had an event.
     event_time_max_us: int | None
-    #: When, by the database's clock, its last event was committed.
+    #: When, by the database's clock, its last event was committed; before its first
+    #: event, when it was met. None if nobody wrote that down.
     active_at_us: int | None
+
+    def is_active(self, *, idle_timeout_us: int, now_us: int) -> bool:
+        """Whether it still counts, by the database's clock."""
+        return (
+            self.active_at_us is not None
+            and now_us - self.active_at_us <= idle_timeout_us
+        )
+
+
+def advance_clock(
+    former: PartitionClock | None, event_time_max_us: int | None, *, now_us: int
+) -> PartitionClock:
+    """Return a partition's clock after a batch.
+
+    Args:
+        former: Its clock before; None when this batch is the first to meet it.
+        event_time_max_us: Its newest event in the batch; None without events.
+        now_us: The database's clock, which no event time passes.
+    """
+    if event_time_max_us is None:
+        return former or PartitionClock(event_time_max_us=None, active_at_us=now_us)
+    newest_us = min(event_time_max_us, now_us)
+    if former is not None and former.event_time_max_us is not None:
+        newest_us = max(newest_us, former.event_time_max_us)
+    return PartitionClock(event_time_max_us=newest_us, active_at_us=now_us)
 
 
 def advance_watermark(
@@ -36,19 +67,19 @@ def advance_watermark(
 ) -> int | None:
     """Return the pipeline's watermark after a batch; None until there is an event.
 
-    Should every partition be idle, the watermark stays where it was: closing
-    windows without new events would be a guess about the ones still to come.
+    It stays where it was while an active partition has had no event yet, and when
+    every partition is idle: both ways, closing windows would be a guess about the
+    events still to come.
     """
     active = [
         clock.event_time_max_us
         for clock in clocks
-        if clock.event_time_max_us is not None
-        and clock.active_at_us is not None
-        and now_us - clock.active_at_us <= idle_timeout_us
+        if clock.is_active(idle_timeout_us=idle_timeout_us, now_us=now_us)
     ]
-    if not active:
+    times = [time_us for time_us in active if time_us is not None]
+    if not active or len(times) < len(active):
         return former_us
-    candidate_us = min(active) - delay_us
+    candidate_us = min(times) - delay_us
     return candidate_us if former_us is None else max(former_us, candidate_us)
 
 
@@ -60,47 +91,44 @@ class ClockRule:
     idle_timeout_us: int
 
     def watermark_after(
-        self,
-        former_us: int | None,
-        before: Mapping[TopicPartition, PartitionClock],
-        seen: Mapping[TopicPartition, PartitionTally],
-        *,
-        planned_at_us: int,
+        self, former_us: int | None, clocks: Iterable[PartitionClock], *, now_us: int
     ) -> int | None:
         """Return the watermark after a batch; the same whenever it is asked for.
 
         Args:
             former_us: The watermark before it.
-            before: The partitions' clocks before it.
-            seen: What the batch held of each partition.
-            planned_at_us: The database's clock when it was planned.
+            clocks: Of all partitions, as ``move_clocks`` leaves them.
+            now_us: The database's clock when the batch was planned.
         """
         return advance_watermark(
             former_us,
-            move_clocks(before, seen, planned_at_us).values(),
+            clocks,
             delay_us=self.delay_us,
             idle_timeout_us=self.idle_timeout_us,
-            now_us=planned_at_us,
+            now_us=now_us,
         )
 
 
 def move_clocks(
     before: Mapping[TopicPartition, PartitionClock],
+    covered: Iterable[TopicPartition],
     seen: Mapping[TopicPartition, PartitionTally],
-    at_us: int,
+    now_us: int,
 ) -> dict[TopicPartition, PartitionClock]:
-    """Return the partitions' clocks after a batch that was planned at a moment."""
-    after = dict(before)
-    for topic_partition, tally in seen.items():
-        if tally.event_time_max_us is None:
-            continue
-        former = before.get(topic_partition)
-        former_us = former.event_time_max_us if former else None
-        after[topic_partition] = PartitionClock(
-            event_time_max_us=max(
-                tally.event_time_max_us,
-                tally.event_time_max_us if former_us is None else former_us,
-            ),
-            active_at_us=at_us,
+    """Return the partitions' clocks after a batch.
+
+    Args:
+        before: Their clocks before it.
+        covered: The partitions that it covers, with events or without.
+        seen: What it held of them.
+        now_us: The database's clock when it was planned.
+    """
+    advanced = {
+        partition: advance_clock(
+            before.get(partition),
+            seen[partition].event_time_max_us if partition in seen else None,
+            now_us=now_us,
         )
-    return after
+        for partition in covered
+    }
+    return {**before, **advanced}

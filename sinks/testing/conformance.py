@@ -38,6 +38,7 @@ from sinks.testing.home_harness import (
 )
 from sinks.testing.planned_batches import event_time_us, positions_of
 from sinks.testing.tick_conformance import TICK_CASES
+from sinks.testing.watermark_cases import WATERMARK_CASES
 
 
 def epochs_rise_with_every_claim(harness: HomeHarness) -> None:
@@ -213,7 +214,7 @@ def _refuse_shifted(
 
 
 def a_partition_without_records_advances(harness: HomeHarness) -> None:
-    """Offsets may hold markers only; the position moves on, the clock does not."""
+    """Offsets may hold markers only; the position moves on, no event is made up."""
     driver = HomeDriver(harness)
     plan = driver.plan({P0: 2, P1: 4})
     tally = driver.stage(plan, [(P0, 0), (P0, 1)])
@@ -224,7 +225,7 @@ def a_partition_without_records_advances(harness: HomeHarness) -> None:
     assert {
         tp: position.next_offset for tp, position in after.progress.positions.items()
     } == {P0: 2, P1: 4}
-    assert event_time_us(1) - WATERMARK_DELAY_US == after.progress.watermark_us
+    assert after.progress.watermark_us is None
 
 
 def an_empty_batch_is_written_to_the_ledger(harness: HomeHarness) -> None:
@@ -248,52 +249,6 @@ def a_new_partition_starts_at_zero(harness: HomeHarness) -> None:
     assert PublishOutcome.COMMITTED is driver.run({P0: 1, P1: 2})
 
     assert harness.published() == [(P0, 0), (P0, 1), (P0, 2), (P1, 0), (P1, 1)]
-
-
-def the_watermark_is_the_slowest_partitions(harness: HomeHarness) -> None:
-    """One partition that lags holds the watermark for all."""
-    driver = HomeDriver(harness)
-    driver.run({P0: 50, P1: 10})
-    assert event_time_us(9) - WATERMARK_DELAY_US == (
-        driver.home.read_progress().watermark_us
-    )
-
-
-def the_watermark_never_goes_back(harness: HomeHarness) -> None:
-    """A partition that joins with old events does not reopen what was settled."""
-    driver = HomeDriver(harness)
-    driver.run({P0: 50})
-    before = driver.home.read_progress().watermark_us
-
-    driver.run({P1: 1})
-
-    assert before == driver.home.read_progress().watermark_us
-
-
-def an_idle_partition_leaves_the_minimum(harness: HomeHarness) -> None:
-    """A partition without events for long does not hold every window open."""
-    driver = HomeDriver(harness)
-    driver.run({P0: 20, P1: 1})
-    harness.make_idle(P1)
-
-    driver.run({P0: 20})
-
-    assert event_time_us(39) - WATERMARK_DELAY_US == (
-        driver.home.read_progress().watermark_us
-    )
-
-
-def with_every_partition_idle_the_watermark_stays(harness: HomeHarness) -> None:
-    """Closing windows without new events would be a guess."""
-    driver = HomeDriver(harness)
-    driver.run({P0: 20})
-    before = driver.home.read_progress().watermark_us
-    harness.make_idle(P0)
-
-    plan = driver.plan({P0: 2})
-    driver.publish(plan, driver.stage(plan, []))
-
-    assert before == driver.home.read_progress().watermark_us
 
 
 def refused_rows_are_named_and_nothing_is_published(harness: HomeHarness) -> None:
@@ -377,10 +332,7 @@ CASES: tuple[Callable[[HomeHarness], None], ...] = (
     a_partition_without_records_advances,
     an_empty_batch_is_written_to_the_ledger,
     a_new_partition_starts_at_zero,
-    the_watermark_is_the_slowest_partitions,
-    the_watermark_never_goes_back,
-    an_idle_partition_leaves_the_minimum,
-    with_every_partition_idle_the_watermark_stays,
+    *WATERMARK_CASES,
     refused_rows_are_named_and_nothing_is_published,
     missing_staged_rows_are_retryable,
     a_commit_whose_answer_is_lost_counts_once,

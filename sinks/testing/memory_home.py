@@ -28,7 +28,7 @@ from sinks.protocol.ports import (
 )
 from sinks.protocol.recovery import StoredPosition
 from sinks.protocol.votes import BatchTally
-from sinks.protocol.watermark import ClockRule, move_clocks
+from sinks.protocol.watermark import ClockRule
 from sinks.testing.memory_home_state import DatabaseState, LedgerEntry
 from sinks.testing.memory_server import LostAnswer, MemoryServer, lock_not_available
 from sinks.testing.memory_staging import MemoryStaging
@@ -241,15 +241,14 @@ class MemoryPublication:
         except BaseException:
             database.unlock(self)
             raise
-        self._clocks = move_clocks(before.clocks, tally.partitions, plan.planned_at_us)
+        self._clocks = plan.clocks_after(tally)
         self.terms = BatchTerms(
             sequence=SequenceNumber(len(before.ledger) + 1),
             watermark_before_us=before.watermark_us,
             watermark_after_us=database.clock_rule.watermark_after(
                 before.watermark_us,
-                before.clocks,
-                tally.partitions,
-                planned_at_us=plan.planned_at_us,
+                self._clocks.values(),
+                now_us=plan.planned_at_us,
             ),
             decided={gid.branch: gid for gid in before.decided},
         )

@@ -110,9 +110,8 @@ class MemoryStage:
             votes=[vote],
             watermark_us=self._database.clock_rule.watermark_after(
                 plan.watermark_us,
-                plan.clocks,
-                tally.partitions,
-                planned_at_us=plan.planned_at_us,
+                plan.clocks_after(tally).values(),
+                now_us=plan.planned_at_us,
             ),
         )
 

@@ -33,6 +33,8 @@ Position = tuple[TopicPartition, int]
 
 #: The event at offset n happened n seconds after this.
 EVENT_TIME_START_US = 1_700_000_000_000_000
+#: Long after the events of every test, as a server's clock is.
+PLANNED_AT_US = EVENT_TIME_START_US + 10**14
 
 
 def event_time_us(offset: int) -> int:
@@ -89,7 +91,7 @@ def plan_batch(
         watermark_us=progress.watermark_us,
         after_sequence=progress.last_sequence,
         clocks=progress.clocks,
-        planned_at_us=EVENT_TIME_START_US,
+        planned_at_us=PLANNED_AT_US,
         topic_ids={topic_partition.topic: TOPIC_ID for topic_partition in lengths},
     )
 

@@ -19,9 +19,10 @@ from spark_jobs.pipeline.definition_json import (
     from_json,
     pipeline_definition_json,
 )
-from spark_jobs.pipeline.enrichment import Enrichment
+from spark_jobs.pipeline.enrichment import AsOf, Enrichment
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.pipeline_file import load_pipeline
+from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import PipelineError, Problem
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import HeaderId, Source
@@ -33,13 +34,16 @@ from spark_jobs.pipeline.stateful import (
     stateful,
 )
 from spark_jobs.pipeline.window import Late, WindowOutput
+from spark_jobs.pipeline.window_kinds import Fixed, Session, Sliding
 
 __all__ = [
     "Aggregate",
     "AggregateFunction",
     "AppendOutput",
+    "AsOf",
     "Deduplicate",
     "Enrichment",
+    "Fixed",
     "HeaderId",
     "Late",
     "ListState",
@@ -48,8 +52,11 @@ __all__ = [
     "Output",
     "Pipeline",
     "PipelineError",
+    "Prediction",
     "Problem",
     "Rule",
+    "Session",
+    "Sliding",
     "Source",
     "StatefulOutput",
     "ValueState",

@@ -10,7 +10,10 @@ from spark_jobs.pipeline.expressions import inspect_expression, split_call
 from spark_jobs.pipeline.names import check_output_column
 from spark_jobs.pipeline.problems import PipelineError, Problem, raise_if_any
 
-SUPPORTED = "count(*), count(x), count_if(condition), sum(x), avg(x), min(x), max(x)"
+SUPPORTED = (
+    "count(*), count(x), count_if(condition), sum(x), avg(x), min(x), max(x), "
+    "first(x), last(x)"
+)
 
 
 class AggregateFunction(StrEnum):
@@ -22,6 +25,8 @@ class AggregateFunction(StrEnum):
     AVG = "avg"
     MIN = "min"
     MAX = "max"
+    FIRST = "first"
+    LAST = "last"
 
 
 _BY_NAME = {function.value: function for function in AggregateFunction}

@@ -1,10 +1,10 @@
 """Check a pipeline against its contract: do the columns it names exist, and fit?
 
-Columns appear in order: the event's fields, what each enrichment looks up, and what
-a transform adds. Rules see the fields only, because an invalid event is a dead letter
-before it is enriched; each enrichment sees those before it; outputs see all, but are
-spread over databases by fields only. What a transform adds is known only once Spark
-has seen it, so until then the outputs of such a pipeline are not judged.
+Columns appear in order: the event's fields, what each enrichment looks up, what a
+transform adds, and what each model answers. Rules see the fields only, because an
+invalid event is a dead letter before it is enriched; each enrichment sees those before
+it; outputs see all, but are spread over databases by fields only. What a transform adds
+is known only once Spark has seen it, so until then what comes after it is not judged.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from itertools import chain
 from schemas.contract import ContractField
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.definition import Output, Pipeline
-from spark_jobs.pipeline.enrichment import Enrichment
+from spark_jobs.pipeline.enrichment import KAFKA_KEY, Enrichment
 from spark_jobs.pipeline.expressions import find_unknown_columns
 from spark_jobs.pipeline.names import check_output_column
 from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
 from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.stateful import StatefulOutput
@@ -70,7 +71,17 @@ def find_column_problems(
         if added is None:
             return
         known = [*known, *added]
-    for index, output in enumerate(pipeline.outputs):
+    for index, prediction in enumerate(pipeline.predict):
+        for problem in _check_prediction(prediction, known):
+            yield problem.under("predict", index)
+        known = [*known, *prediction.new_columns]
+    yield from _check_outputs(pipeline.outputs, fields, known)
+
+
+def _check_outputs(
+    outputs: Sequence[Output], fields: Sequence[ContractField], known: list[str]
+) -> Iterator[Problem]:
+    for index, output in enumerate(outputs):
         found = chain(
             _check_output(output, known),
             _check_shard_by(output, fields),
@@ -80,18 +91,24 @@ def find_column_problems(
             yield problem.under("outputs", index)
 
 
-def _check_enrichment(enrichment: Enrichment, known: list[str]) -> Iterator[Problem]:
-    for column in enrichment.on:
-        yield from _check_known(column, known, ("on", column))
-    for column in enrichment.select:
-        if column.casefold() in {name.casefold() for name in known}:
-            yield Problem(
-                code="PIPELINE_DUPLICATE_NAME",
-                at=("select", column),
-                saw=f"select makes a column {column!r}.",
-                why="The events already have one of that name; case does not count.",
-                fix="Choose another name.",
-            )
+def find_lookup_problems(
+    enrichment: Enrichment, fields: Sequence[ContractField]
+) -> Iterator[Problem]:
+    """Find columns of a lookup topic that its contract does not have.
+
+    Args:
+        enrichment: One that looks up a topic.
+        fields: Of the contract of its values.
+    """
+    known = [*(field.name for field in fields), KAFKA_KEY]
+    for key, pairs in (("on", enrichment.on), ("select", enrichment.select)):
+        for column, lookup in pairs.items():
+            yield from _check_known(lookup, known, (key, column))
+    if enrichment.as_of is None:
+        return
+    as_of = enrichment.as_of
+    for key, lookup in (("from", as_of.valid_from), ("until", as_of.valid_until)):
+        yield from _check_known(lookup, known, ("as_of", key))
 
 
 def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[Problem]:
@@ -110,6 +127,22 @@ def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[P
                 why=f"To be {purpose} it must be one of {', '.join(sorted(fit))}.",
                 fix="Choose another field, or change the contract.",
             )
+
+
+def _check_enrichment(enrichment: Enrichment, known: list[str]) -> Iterator[Problem]:
+    for column in enrichment.on:
+        yield from _check_known(column, known, ("on", column))
+    for column in enrichment.select:
+        yield from _check_new(column, known, ("select", column))
+
+
+def _check_prediction(prediction: Prediction, known: list[str]) -> Iterator[Problem]:
+    for name, expressions in prediction.inputs.items():
+        for expression in expressions:
+            for problem in find_unknown_columns(expression, known):
+                yield problem.under("inputs", name)
+    for column in prediction.new_columns:
+        yield from _check_new(column, known, ("columns", column))
 
 
 def _check_output(output: Output, known: list[str]) -> Iterator[Problem]:
@@ -182,6 +215,17 @@ def _check_all_known(
 ) -> Iterator[Problem]:
     for index, column in enumerate(columns or ()):
         yield from _check_known(column, known, (key, index))
+
+
+def _check_new(column: str, known: Iterable[str], at: Path) -> Iterator[Problem]:
+    if column.casefold() in {name.casefold() for name in known}:
+        yield Problem(
+            code="PIPELINE_DUPLICATE_NAME",
+            at=at,
+            saw=f"A column {column!r} would be made.",
+            why="The events already have one of that name; case does not count.",
+            fix="Choose another name.",
+        )
 
 
 def _check_known(column: str, known: Iterable[str], at: Path) -> Iterator[Problem]:

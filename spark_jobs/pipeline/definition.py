@@ -18,6 +18,7 @@ from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.names import check_distinct, check_pipeline_name
 from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import Source
@@ -44,6 +45,8 @@ class Pipeline:
         enrich: Lookups, in order.
         transform: Adds columns to the events after all lookups; in Python only. It
             gets one row for each event and must give one for each back.
+        predict: Models whose answers are columns, in order; each sees what is looked
+            up or added and what the models before it answer.
         code_version: What the pipeline's functions are told apart by in the ledger;
             where it is empty, a Python file's pipeline gets the hash of its sources.
         outputs: At least one.
@@ -61,17 +64,24 @@ class Pipeline:
     validate: tuple[Rule, ...] = ()
     enrich: tuple[Enrichment, ...] = ()
     transform: Transform | None = None
+    predict: tuple[Prediction, ...] = ()
     code_version: str = ""
     outputs: tuple[Output, ...]
     databases: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def wanted_databases(self) -> Mapping[str, str]:
-        """Every database but the home: declared, or named by an output."""
-        named = {name: "" for one in self.outputs for name in one.databases}
-        wanted = {**named, **self.databases}
+        """Every database but the home that a driver needs, or that is declared."""
+        looked_up = {one.database: "" for one in self.enrich}
+        wanted = {**looked_up, **self.written_databases, **self.databases}
         wanted.pop(HOME, None)
         return wanted
+
+    @property
+    def written_databases(self) -> Mapping[str, str]:
+        """Every database but the home that an output is in: what executors need."""
+        named = {name for one in self.outputs for name in one.databases}
+        return {name: self.databases.get(name, "") for name in sorted(named - {HOME})}
 
     @property
     def has_code(self) -> bool:
@@ -94,6 +104,8 @@ class Pipeline:
         yield from check_distinct(codes, "rules", ("validate",))
         added = [column for one in self.enrich for column in one.select]
         yield from check_distinct(added, "looked up columns", ("enrich",))
+        predicted = [column for one in self.predict for column in one.new_columns]
+        yield from check_distinct(predicted, "predicted columns", ("predict",))
         if not self.outputs:
             yield empty_value(("outputs",))
         taken: set[str] = set()

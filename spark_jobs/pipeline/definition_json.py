@@ -19,6 +19,10 @@ from spark_jobs.pipeline.durations import format_duration, parse_duration
 from spark_jobs.pipeline.enrichment_json import enrichment_from_json, enrichment_to_json
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.place_json import place_to_json
+from spark_jobs.pipeline.prediction_json import (
+    prediction_from_json,
+    prediction_to_json,
+)
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import HeaderId, Source
 from spark_jobs.pipeline.stateful import StatefulOutput
@@ -60,6 +64,12 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
             for rule in pipeline.validate
         ],
         "enrich": [enrichment_to_json(one) for one in pipeline.enrich],
+        # Absent where there is none, as it was before there could be.
+        **(
+            {"predict": [prediction_to_json(one) for one in pipeline.predict]}
+            if pipeline.predict
+            else {}
+        ),
         **({"code_version": pipeline.code_version} if pipeline.has_code else {}),
         "outputs": [_output_to_json(output) for output in pipeline.outputs],
     }
@@ -114,6 +124,9 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
         ),
         validate=tuple(Rule(**rule) for rule in definition["validate"]),
         enrich=tuple(enrichment_from_json(one) for one in definition["enrich"]),
+        predict=tuple(
+            prediction_from_json(one) for one in definition.get("predict", ())
+        ),
         outputs=tuple(_output_from_json(one) for one in definition["outputs"]),
     )
 

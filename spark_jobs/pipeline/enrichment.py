@@ -7,38 +7,84 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
 
+from spark_jobs.pipeline.databases import HOME, check_databases
 from spark_jobs.pipeline.durations import check_duration
-from spark_jobs.pipeline.names import check_column, check_output_column, check_table
+from spark_jobs.pipeline.names import (
+    check_column,
+    check_output_column,
+    check_table,
+    check_topic,
+)
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
 
 REFRESH = timedelta(minutes=10)
+
+#: What a lookup calls the key of a topic's records, as text.
+KAFKA_KEY = "kafka_key"
 
 Scalar: TypeAlias = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enrichment:
-    """Columns looked up in a Postgres table that fits into memory.
+class AsOf:
+    """Which of a key's rows is right for an event: the one valid at its event time.
 
     Attributes:
-        table: The lookup table.
+        valid_from: The lookup column with the first instant; null is always.
+        valid_until: The lookup column with the first instant after; null is for ever.
+    """
+
+    valid_from: str
+    valid_until: str
+
+    def __post_init__(self) -> None:
+        raise_if_any("AsOf", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from check_column(self.valid_from, ("from",))
+        yield from check_column(self.valid_until, ("until",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrichment:
+    """Columns looked up in a table or a topic that fits into memory.
+
+    Attributes:
+        table: The lookup table; None where a topic is looked up.
+        database: Where the table is.
+        topic: The lookup topic, of which each key's newest record counts.
+        schema: The contract of the topic's values, as in ``Source``.
         on: Event column to lookup column; all must be equal.
         select: New column to lookup column.
         default: New column to its value where nothing matches; else null.
-        refresh: How old the copy of the table may become.
+        as_of: Chooses among several rows of a key; without it a key has one row.
+        refresh: How old the copy may become.
     """
 
-    table: str
+    table: str | None = None
+    database: str = HOME
+    topic: str | None = None
+    schema: str | None = None
     on: Mapping[str, str]
     select: Mapping[str, str]
     default: Mapping[str, Scalar] = field(default_factory=dict)
+    as_of: AsOf | None = None
     refresh: timedelta = REFRESH
 
     def __post_init__(self) -> None:
         raise_if_any("Enrichment", self._find_problems())
 
+    @property
+    def label(self) -> str:
+        """What people call the lookup."""
+        if self.topic is not None:
+            return f"topic {self.topic}"
+        return f"{self.table}" + (
+            "" if self.database == HOME else f" in {self.database}"
+        )
+
     def _find_problems(self) -> Iterator[Problem]:
-        yield from check_table(self.table, ("table",))
+        yield from self._find_place_problems()
         for name, pairs in (("on", self.on), ("select", self.select)):
             if not pairs:
                 yield empty_value((name,))
@@ -56,3 +102,42 @@ class Enrichment:
                     fix=f"Write one of {', '.join(self.select)}.",
                 )
         yield from check_duration(self.refresh, ("refresh",), zero=False)
+
+    def _find_place_problems(self) -> Iterator[Problem]:
+        """Find what leaves open, or says twice, where to look."""
+        if self.table is not None and self.topic is None:
+            yield from check_table(self.table, ("table",))
+            yield from check_databases((self.database,), ("database",))
+            if self.schema is not None:
+                yield _misplaced("schema", "A table's columns have types of their own.")
+            return
+        if self.topic is None or self.table is not None:
+            seen = "neither" if self.topic is None else "both"
+            yield Problem(
+                code="PIPELINE_VALUE",
+                saw=f"Of table and topic the enrichment has {seen}.",
+                why="Each looks up in one place.",
+                fix="Write table, or topic and schema.",
+            )
+            return
+        yield from check_topic(self.topic, ("topic",))
+        if not self.schema:
+            yield Problem(
+                code="PIPELINE_MISSING_KEY",
+                at=("schema",),
+                saw="The lookup topic has no schema.",
+                why="Its values cannot be read without.",
+                fix="Add schema with the name or file of their contract.",
+            )
+        if self.database != HOME:
+            yield _misplaced("database", "A topic is in no database.")
+
+
+def _misplaced(key: str, why: str) -> Problem:
+    return Problem(
+        code="PIPELINE_VALUE",
+        at=(key,),
+        saw=f"The enrichment has a {key}.",
+        why=why,
+        fix="Remove it.",
+    )

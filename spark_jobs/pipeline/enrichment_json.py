@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.durations import format_duration, parse_duration
-from spark_jobs.pipeline.enrichment import Enrichment
+from spark_jobs.pipeline.enrichment import AsOf, Enrichment
 
 
 def enrichment_to_json(enrichment: Enrichment) -> dict[str, Any]:
-    """Describe an enrichment so that ``enrichment_from_json`` gives it back."""
-    return {
+    """Describe an enrichment so that ``enrichment_from_json`` gives it back.
+
+    What a table in the home does not have is left out, as before there was more.
+    """
+    place: dict[str, Any] = {
         "table": enrichment.table,
+        "topic": enrichment.topic,
+        "schema": enrichment.schema,
+        "database": None if enrichment.database == HOME else enrichment.database,
+        "as_of": None
+        if enrichment.as_of is None
+        else {
+            "from": enrichment.as_of.valid_from,
+            "until": enrichment.as_of.valid_until,
+        },
+    }
+    return {
+        **{key: value for key, value in place.items() if value is not None},
         "on": [list(pair) for pair in enrichment.on.items()],
         "select": [list(pair) for pair in enrichment.select.items()],
         "default": [list(pair) for pair in enrichment.default.items()],
@@ -22,10 +38,17 @@ def enrichment_to_json(enrichment: Enrichment) -> dict[str, Any]:
 
 def enrichment_from_json(definition: Mapping[str, Any]) -> Enrichment:
     """Build the enrichment that ``enrichment_to_json`` described."""
+    as_of = definition.get("as_of")
     return Enrichment(
-        table=definition["table"],
+        table=definition.get("table"),
+        database=definition.get("database", HOME),
+        topic=definition.get("topic"),
+        schema=definition.get("schema"),
         on=dict(definition["on"]),
         select=dict(definition["select"]),
         default=dict(definition["default"]),
+        as_of=None
+        if as_of is None
+        else AsOf(valid_from=as_of["from"], valid_until=as_of["until"]),
         refresh=parse_duration(definition["refresh"]),
     )

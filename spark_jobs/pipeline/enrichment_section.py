@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
-from spark_jobs.pipeline.enrichment import REFRESH, Enrichment
+from spark_jobs.pipeline.databases import HOME
+from spark_jobs.pipeline.enrichment import REFRESH, AsOf, Enrichment
 from spark_jobs.pipeline.yaml_document import Section
+
+_PLACE = ("table", "database", "topic", "schema")
 
 
 def read_enrichment(section: Section) -> Enrichment | None:
     """Read an enrichment; None, with the problems reported, if it is wrong."""
-    section.allow("table", "on", "select", "default", "refresh")
-    section.require("table", "on", "select")
-    table = section.text("table")
+    section.allow(*_PLACE, "on", "select", "default", "as_of", "refresh")
+    section.require("on", "select")
+    place = {key: section.text(key) for key in _PLACE}
     on = _read_pairs(section.section("on"))
     select = _read_pairs(section.section("select"))
     defaults = section.section("default")
     refresh = section.duration("refresh", REFRESH)
-    if table is None or on is None or select is None:
+    as_of = _read_as_of(section.section("as_of"))
+    if on is None or select is None or ("as_of" in section and as_of is None):
+        return None
+    if any(key in section and place[key] is None for key in _PLACE):
         return None
     default = {} if defaults is None else defaults.scalars()
     return section.report.attempt(
         section.at,
         Enrichment,
-        table=table,
+        table=place["table"],
+        database=place["database"] or HOME,
+        topic=place["topic"],
+        schema=place["schema"],
         on=on,
         select=select,
         default=default,
+        as_of=as_of,
         refresh=refresh,
+    )
+
+
+def _read_as_of(section: Section | None) -> AsOf | None:
+    if section is None:
+        return None
+    section.allow("from", "until")
+    section.require("from", "until")
+    valid_from = section.text("from")
+    valid_until = section.text("until")
+    if valid_from is None or valid_until is None:
+        return None
+    return section.report.attempt(
+        section.at, AsOf, valid_from=valid_from, valid_until=valid_until
     )
 
 

@@ -7,12 +7,13 @@ holds every problem that can be known, in the order of the lines. A file that en
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path as FilePath
 
-from schemas.contract import load_contract
+from schemas.contract import ContractField, load_contract
 from schemas.errors import ContractError
 from spark_jobs.pipeline.append_section import read_append
-from spark_jobs.pipeline.columns import find_column_problems
+from spark_jobs.pipeline.columns import find_column_problems, find_lookup_problems
 from spark_jobs.pipeline.databases import check_declaration
 from spark_jobs.pipeline.deduplicate import DEDUPLICATE_HORIZON, Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
@@ -20,6 +21,7 @@ from spark_jobs.pipeline.enrichment_section import read_enrichment
 from spark_jobs.pipeline.expression_section import read_expressions
 from spark_jobs.pipeline.names import check_pipeline_name
 from spark_jobs.pipeline.outbox_section import read_outbox
+from spark_jobs.pipeline.prediction_section import read_prediction
 from spark_jobs.pipeline.problems import Path, Problem
 from spark_jobs.pipeline.python_file import load_python_pipeline
 from spark_jobs.pipeline.rule import Rule
@@ -47,11 +49,11 @@ def load_pipeline(path: FilePath) -> Pipeline:
         return load_python_pipeline(path)
     file = open_document(path)
     required = ("pipeline", "source", "outputs")
-    file.allow(*required, "deduplicate", "validate", "enrich", "databases")
+    file.allow(*required, "deduplicate", "validate", "enrich", "predict", "databases")
     file.require(*required)
     pipeline = _read_pipeline(file)
     if pipeline is not None:
-        _check_contract(pipeline, path, file)
+        _check_contracts(pipeline, path, file)
     file.report.raise_if_any()
     assert pipeline is not None
     return pipeline
@@ -61,7 +63,7 @@ def _read_pipeline(file: Section) -> Pipeline | None:
     """Build what can be built; None, with the problems reported, if it is too little.
 
     Rules and outputs that are wrong are left out, so that the others can be checked.
-    A wrong source or enrichment would make every column look unknown.
+    A wrong source, enrichment or prediction would make every column look unknown.
     """
     name = _read_name(file)
     section = file.section("source")
@@ -72,11 +74,18 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         read_enrichment(section) if section is not None else None
         for section in file.sections("enrich")
     ]
+    predict = [
+        read_prediction(section) if section is not None else None
+        for section in file.sections("predict")
+    ]
     databases = _read_databases(file)
     sections = file.sections("outputs")
     outputs = _read_outputs(sections)
     enrichments = tuple(one for one in enrich if one is not None)
-    if source is None or len(enrichments) < len(enrich) or "outputs" not in file:
+    predictions = tuple(one for one in predict if one is not None)
+    if source is None or "outputs" not in file:
+        return None
+    if len(enrichments) < len(enrich) or len(predictions) < len(predict):
         return None
     if sections and not outputs:
         return None
@@ -88,22 +97,38 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         deduplicate=deduplicate,
         validate=validate,
         enrich=enrichments,
+        predict=predictions,
         outputs=outputs,
         databases=databases,
     )
 
 
-def _check_contract(pipeline: Pipeline, path: FilePath, file: Section) -> None:
+def _check_contracts(pipeline: Pipeline, path: FilePath, file: Section) -> None:
+    """Check the columns of the events, and those of topics that are looked up."""
+    fields = _read_fields(pipeline.source.schema, path, ("source", "schema"), file)
+    if fields is not None:
+        for problem in find_column_problems(pipeline, fields):
+            file.report.add(problem)
+    for index, enrichment in enumerate(pipeline.enrich):
+        if enrichment.schema is None:
+            continue
+        at: Path = ("enrich", index)
+        fields = _read_fields(enrichment.schema, path, (*at, "schema"), file)
+        if fields is not None:
+            for problem in find_lookup_problems(enrichment, fields):
+                file.report.add(problem.under(*at))
+
+
+def _read_fields(
+    reference: str, path: FilePath, at: Path, file: Section
+) -> Sequence[ContractField] | None:
     try:
-        contract = load_contract(pipeline.source.schema, beside=path.parent)
+        return load_contract(reference, beside=path.parent).fields
     except ContractError as exc:
-        at: Path = ("source", "schema")
         file.report.add(
             Problem(code=exc.code, at=at, saw=exc.saw, why=exc.why, fix=exc.fix)
         )
-        return
-    for problem in find_column_problems(pipeline, contract.fields):
-        file.report.add(problem)
+        return None
 
 
 def _read_name(file: Section) -> str:

@@ -16,6 +16,7 @@ from spark_jobs.pipeline.names import (
     check_output_table,
 )
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any, suggest
+from spark_jobs.pipeline.window_kinds import WindowKind
 
 
 class Late(StrEnum):
@@ -37,8 +38,7 @@ class WindowOutput:
 
     Attributes:
         table: Where to; made when missing.
-        size: Length of the window; windows begin at multiples of it since
-            1970-01-01 00:00 UTC.
+        windows: Of which kind they are.
         by: Columns of the event, or looked up, whose values make the groups.
         aggregates: What is kept of each group.
         allowed_lateness: How long after the on-time pane ``REVISE`` may revise.
@@ -49,7 +49,7 @@ class WindowOutput:
     """
 
     table: str
-    size: timedelta
+    windows: WindowKind
     by: tuple[str, ...] = ()
     aggregates: tuple[Aggregate, ...]
     allowed_lateness: timedelta = timedelta()
@@ -62,7 +62,6 @@ class WindowOutput:
 
     def _find_problems(self) -> Iterator[Problem]:
         yield from check_output_table(self.table, ("table",))
-        yield from check_duration(self.size, ("size",), zero=False)
         for index, column in enumerate(self.by):
             yield from check_output_column(column, ("by", index))
         if not self.aggregates:

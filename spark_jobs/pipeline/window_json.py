@@ -10,6 +10,7 @@ from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.durations import format_duration, parse_duration
 from spark_jobs.pipeline.place_json import place_to_json
 from spark_jobs.pipeline.window import Late, WindowOutput
+from spark_jobs.pipeline.window_kinds import UTC, Fixed, Session, Sliding, WindowKind
 
 
 def window_to_json(output: WindowOutput) -> dict[str, Any]:
@@ -17,7 +18,7 @@ def window_to_json(output: WindowOutput) -> dict[str, Any]:
     return {
         "kind": "window",
         "table": output.table,
-        "size": format_duration(output.size),
+        **_kind_to_json(output.windows),
         "by": list(output.by),
         "aggregates": [
             {
@@ -37,7 +38,7 @@ def window_from_json(definition: Mapping[str, Any]) -> WindowOutput:
     """Build the window output that ``window_to_json`` described."""
     return WindowOutput(
         table=definition["table"],
-        size=parse_duration(definition["size"]),
+        windows=_kind_from_json(definition),
         by=tuple(definition["by"]),
         aggregates=tuple(
             Aggregate(
@@ -52,3 +53,26 @@ def window_from_json(definition: Mapping[str, Any]) -> WindowOutput:
         databases=tuple(definition.get("databases", (HOME,))),
         shard_by=tuple(definition.get("shard_by", ())),
     )
+
+
+def _kind_to_json(windows: WindowKind) -> dict[str, Any]:
+    """Describe the kind; fixed windows in UTC as ever, which keeps their hash."""
+    if isinstance(windows, Session):
+        return {"gap": format_duration(windows.gap)}
+    described = {"size": format_duration(windows.size)}
+    if isinstance(windows, Sliding):
+        described["every"] = format_duration(windows.every)
+    if windows.time_zone != UTC:
+        described["time_zone"] = windows.time_zone
+    return described
+
+
+def _kind_from_json(definition: Mapping[str, Any]) -> WindowKind:
+    if "gap" in definition:
+        return Session(gap=parse_duration(definition["gap"]))
+    size = parse_duration(definition["size"])
+    zone = definition.get("time_zone", UTC)
+    if "every" in definition:
+        every = parse_duration(definition["every"])
+        return Sliding(size=size, every=every, time_zone=zone)
+    return Fixed(size=size, time_zone=zone)

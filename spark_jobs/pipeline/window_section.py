@@ -9,40 +9,38 @@ from spark_jobs.pipeline.expression_section import read_expressions
 from spark_jobs.pipeline.place_section import PLACE, read_place
 from spark_jobs.pipeline.problems import suggest
 from spark_jobs.pipeline.window import Late, WindowOutput
+from spark_jobs.pipeline.window_kind_section import KINDS, read_kind
 from spark_jobs.pipeline.yaml_document import Section
 
 
 def read_window(section: Section) -> WindowOutput | None:
     """Read an output's section; None, with the problems reported, if it is wrong."""
-    for kind in ("sliding", "session"):
-        if kind in section:
-            section.reject(
-                kind,
-                f"The window is of the kind {kind}.",
-                "This release has fixed windows only.",
-                "Write fixed: and the window's length, such as fixed: 1 hour.",
-                code="PIPELINE_UNSUPPORTED",
-            )
-            return None
-    required = ("table", "fixed", "aggregate")
-    section.allow(*required, "by", "allowed_lateness", "late", *PLACE)
-    section.require(*required)
+    section.allow(
+        "table",
+        *KINDS,
+        "time_zone",
+        "aggregate",
+        "by",
+        "allowed_lateness",
+        "late",
+        *PLACE,
+    )
+    section.require("table", "aggregate")
     table = section.text("table")
-    size = section.duration("fixed", None)
+    windows = read_kind(section)
     by = section.texts("by")
     aggregates = _read_aggregates(section)
     allowed_lateness = section.duration("allowed_lateness", timedelta())
     late = _read_late(section)
     databases, shard_by = read_place(section)
-    section.report.alias((*section.at, "size"), (*section.at, "fixed"))
     section.report.alias((*section.at, "aggregates"), (*section.at, "aggregate"))
-    if table is None or size is None or aggregates is None:
+    if table is None or windows is None or aggregates is None:
         return None
     return section.report.attempt(
         section.at,
         WindowOutput,
         table=table,
-        size=size,
+        windows=windows,
         by=by or (),
         aggregates=aggregates,
         allowed_lateness=allowed_lateness,

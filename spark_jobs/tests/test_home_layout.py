@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 
 from schemas.contract import load_contract
 from sinks.postgres.append_table import AppendTable
+from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.event_frame import argument_column
@@ -37,6 +38,7 @@ from spark_jobs.pipeline import (
     Source,
     WindowOutput,
 )
+from spark_jobs.pipeline.window_kinds import Fixed
 
 _SOURCE = Source(
     topic="page-views",
@@ -58,7 +60,7 @@ _FIELDS = {
 def _pipeline(*aggregates: Aggregate) -> Pipeline:
     window = WindowOutput(
         table="w",
-        size=timedelta(hours=1),
+        windows=Fixed(size=timedelta(hours=1)),
         by=("page",),
         aggregates=aggregates or (Aggregate(column="n", function=_COUNT),),
     )
@@ -100,7 +102,7 @@ def test_outputs_keep_the_order_of_fields() -> None:
     ] == [(column.name, column.postgres_type) for column in append.event_columns]
     assert append.staging_table != window.staging_table
     assert ["window_start", "page"] == [column.name for column in window.keys]
-    assert 3_600_000_000 == window.size_us
+    assert fixed_windows(3_600_000_000) == window.windows
     assert SHARDS == layout.shards
 
 

@@ -18,6 +18,7 @@ from sinks.postgres.columns import Column
 from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.task_staging import TaskStaging
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.votes import OutputTally
 from spark_jobs import event_frame as frame
@@ -93,7 +94,7 @@ def _window(*branches: str) -> WindowTable:
     return WindowTable(
         table="t",
         staging_table="output_0",
-        size_us=_HOUR_US,
+        windows=fixed_windows(_HOUR_US),
         by=(_KEY,),
         aggregates=(count,),
         allowed_lateness_us=0,

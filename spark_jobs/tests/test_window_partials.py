@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 from sinks.postgres.columns import Column
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
+from spark_jobs import event_frame as frame
 from spark_jobs.event_frame import argument_column
+from spark_jobs.window_assignment import Assigned, assign_windows
 from spark_jobs.window_partials import (
     aggregate_windows,
     find_late,
     find_revising,
-    window_starts,
 )
 
 _HOUR_US = 3_600_000_000
@@ -29,6 +31,8 @@ _TYPES = {
     AggregateFunction.AVG: "numeric",
     AggregateFunction.MIN: "bigint",
     AggregateFunction.MAX: "bigint",
+    AggregateFunction.FIRST: "bigint",
+    AggregateFunction.LAST: "bigint",
 }
 
 
@@ -40,7 +44,7 @@ def _output(
     return WindowTable(
         table="w",
         staging_table="output_0",
-        size_us=_HOUR_US,
+        windows=fixed_windows(_HOUR_US),
         by=(Column(name="kind", postgres_type="text"),),
         aggregates=tuple(
             WindowAggregate(
@@ -60,8 +64,9 @@ def _output(
 @given(st.lists(st.integers(-(2**61), 2**61), min_size=1), st.integers(1, 10**13))
 def test_each_event_lies_in_its_half_open_window(times: list[int], size: int) -> None:
     """Windows begin at multiples of their size, before 1970 as well."""
-    starts = window_starts(np.array(times), size)
-    for start, time in zip(starts.tolist(), times, strict=True):
+    assigned = assign_windows(np.array(times), fixed_windows(size))
+    assert list(range(len(times))) == assigned.rows.tolist()
+    for start, time in zip(assigned.starts.tolist(), times, strict=True):
         assert start % size == 0
         assert start <= time < start + size
 
@@ -88,9 +93,13 @@ def test_lateness_begins_where_the_watermark_has_passed(
 ) -> None:
     """Only ``revise`` keeps a window open, for its allowed lateness."""
     output = _output(AggregateFunction.COUNT, late=late, lateness_us=5)
-    starts = np.array([0])
-    assert [is_late] == find_late(starts, output, watermark_us).tolist()
-    assert [is_revising] == find_revising(starts, output, watermark_us).tolist()
+    ends = np.array([_HOUR_US])
+    assert [is_late] == find_late(ends, output, watermark_us).tolist()
+    assert [is_revising] == find_revising(ends, watermark_us).tolist()
+
+
+def _in_one_window(events: int) -> Assigned:
+    return assign_windows(np.zeros(events, np.int64), fixed_windows(_HOUR_US))
 
 
 def _aggregate(
@@ -100,7 +109,7 @@ def _aggregate(
         argument_column(0, aggregate.number): values for aggregate in output.aggregates
     }
     events = pa.table({"kind": pa.array(kinds, pa.string()), **arguments})
-    table = aggregate_windows(events, np.zeros(len(kinds), np.int64), output, 0)
+    table = aggregate_windows(events, _in_one_window(len(kinds)), output, 0)
     assert table.column_names == [column.name for column in output.staging_columns]
     return {row["kind"]: row for row in table.to_pylist()}
 
@@ -114,7 +123,8 @@ def test_partials_equal_what_python_counts(
     rows: list[tuple[str | None, int | None]],
 ) -> None:
     """Null is a group of its own, and no value."""
-    functions = tuple(AggregateFunction)
+    placed = {AggregateFunction.FIRST, AggregateFunction.LAST}
+    functions = tuple(f for f in AggregateFunction if f not in placed)
     output = _output(*functions)
     kinds = [kind for kind, _ in rows]
     values = pa.array([value for _, value in rows], pa.int32())
@@ -122,7 +132,7 @@ def test_partials_equal_what_python_counts(
     assert set(kinds) == set(found)
     for kind, row in found.items():
         known = [v for k, v in rows if k == kind and v is not None]
-        partials = list(row.values())[2:]
+        partials = list(row.values())[3:]
         expected: dict[AggregateFunction, list[int | None]] = {
             AggregateFunction.COUNT: [len(known)],
             AggregateFunction.SUM: [sum(known), len(known)],
@@ -134,6 +144,24 @@ def test_partials_equal_what_python_counts(
         for function in functions:
             wanted += expected[function]
         assert wanted == partials
+
+
+def test_first_and_last_go_by_time_then_position_and_pass_null_over() -> None:
+    """The order in which rows come to a task says nothing."""
+    output = _output(AggregateFunction.FIRST, AggregateFunction.LAST)
+    events = pa.table(
+        {
+            "kind": ["x"] * 6,
+            argument_column(0, 0): pa.array([1, 2, 3, 4, 5, None], pa.int64()),
+            argument_column(0, 1): pa.array([1, 2, 3, 4, 5, None], pa.int64()),
+            frame.EVENT_TIME: pa.array([7, 5, 5, 5, 7, 9], pa.timestamp("us", "UTC")),
+            frame.PARTITION: pa.array([0, 1, 0, 0, 0, 0], pa.int32()),
+            frame.OFFSET: pa.array([10, 1, 9, 8, 9, 0], pa.int64()),
+        }
+    )
+    (row,) = aggregate_windows(events, _in_one_window(6), output, 0).to_pylist()
+    assert (4, 1) == (row["tallyweir_a0_first"], row["tallyweir_a1_last"])
+    assert row["tallyweir_a0_place"] < row["tallyweir_a1_place"]
 
 
 def test_a_sum_beyond_64_bits_does_not_wrap() -> None:

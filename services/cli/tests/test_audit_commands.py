@@ -12,8 +12,7 @@ from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.status import lags_of, status_json
 from services.cli.why import fingerprints_of, payload_reader
-from sinks.postgres.audit import Status, Totals
-from sinks.postgres.audit.progress import PartitionStatus
+from sinks.postgres.audit import PartitionClockState, PartitionStatus, Status, Totals
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition, StoredPosition
@@ -36,6 +35,8 @@ def _status() -> Status:
                 position=_READ,
                 stored=StoredPosition(topic_id="id", next_offset=7),
                 event_time_max=None,
+                watermark=None,
+                clock=PartitionClockState.AWAITED,
             ),
         ),
         last_batch=None,

@@ -13,6 +13,8 @@ from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_
 from sinks.postgres.audit.keyed_state import KeyReport, read_key
 from sinks.postgres.audit.narration import narrate, narrate_unknown
 from sinks.postgres.audit.progress import (
+    PartitionClockState,
+    PartitionStatus,
     PipelineState,
     Status,
     WindowStatus,
@@ -28,6 +30,8 @@ __all__ = [
     "DatabaseStatus",
     "Explanation",
     "KeyReport",
+    "PartitionClockState",
+    "PartitionStatus",
     "PipelineState",
     "Receipt",
     "RecountSpan",

@@ -56,6 +56,15 @@ class PipelineState(Enum):
     STOPPED = "STOPPED"
 
 
+class PartitionClockState(Enum):
+    """Whether a partition holds the pipeline's watermark."""
+
+    ACTIVE = "active"
+    #: It has had no event yet, and was met less than the idle timeout ago.
+    AWAITED = "awaited"
+    IDLE = "idle"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
     """Where one Kafka partition stands."""
@@ -63,6 +72,9 @@ class PartitionStatus:
     position: TopicPartition
     stored: StoredPosition
     event_time_max: datetime | None
+    #: Its own, which the pipeline's is behind as long as it is active.
+    watermark: datetime | None
+    clock: PartitionClockState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +264,8 @@ def _read_partitions(
                 topic_id=row["topic_id"], next_offset=row["next_offset"]
             ),
             event_time_max=row["event_time_max"],
+            watermark=row["watermark"],
+            clock=PartitionClockState(row["clock"]),
         )
         for row in fetch(connection, _PROGRESS["partitions"], pipeline=pipeline)
     )

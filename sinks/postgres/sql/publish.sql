@@ -91,8 +91,8 @@ VALUES (
 )
 ON CONFLICT (pipeline, topic, partition) DO UPDATE
 SET next_offset = EXCLUDED.next_offset,
-    event_time_max = greatest(progress.event_time_max, EXCLUDED.event_time_max),
-    active_at = coalesce(EXCLUDED.active_at, progress.active_at)
+    event_time_max = EXCLUDED.event_time_max,
+    active_at = EXCLUDED.active_at
 WHERE progress.next_offset = %(from_offset)s
   AND progress.topic_id = EXCLUDED.topic_id
 

@@ -12,28 +12,28 @@ WHERE result.pane <> 'early'
 
 -- name: merge_window
 WITH merged AS (
-    INSERT INTO {state} AS state ({keys}, {partials})
-    SELECT {keys}, {combined}
+    INSERT INTO {state} AS state ({keys}, window_end, {partials})
+    SELECT {keys}, window_end, {combined}
     FROM {staging}
     WHERE tallyweir_attempt = ANY(%(attempts)s)
-    GROUP BY {keys}
+    GROUP BY {keys}, window_end
     ON CONFLICT ({keys}) DO UPDATE SET {merged}
-    RETURNING {keys}, {partials}
+    RETURNING {keys}, window_end, {partials}
 )
 INSERT INTO {target} AS result (
     {keys}, window_end, {aggregates}, pane, final
 )
 SELECT
     {keys},
-    window_start + %(size)s,
+    window_end,
     {finals},
     CASE
-        WHEN window_start + %(size)s <= %(watermark_before)s THEN 'late'
-        WHEN window_start + %(size)s <= %(watermark_after)s THEN 'on_time'
+        WHEN window_end <= %(watermark_before)s THEN 'late'
+        WHEN window_end <= %(watermark_after)s THEN 'on_time'
         ELSE 'early'
     END,
     coalesce(
-        window_start + %(size)s + %(allowed_lateness)s <= %(watermark_after)s, false
+        window_end + %(allowed_lateness)s <= %(watermark_after)s, false
     )
 FROM merged
 ON CONFLICT ({keys}) DO UPDATE SET {updates}
@@ -53,4 +53,4 @@ WHERE NOT final
 
 -- name: forget_settled_state
 DELETE FROM {state}
-WHERE window_start + %(size)s + %(allowed_lateness)s <= %(watermark_after)s
+WHERE window_end + %(allowed_lateness)s <= %(watermark_after)s

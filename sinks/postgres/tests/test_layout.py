@@ -19,6 +19,7 @@ from sinks.postgres.naming import (
 )
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 
 _FILES = (
@@ -27,6 +28,7 @@ _FILES = (
     "rejections.sql",
     "result_tables.sql",
     "runs.sql",
+    "session_merge.sql",
     "window_merge.sql",
 )
 
@@ -143,7 +145,7 @@ def test_a_window_tables_columns_are_in_one_order_everywhere() -> None:
     table = WindowTable(
         table="t",
         staging_table="s",
-        size_us=1,
+        windows=fixed_windows(1),
         by=(Column(name="origin", postgres_type="text"),),
         aggregates=(_aggregate(AggregateFunction.SUM),),
         allowed_lateness_us=0,
@@ -151,6 +153,7 @@ def test_a_window_tables_columns_are_in_one_order_everywhere() -> None:
     )
     assert [
         "window_start",
+        "window_end",
         "origin",
         "tallyweir_events",
         "tallyweir_a4_sum",

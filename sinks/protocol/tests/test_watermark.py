@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.protocol.watermark import PartitionClock, advance_watermark
+from sinks.protocol.watermark import (
+    PartitionClock,
+    advance_clock,
+    advance_watermark,
+)
 
 _IDLE_US = 100
 
@@ -68,9 +72,72 @@ def test_a_partition_leaves_the_minimum_after_the_timeout(
     assert expected == _advance(None, clocks)
 
 
-def test_a_partition_that_never_had_an_event_holds_nothing() -> None:
-    """A new and empty partition does not stop the others' windows."""
+@pytest.mark.parametrize(
+    ("met_for_us", "expected"), [(_IDLE_US, 3), (_IDLE_US + 1, 490)]
+)
+def test_a_partition_that_was_met_holds_it_until_the_timeout(
+    met_for_us: int, expected: int
+) -> None:
+    """Its first events may be as old as any; after the timeout nobody waits."""
+    clocks = [_clock(500), _clock(None, 1000 - met_for_us)]
+    assert expected == _advance(3, clocks)
+
+
+def test_a_partition_that_nobody_saw_holds_nothing() -> None:
+    """Positions that were written before clocks were are as idle ones."""
     assert 490 == _advance(None, [_clock(500), _clock(None, None), _clock(7, None)])
+
+
+def test_a_clock_never_passes_the_databases() -> None:
+    """An event of tomorrow moves it to now, and an older one does not turn it back."""
+    ahead = advance_clock(None, 86_400, now_us=1000)
+    assert _clock(1000) == ahead
+    assert _clock(1000, 1500) == advance_clock(ahead, 700, now_us=1500)
+    assert _clock(1400, 1500) == advance_clock(ahead, 1400, now_us=1500)
+
+
+def test_a_batch_without_events_leaves_a_clock_as_it_was() -> None:
+    """To be read is no sign of life; to be met for the first time is."""
+    assert _clock(7, 500) == advance_clock(_clock(7, 500), None, now_us=1000)
+    assert _clock(None, 1000) == advance_clock(None, None, now_us=1000)
+
+
+_batches = st.lists(
+    st.tuples(
+        # What each of up to four partitions brings; a later one joins later.
+        st.dictionaries(st.integers(0, 3), st.none() | st.integers(-500, 9000)),
+        st.integers(0, 300),
+    ),
+    max_size=12,
+)
+
+
+@given(batches=_batches)
+def test_over_any_batches_it_rises_and_stays_behind_every_active_clock(
+    batches: list[tuple[dict[int, int | None], int]],
+) -> None:
+    """What is stored between two batches is all there is, so a restart is a batch."""
+    clocks: dict[int, PartitionClock] = {}
+    watermark: int | None = None
+    now_us = 1000
+    for brought, passed_us in batches:
+        now_us += passed_us
+        for partition, time_us in brought.items():
+            clocks[partition] = advance_clock(
+                clocks.get(partition), time_us, now_us=now_us
+            )
+        after = _advance(watermark, list(clocks.values()), now_us=now_us)
+        active = [
+            clock.event_time_max_us
+            for clock in clocks.values()
+            if clock.is_active(idle_timeout_us=_IDLE_US, now_us=now_us)
+        ]
+        if after != watermark:
+            assert after is not None
+            assert watermark is None or watermark < after
+            assert after == min(t for t in active if t is not None) - 10 <= now_us - 10
+            assert None not in active
+        watermark = after
 
 
 def test_with_every_partition_idle_it_stays() -> None:

@@ -16,6 +16,7 @@ from spark_jobs.pipeline import (
     Source,
     WindowOutput,
 )
+from spark_jobs.pipeline.window_kinds import Fixed
 
 SOURCE = Source(
     topic="flight-departures",
@@ -43,7 +44,7 @@ DEPARTURES = Pipeline(
         AppendOutput(table="departures", columns=None),
         WindowOutput(
             table="departures_by_hour",
-            size=timedelta(hours=1),
+            windows=Fixed(size=timedelta(hours=1)),
             by=("origin", "airline"),
             aggregates=(
                 Aggregate(column="flights", function=AggregateFunction.COUNT),

@@ -22,6 +22,7 @@ from spark_jobs.pipeline import (
     check_columns,
 )
 from spark_jobs.pipeline.tests.pipelines import DEPARTURES, SOURCE
+from spark_jobs.pipeline.window_kinds import Fixed
 
 FIELDS = load_contract("flight_departure.v1").fields
 
@@ -52,7 +53,7 @@ def test_every_unknown_column_is_reported_with_the_nearest() -> None:
     """One run shows all of them, in the order of the pipeline."""
     window = WindowOutput(
         table="w",
-        size=timedelta(hours=1),
+        windows=Fixed(size=timedelta(hours=1)),
         by=("origin", "airlin"),
         aggregates=(
             Aggregate(column="a", function=AggregateFunction.SUM, argument="flihgt"),

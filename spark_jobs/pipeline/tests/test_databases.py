@@ -27,6 +27,7 @@ from spark_jobs.pipeline import (
     pipeline_definition_json,
 )
 from spark_jobs.pipeline.tests.pipelines import DEPARTURES, SOURCE
+from spark_jobs.pipeline.window_kinds import Fixed
 
 _FIELDS = load_contract("flight_departure.v1").fields
 _FILE = """\
@@ -63,7 +64,7 @@ def _window(
 ) -> Output:
     return WindowOutput(
         table="w",
-        size=timedelta(hours=1),
+        windows=Fixed(size=timedelta(hours=1)),
         by=("origin",),
         aggregates=(Aggregate(column="n", function=AggregateFunction.COUNT),),
         databases=databases,

@@ -22,6 +22,7 @@ from spark_jobs.pipeline import (
     WindowOutput,
 )
 from spark_jobs.pipeline.tests.pipelines import DEPARTURES, SOURCE
+from spark_jobs.pipeline.window_kinds import Fixed
 
 COUNT = Aggregate(column="n", function=AggregateFunction.COUNT)
 HOUR = timedelta(hours=1)
@@ -32,7 +33,7 @@ def _aggregate(column: str) -> Aggregate:
 
 
 def _window(by: tuple[str, ...] = (), size: timedelta = HOUR) -> WindowOutput:
-    return WindowOutput(table="t", size=size, by=by, aggregates=(COUNT,))
+    return WindowOutput(table="t", windows=Fixed(size=size), by=by, aggregates=(COUNT,))
 
 
 def _append(*columns: str, table: str = "t") -> AppendOutput:
@@ -86,7 +87,7 @@ def _pipeline(*tables: str, name: str = "p") -> Pipeline:
         (
             lambda: _window(size=timedelta()),
             "PIPELINE_DURATION",
-            "WindowOutput.size",
+            "Fixed.size",
         ),
         (lambda: _aggregate("Final"), "PIPELINE_RESERVED_NAME", "Aggregate"),
         (lambda: _aggregate("tallyweir_x"), "PIPELINE_RESERVED_NAME", "Aggregate"),

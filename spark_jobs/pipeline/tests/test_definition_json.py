@@ -15,9 +15,13 @@ from spark_jobs.pipeline import (
     AppendOutput,
     Deduplicate,
     Enrichment,
+    Fixed,
     HeaderId,
     Late,
     Pipeline,
+    Prediction,
+    Session,
+    Sliding,
     WindowOutput,
     definition_hash,
     from_json,
@@ -27,6 +31,14 @@ from spark_jobs.pipeline.tests.pipelines import DEPARTURES, SOURCE
 
 WINDOW = DEPARTURES.outputs[1]
 assert isinstance(WINDOW, WindowOutput)
+
+# Made here, because the first expression imports a parser, which takes seconds on a
+# busy machine, and Hypothesis would take its inputs for slow ones.
+PREDICTION = Prediction(
+    model="risk.onnx",
+    inputs={"hour": ("hour(scheduled_at)",), "row": ("distance_miles", "flight")},
+    columns={"risk": "probabilities[1]"},
+)
 
 DURATIONS = st.integers(min_value=1, max_value=10**9).map(
     lambda count: timedelta(milliseconds=count)
@@ -63,12 +75,20 @@ PIPELINES = st.builds(
         ),
         max_size=1,
     ).map(tuple),
+    predict=st.sampled_from([(), (PREDICTION,)]),
     outputs=st.builds(
-        lambda columns, late, lateness: (
+        lambda columns, windows, late, lateness: (
             AppendOutput(table="t", columns=columns),
-            dataclasses.replace(WINDOW, late=late, allowed_lateness=lateness),
+            dataclasses.replace(
+                WINDOW, windows=windows, late=late, allowed_lateness=lateness
+            ),
         ),
         st.sampled_from([None, ("event_id", "carrier")]),
+        st.builds(
+            Fixed, size=DURATIONS, time_zone=st.sampled_from(["UTC", "Europe/Berlin"])
+        )
+        | st.builds(Session, gap=DURATIONS)
+        | DURATIONS.map(lambda every: Sliding(size=3 * every, every=every)),
         st.sampled_from(Late),
         DURATIONS,
     ),

@@ -18,6 +18,7 @@ from spark_jobs.pipeline import (
     AggregateFunction,
     AppendOutput,
     Deduplicate,
+    Fixed,
     HeaderId,
     Late,
     Pipeline,
@@ -94,7 +95,7 @@ def test_page_views_is_counted_by_minute() -> None:
             AppendOutput(table="page_views"),
             WindowOutput(
                 table="page_views_by_minute",
-                size=timedelta(minutes=1),
+                windows=Fixed(size=timedelta(minutes=1)),
                 by=("page", "country"),
                 aggregates=(
                     Aggregate(column="views", function=AggregateFunction.COUNT),
@@ -153,7 +154,6 @@ def test_page_views_is_counted_by_minute() -> None:
         ("{table: a}", "a", (15, "PIPELINE_VALUE", "keys and values")),
         ("fixed: 1", "fixt: 1", (18, "PIPELINE_UNKNOWN_KEY", "Write fixed.")),
         ("fixed: 1", "fixed: 0", (18, "PIPELINE_DURATION", "")),
-        ("fixed: 1 hour", "sliding: {}", (18, "PIPELINE_UNSUPPORTED", "fixed: 1 hour")),
         ("[origin]", "[origin,\n        carier]", (20, "_COLUMN", "Write carrier.")),
         ("count(*)", "count(*", (21, "PIPELINE_VALUE", "quotation marks")),
         ("count(*)", "median(flight)", (21, "PIPELINE_AGGREGATE", "count_if")),

@@ -33,10 +33,27 @@ WHERE datname = current_database()
   AND application_name = %(application_name)s;
 
 -- name: partitions
-SELECT topic, partition, topic_id, next_offset, event_time_max, active_at
-FROM tallyweir.partition_progress
+-- Durations of the definition are as people write them.
+SELECT part.topic,
+       part.partition,
+       part.topic_id,
+       part.next_offset,
+       part.event_time_max,
+       part.event_time_max
+           - (pipeline.definition #>> '{source,watermark_delay}')::interval
+           AS watermark,
+       CASE
+           WHEN part.active_at IS NULL
+               OR now() - part.active_at
+                   > (pipeline.definition #>> '{source,idle_timeout}')::interval
+               THEN 'idle'
+           WHEN part.event_time_max IS NULL THEN 'awaited'
+           ELSE 'active'
+       END AS clock
+FROM tallyweir.partition_progress AS part
+JOIN tallyweir.pipeline AS pipeline USING (pipeline)
 WHERE pipeline = %(pipeline)s
-ORDER BY topic, partition;
+ORDER BY part.topic, part.partition;
 
 -- name: recent_batches
 -- The newest batches, each with its events; enough of them for both rates.

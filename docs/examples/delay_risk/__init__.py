@@ -1,0 +1,1 @@
+"""The example of predict in docs/pipelines.md."""

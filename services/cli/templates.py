@@ -1,0 +1,141 @@
+"""``templates``: pipelines that are ready to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.rendering import example, note, say, say_table
+
+if TYPE_CHECKING:
+    from services.templates.template import Template
+
+#: Of a topic that ``run`` makes.
+_PARTITIONS = 4
+
+_Name = Annotated[str, typer.Argument(help="Template, as `templates list` shows it.")]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Sets a parameter; repeatable."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    group = typer.Typer(help="Pipelines that are ready to run.", no_args_is_help=True)
+    group.command("list")(list_templates)
+    group.command("show", epilog=example("tallyweir templates show page-views"))(show)
+    group.command(
+        "init",
+        epilog=example(
+            "tallyweir templates init page-views",
+            "tallyweir templates init page-views --set topic=views "
+            '--set window="5 minutes" --directory pipelines',
+        ),
+    )(init)
+    group.command("run", epilog=example("tallyweir templates run page-views --once"))(
+        run
+    )
+    app.add_typer(
+        group,
+        name="templates",
+        epilog=example(
+            "tallyweir templates list",
+            "tallyweir templates init page-views --directory pipelines",
+            "tallyweir templates run page-views",
+        ),
+    )
+
+
+def list_templates() -> None:
+    """List the templates."""
+    from services.templates.template import read_template, template_names
+
+    rows = [(name, read_template(name).title) for name in template_names()]
+    say_table(("template", "what it does"), rows)
+
+
+def show(name: _Name, settings: _Set = None) -> None:
+    """Show a template's parameters and its pipeline file."""
+    from services.templates.template import parse_settings, read_template
+
+    template = read_template(name)
+    text = template.render(parse_settings(settings or []))
+    say(f"{template.title}\n")
+    say_table(
+        ("parameter", "type", "default", "what it is"),
+        [(p.name, p.type, p.default, p.help) for p in template.parameters],
+    )
+    say("")
+    say(text.rstrip())
+
+
+def init(
+    name: _Name,
+    settings: _Set = None,
+    directory: Annotated[
+        Path, typer.Option(help="Where to; made when missing.")
+    ] = Path(),
+) -> None:
+    """Write a template's files, with parameters set, for you to change and keep.
+
+    Files that are there already are left alone, which is an error.
+    """
+    for path in _write(name, settings, directory, replace=False):
+        say(str(path))
+
+
+def run(
+    name: _Name,
+    settings: _Set = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when the topic is read to its end.")
+    ] = False,
+) -> None:
+    """Run a template as it is: makes its topic and lookup tables where missing.
+
+    Its tables of results are made as those of every pipeline. To change it, write it
+    out with `templates init` and run the file.
+    """
+    from services.cli.run import run as run_pipeline
+    from services.embedded.state_directory import state_directory
+    from services.endpoints import resolve_endpoints
+    from services.ingest.source_section import read_source_section
+    from services.ingest.topics import create_if_missing
+    from services.templates.lookup_tables import make_tables
+    from services.templates.template import read_template
+
+    directory = state_directory() / "templates" / name
+    pipeline_file, *_ = _write(name, settings, directory, replace=True)
+    template = read_template(name)
+    endpoints = resolve_endpoints()
+    topic = read_source_section(pipeline_file).topic
+    create_if_missing(endpoints.kafka_bootstrap, topic, partitions=_PARTITIONS)
+    if template.tables is not None:
+        make_tables(endpoints.home_dsn, template.tables)
+    note(f"{pipeline_file} reads {topic}; `tallyweir emit --template {name}` fills it")
+    run_pipeline(pipeline_file, once=once)
+
+
+def _write(
+    name: str, settings: list[str] | None, directory: Path, *, replace: bool
+) -> list[Path]:
+    from services.templates.template import parse_settings, read_template
+    from services.templates.written_files import write_files
+
+    template = read_template(name)
+    return write_files(
+        directory, _files(template, parse_settings(settings or [])), replace=replace
+    )
+
+
+def _files(template: Template, values: dict[str, str]) -> dict[str, bytes]:
+    beside = [*template.companions]
+    if template.tables is not None:
+        beside.append(template.tables)
+    return {
+        template.file.name: template.render(values).encode(),
+        **{path.name: path.read_bytes() for path in beside},
+    }

@@ -1,0 +1,22 @@
+"""What a connection asks of TCP, beside what it asks of Postgres."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from sinks.postgres.connection import connect
+
+
+def test_a_silent_server_is_given_up_after_half_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether an answer is missing or a request was not even acknowledged."""
+    asked: dict[str, int] = {}
+    monkeypatch.setattr(psycopg, "connect", lambda _dsn, **asked_: asked.update(asked_))
+    connect("", application_name="test")
+    unanswered_s = (
+        asked["keepalives_idle"]
+        + asked["keepalives_interval"] * asked["keepalives_count"]
+    )
+    assert unanswered_s == asked["tcp_user_timeout"] / 1_000 == 30

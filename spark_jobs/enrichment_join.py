@@ -1,0 +1,81 @@
+"""Joins lookups to events: each event stays one row, matched or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+)
+
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.lookup_rows import VALID_FROM, VALID_UNTIL, key_column
+from spark_jobs.pipeline.enrichment import Enrichment
+
+
+def enrich(
+    events: DataFrame, enrichment: Enrichment, lookup: DataFrame, *, event_time: str
+) -> DataFrame:
+    """Add the columns that an enrichment selects.
+
+    Args:
+        events: What is enriched.
+        enrichment: How.
+        lookup: A small copy whose rows ``check_rows`` has accepted.
+        event_time: The events' column by which one of several rows is chosen.
+
+    Raises:
+        ConfigurationError: ``LOOKUP_TYPE``: a key of another type, whose values Spark
+            would compare after a conversion in which two of them become one.
+    """
+    kinds = {field.name: field.dataType for field in events.schema.fields}
+    conditions: list[Column] = []
+    for number, (column, lookup_column) in enumerate(enrichment.on.items()):
+        found = lookup.schema[key_column(number)].dataType
+        if not _are_comparable(kinds[column], found):
+            raise ConfigurationError(
+                "LOOKUP_TYPE",
+                saw=f"The events' {column} is {kinds[column].simpleString()}, "
+                f"{lookup_column} of the lookup {enrichment.label} is "
+                f"{found.simpleString()}.",
+                why="Only values of one type are equal for certain.",
+                fix="Cast the lookup's column in a view, and look up the view.",
+            )
+        conditions.append(F.col(column) == F.col(key_column(number)))
+    if enrichment.as_of is not None:
+        at = F.col(event_time)
+        begin, end = F.col(VALID_FROM), F.col(VALID_UNTIL)
+        conditions += [begin.isNull() | (begin <= at), end.isNull() | (at < end)]
+    joined = events.join(F.broadcast(lookup), reduce(and_, conditions), "left").drop(
+        *(key_column(number) for number in range(len(enrichment.on))),
+        VALID_FROM,
+        VALID_UNTIL,
+    )
+    return _with_defaults(joined, enrichment.default)
+
+
+def _are_comparable(event: DataType, lookup: DataType) -> bool:
+    """Tell whether values that differ in the lookup differ for an event as well."""
+    if isinstance(event, IntegralType):
+        return isinstance(lookup, IntegralType | DecimalType | DoubleType)
+    if isinstance(event, FloatType | DoubleType):
+        return isinstance(lookup, FloatType | DoubleType)
+    return isinstance(lookup, type(event))
+
+
+def _with_defaults(events: DataFrame, defaults: Mapping[str, object]) -> DataFrame:
+    return events.withColumns(
+        {
+            column: F.coalesce(F.col(column), F.lit(value))
+            for column, value in defaults.items()
+            if value is not None
+        }
+    )

@@ -1,0 +1,319 @@
+"""Models in ONNX: read once, run on Arrow columns, never on a value they do not take.
+
+An ONNX file is data, so reading one from a stranger runs nothing of his. What a model
+takes and answers is in the file; both are checked when the driver starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+import pyarrow as pa
+
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.pipeline.prediction import ModelOutput, Prediction
+
+#: Digits of the file's SHA-256 that name its version: enough for nobody to meet two.
+_VERSION_DIGITS = 16
+#: A model is kept once per worker and travels with the driver's broadcast.
+MODEL_BYTES_MAX = 512 * 1024 * 1024
+
+#: The element types of tensors: Spark's type of them, and numpy's.
+_SPARK_TYPES = {
+    "tensor(float)": "float",
+    "tensor(double)": "double",
+    "tensor(int64)": "bigint",
+    "tensor(int32)": "int",
+    "tensor(string)": "string",
+    "tensor(bool)": "boolean",
+}
+_NUMPY_TYPES: Mapping[str, Any] = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(string)": object,
+    "tensor(bool)": np.bool_,
+}
+#: These have a value that says "missing", and models that are trained with it.
+_HAS_NAN = frozenset({"tensor(float)", "tensor(double)"})
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or output of a model: the type of its elements, how many per event.
+
+    ``width`` is None where an event has one value and the tensor one dimension.
+    """
+
+    kind: str
+    width: int | None
+
+    @property
+    def spark_type(self) -> str:
+        """The type of a column of it."""
+        return _SPARK_TYPES[self.kind]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as it was when the driver started.
+
+    Attributes:
+        path: Where it was read from, for people.
+        content: The file.
+        prediction: What the pipeline wants of it.
+    """
+
+    path: str
+    content: bytes
+    prediction: Prediction
+
+    @cached_property
+    def version(self) -> str:
+        """The beginning of the SHA-256 of the file, in hexadecimal digits."""
+        return hashlib.sha256(self.content).hexdigest()[:_VERSION_DIGITS]
+
+    @cached_property
+    def session(self) -> onnxruntime.InferenceSession:
+        """The model, ready to run; one thread, because Spark runs tasks beside it.
+
+        Raises:
+            ConfigurationError: ``MODEL_UNREADABLE``.
+        """
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        try:
+            return onnxruntime.InferenceSession(
+                self.content, options, providers=["CPUExecutionProvider"]
+            )
+        # The runtime has an exception of its own for each reason, all private.
+        except Exception as error:
+            raise ConfigurationError(
+                "MODEL_UNREADABLE",
+                saw=f"{self.path} cannot be loaded: {_first_line(error)}",
+                why="Its predictions are columns of the pipeline.",
+                fix="Export the model again, to ONNX.",
+            ) from error
+
+    @cached_property
+    def inputs(self) -> dict[str, Tensor]:
+        """What it takes, by name."""
+        return {one.name: _tensor(one) for one in self.session.get_inputs()}
+
+    @cached_property
+    def outputs(self) -> dict[str, Tensor]:
+        """What it answers, by name."""
+        return {one.name: _tensor(one) for one in self.session.get_outputs()}
+
+    def check(self) -> None:
+        """Compare what the pipeline gives and wants with what the model has.
+
+        Raises:
+            ConfigurationError: ``MODEL_UNREADABLE`` or ``MODEL_MISMATCH``.
+        """
+        given = self.prediction.inputs
+        for name in sorted({*given, *self.inputs}):
+            if name not in self.inputs or name not in given:
+                missing = "is not given" if name in self.inputs else "does not exist"
+                raise self._mismatch(
+                    f"its input {name!r} {missing}",
+                    f"Its inputs are {', '.join(self.inputs)}.",
+                )
+            width, tensor = len(given[name]), self.inputs[name]
+            if tensor.kind not in _SPARK_TYPES:
+                raise self._mismatch(
+                    f"its input {name!r} is {tensor.kind}",
+                    f"Export it with one of {', '.join(_SPARK_TYPES)}.",
+                )
+            if width != (tensor.width or 1):
+                raise self._mismatch(
+                    f"its input {name!r} takes {tensor.width or 1} values, not {width}",
+                    "Write one expression for each.",
+                )
+        for column in self.prediction.columns:
+            self._check_output(column, self.prediction.output_of(column))
+
+    def run(self, columns: Mapping[str, Sequence[pa.Array]]) -> dict[str, pa.Array]:
+        """Predict; one value per event and new column, null where an input is null.
+
+        A floating-point input that is null is NaN to the model, which is how models
+        know a missing value.
+
+        Args:
+            columns: The model's input to its columns, as Spark has evaluated them.
+
+        Raises:
+            ValueError: The model refuses a value.
+        """
+        rows = len(next(iter(columns.values()))[0])
+        complete = np.ones(rows, dtype=np.bool_)
+        for name, arrays in columns.items():
+            if self.inputs[name].kind not in _HAS_NAN:
+                for array in arrays:
+                    complete &= np.asarray(array.is_valid())
+        feed = {
+            name: self._feed(
+                name, [array.filter(pa.array(complete)) for array in given]
+            )
+            for name, given in columns.items()
+        }
+        wanted = {c: self.prediction.output_of(c) for c in self.prediction.columns}
+        answers: dict[str, npt.NDArray[Any]] = {}
+        if complete.any():
+            names = sorted({output.name for output in wanted.values()})
+            try:
+                found = self.session.run(names, feed)
+            except Exception as error:
+                raise ValueError(_first_line(error)) from error
+            answers = dict(zip(names, found, strict=True))
+        return {
+            column: self._column(output, answers.get(output.name), complete)
+            for column, output in wanted.items()
+        }
+
+    def spark_type_of(self, column: str) -> str:
+        """Return the type of a new column."""
+        return self.outputs[self.prediction.output_of(column).name].spark_type
+
+    def _feed(self, name: str, arrays: Sequence[pa.Array]) -> npt.NDArray[Any]:
+        tensor = self.inputs[name]
+        dtype = _NUMPY_TYPES[tensor.kind]
+        if tensor.kind in _HAS_NAN:
+            arrays = [array.fill_null(float("nan")) for array in arrays]
+        values = [
+            array.to_numpy(zero_copy_only=False).astype(dtype) for array in arrays
+        ]
+        return values[0] if tensor.width is None else np.column_stack(values)
+
+    def _column(
+        self,
+        output: ModelOutput,
+        answer: npt.NDArray[Any] | None,
+        complete: npt.NDArray[np.bool_],
+    ) -> pa.Array:
+        kind = pa.from_numpy_dtype(
+            np.str_
+            if self.outputs[output.name].spark_type == "string"
+            else _NUMPY_TYPES[self.outputs[output.name].kind]
+        )
+        if answer is None:
+            return pa.nulls(len(complete), kind)
+        if answer.ndim > 1:
+            answer = answer[:, output.index or 0]
+        values = pa.array(answer, kind)
+        if complete.all():
+            return values
+        # The position of each event among those that were predicted.
+        places = np.cumsum(complete) - 1
+        return values.take(pa.array(places, mask=~complete))
+
+    def _check_output(self, column: str, output: ModelOutput) -> None:
+        tensor = self.outputs.get(output.name)
+        if tensor is None:
+            raise self._mismatch(
+                f"it has no output {output.name!r} for {column}",
+                f"Its outputs are {', '.join(self.outputs)}.",
+            )
+        if tensor.kind not in _SPARK_TYPES:
+            raise self._mismatch(
+                f"its output {output.name!r} is {tensor.kind}",
+                "Export it as a tensor; skl2onnx does with the option zipmap=False.",
+            )
+        width = tensor.width or 1
+        if width > 1 and output.index is None:
+            raise self._mismatch(
+                f"its output {output.name!r} has {width} values for each event",
+                f"Write {output.name}[0], or another of them.",
+            )
+        if output.index is not None and output.index >= width:
+            raise self._mismatch(
+                f"its output {output.name!r} has {width} values, counted from 0",
+                f"Write an index below {width}.",
+            )
+
+    def _mismatch(self, saw: str, fix: str) -> ConfigurationError:
+        return ConfigurationError(
+            "MODEL_MISMATCH",
+            saw=f"{self.path} and the pipeline do not fit: {saw}.",
+            why="The model would be fed, or read, wrongly.",
+            fix=fix,
+        )
+
+
+def read_model(prediction: Prediction, beside: Path) -> Model:
+    """Read the model of a prediction and check that it fits.
+
+    Args:
+        prediction: What the pipeline wants.
+        beside: The pipeline file, or its folder: where a relative path starts.
+
+    Raises:
+        ConfigurationError: ``MODEL_MISSING``, ``MODEL_UNREADABLE`` or
+            ``MODEL_MISMATCH``.
+    """
+    path = (beside if beside.is_dir() else beside.parent) / prediction.model
+    try:
+        with path.open("rb") as file:
+            content = file.read(MODEL_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(
+            "MODEL_MISSING",
+            saw=f"{path} cannot be read ({error.strerror}).",
+            why="The pipeline predicts with it.",
+            fix="Put the model there, or correct the path in predict.",
+        ) from error
+    if len(content) > MODEL_BYTES_MAX:
+        raise ConfigurationError(
+            "MODEL_UNREADABLE",
+            saw=f"{path} is larger than {MODEL_BYTES_MAX:,} bytes.",
+            why="Every worker keeps it in memory.",
+            fix="Use a smaller model.",
+        )
+    model = Model(path=str(path), content=content, prediction=prediction)
+    model.check()
+    return model
+
+
+_loaded: dict[tuple[str, str], Model] = {}
+_loading = threading.Lock()
+
+
+def loaded_once(
+    version: str, prediction: Prediction, path: str, read: Callable[[], bytes]
+) -> Model:
+    """Return the model of this process, which its first task has loaded.
+
+    Args:
+        version: Of the model.
+        prediction: What the pipeline wants of it.
+        path: Where the driver read it from, for people.
+        read: Gives the file's content; called once per process.
+    """
+    key = (version, repr(prediction))
+    with _loading:
+        if key not in _loaded:
+            _loaded[key] = Model(path=path, content=read(), prediction=prediction)
+        return _loaded[key]
+
+
+def _tensor(described: Any) -> Tensor:  # noqa: ANN401 - onnxruntime has no types
+    dimensions = described.shape or []
+    if len(dimensions) < 2:  # noqa: PLR2004 - events, and what each of them has
+        return Tensor(described.type, None)
+    width = dimensions[1]
+    return Tensor(described.type, width if isinstance(width, int) else 1)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,26 @@
+"""The keys of a prediction in a pipeline file."""
+
+from __future__ import annotations
+
+from spark_jobs.pipeline.prediction import Prediction
+from spark_jobs.pipeline.yaml_document import Section
+
+
+def read_prediction(section: Section) -> Prediction | None:
+    """Read a prediction; None, with the problems reported, if it is wrong."""
+    section.allow("model", "inputs", "columns", "version")
+    section.require("model", "inputs", "columns")
+    model = section.text("model")
+    inputs = section.section("inputs")
+    columns = section.section("columns")
+    version = section.text("version")
+    if model is None or inputs is None or columns is None:
+        return None
+    return section.report.attempt(
+        section.at,
+        Prediction,
+        model=model,
+        inputs={name: inputs.one_or_more(name) or () for name in inputs},
+        columns={name: columns.text(name) or "" for name in columns},
+        version=version or "",
+    )
