@@ -79,8 +79,9 @@ class _PostgresHarness:
     def ledger(self) -> list[LedgerLine]:
         rows = query(
             self._dsn,
-            "SELECT sequence, epoch, sum(committed), checksum FROM tallyweir.batch "
-            "JOIN tallyweir.batch_partition USING (pipeline, sequence) "
+            "SELECT sequence, epoch, coalesce(sum(committed), 0), checksum "
+            "FROM tallyweir.batch "
+            "LEFT JOIN tallyweir.batch_partition USING (pipeline, sequence) "
             "GROUP BY pipeline, sequence ORDER BY sequence",
         )
         return [

@@ -19,7 +19,8 @@ _ALL = [
     ("0003_branches",),
     ("0004_relay",),
     ("0005_publisher_without_ddl",),
-    ("0008_conditions",),
+    ("0006_conditions",),
+    ("0007_keyed_state",),
 ]
 
 

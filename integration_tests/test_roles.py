@@ -34,9 +34,13 @@ from sinks.protocol.errors import ConfigurationError
 
 _LETTERS = {"P": PUBLISHER, "R": RELAY, "V": READER, "M": MONITOR}
 
-#: Who may do what to each table and view of the home: SELECT (in brackets those who see
-#: all columns but the named ones), INSERT, UPDATE of the named columns. P publisher, R
-#: relay, V reader, M monitor. Nobody but the owner may anything else.
+
+def _updates(letters: str, *columns: str) -> dict[str, str]:
+    return {f"update {column}": letters for column in columns}
+
+
+#: Who may do what to each table and view of the home; a named column goes before the
+#: table. P publisher, R relay, V reader, M monitor. The owner alone may anything else.
 _HOME: dict[str, dict[str, str]] = {
     "installation": {
         "select": "PRM",
@@ -47,18 +51,13 @@ _HOME: dict[str, dict[str, str]] = {
     "pipeline": {
         "select": "PRVM",
         "insert": "P",
-        "update definition": "P",
-        "update definition_hash": "P",
-        "update watermark": "P",
-        "update last_sequence": "P",
+        **_updates("P", "definition", "definition_hash", "watermark", "last_sequence"),
     },
     "epoch_claim": {"select": "PVM", "insert": "P"},
     "partition_progress": {
         "select": "PRVM",
         "insert": "P",
-        "update next_offset": "P",
-        "update event_time_max": "P",
-        "update active_at": "P",
+        **_updates("P", "next_offset", "event_time_max", "active_at"),
     },
     "batch": {"select": "PRVM", "insert": "P"},
     "batch_partition": {"select": "PVM", "insert": "P"},
@@ -82,15 +81,23 @@ _HOME: dict[str, dict[str, str]] = {
     "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "duplicate_event": {"select": "VM", "insert": "P"},
     "filtered_event": {"select": "VM", "insert": "P"},
+    "keyed_state": {
+        "select": "PM",
+        "insert": "P",
+        "delete": "P",
+        **_updates("P", "value", "schema_version", "expires_at", "sequence"),
+    },
+    "keyed_timer": {
+        "select": "PM",
+        "insert": "P",
+        "delete": "P",
+        **_updates("P", "shard", "clock", "fires_at", "sequence"),
+    },
     "relay_cursor": {
         "select": "RVM",
         "insert": "R",
-        "update sequence": "R",
-        "update kafka_topic": "R",
-        "update kafka_partition": "R",
-        "update kafka_offset": "R",
-        "update messages": "R",
-        "update moved_at": "R",
+        **_updates("R", "sequence", "kafka_topic", "kafka_partition", "kafka_offset"),
+        **_updates("R", "messages", "moved_at"),
     },
     "outbox": {
         "select": "RVM",

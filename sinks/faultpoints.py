@@ -16,12 +16,16 @@ class FaultPoint(Enum):
     """Facts in the order in which a batch makes them true.
 
     ``BRANCH_PREPARED`` and ``BRANCH_COMMITTED`` are reached once per branch; a batch
-    that touches the home database only reaches none of the four about branches.
+    that touches the home database only reaches none of the four about branches. The
+    two about keys are those of pipelines with keyed state; a tick begins with them,
+    once it is planned.
     """
 
     PLANNED = "planned"
     ROWS_STAGED = "rows_staged"
     VOTED = "voted"
+    KEYS_STAGED = "keys_staged"
+    KEYS_VOTED = "keys_voted"
     BRANCH_PREPARED = "branch_prepared"
     ALL_PREPARED = "all_prepared"
     DECISION_COMMITTED = "decision_committed"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.faultpoints import FaultPoint, making
@@ -22,17 +22,22 @@ from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
 from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
 from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
+from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch, StagedKeys
 from sinks.protocol.publication import Publisher
 from sinks.protocol.recovery import check_topic_identity, topic_ids
-from sinks.protocol.vote_text import parse_vote
+from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
+from sinks.protocol.votes import BatchTally
 from spark_jobs.event_classes import Rules
 from spark_jobs.event_frame import SHARD, EventFrameRecipe, nested_as_json
 from spark_jobs.kafka_admin import KafkaAdmin
+from spark_jobs.keyed.key_task import KeyTask
 from spark_jobs.lookups import Lookups
 from spark_jobs.offset_log import read_planned_ranges
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
+
+#: Seconds between two looks for timers that are due.
+_TICK_LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,7 @@ class BatchReport:
 class BridgeParts:
     """What a bridge works with, all of it belonging to one claim of one epoch."""
 
+    spark: SparkSession
     home: PostgresHome
     participants: Sequence[PostgresParticipant]
     publisher: Publisher
@@ -83,7 +89,10 @@ class Bridge:
         self._parts = parts
         self._on_planned = on_planned
         self._on_published = on_published
-        self._coordinator = Coordinator(parts.publisher)
+        self._coordinator = Coordinator(
+            parts.publisher, self._stage_keys if parts.layout.keyed else None
+        )
+        self._looks_again_at = 0.0
         self._draining = False
         self._in_batch = threading.Lock()
         self.failure: Exception | None = None
@@ -100,6 +109,34 @@ class Bridge:
             except Exception as error:
                 self.failure = _explain(self._name_fence(error))
                 raise
+
+    def tick(self, *, at_once: bool = False) -> bool:
+        """Run a batch without events if a timer is due and no batch is at hand.
+
+        To be called often; it looks about once a second, unless told to at once.
+
+        Returns:
+            Whether a tick was published.
+
+        Raises:
+            TallyweirError: As a batch does; it is kept in ``failure`` as well.
+        """
+        if not self._parts.layout.keyed:
+            return False
+        if not at_once and time.monotonic() < self._looks_again_at:
+            return False
+        if not self._in_batch.acquire(blocking=False):
+            return False
+        try:
+            if self._draining or self.failure is not None:
+                return False
+            self._looks_again_at = time.monotonic() + _TICK_LOOK_S
+            return self._run_tick()
+        except Exception as error:
+            self.failure = _explain(self._name_fence(error))
+            raise self.failure from error
+        finally:
+            self._in_batch.release()
 
     def drain(self, timeout_s: float) -> bool:
         """Begin no further batch; wait for the one at hand.
@@ -143,6 +180,71 @@ class Bridge:
         with making(FaultPoint.SEALED):
             self._tidy(plan)
 
+    def _run_tick(self) -> bool:
+        began = time.monotonic()
+        plan = self._plan_tick()
+        if plan is None:
+            return False
+        self._on_planned(plan)
+        planned_s = time.monotonic() - began
+        result = self._coordinator.run_tick(plan)
+        seconds = time.monotonic() - began
+        phases = {"plan": planned_s, "stage": 0.0, "publish": seconds - planned_s}
+        self._on_published(
+            BatchReport(plan=plan, result=result, seconds=seconds, phases=phases)
+        )
+        with making(FaultPoint.SEALED):
+            self._tidy(plan)
+        return True
+
+    def _plan_tick(self) -> BatchPlan | None:
+        """Plan a tick; None while nothing is due."""
+        parts = self._parts
+        progress = parts.home.read_progress()
+        check_epoch(parts.epoch, progress.newest_epoch)
+        now_us = parts.home.read_clock_us()
+        watermark_us = parts.layout.clock_rule.watermark_after(
+            progress.watermark_us, progress.clocks.values(), now_us=now_us
+        )
+        if not parts.home.has_due_timers(watermark_us=watermark_us, now_us=now_us):
+            return None
+        with making(FaultPoint.PLANNED):
+            return BatchPlan(
+                key=BatchKey(epoch=parts.epoch, spark_batch_id=None),
+                ranges=(),
+                watermark_us=progress.watermark_us,
+                after_sequence=progress.last_sequence,
+                clocks=progress.clocks,
+                planned_at_us=now_us,
+                topic_ids={},
+            )
+
+    def _stage_keys(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:
+        """Run phase 2b: one task for each share of the keys."""
+        parts = self._parts
+        watermark_us = parts.layout.clock_rule.watermark_after(
+            plan.watermark_us,
+            plan.clocks_after(tally).values(),
+            now_us=plan.planned_at_us,
+        )
+        outputs = parts.recipe.pipeline.stateful
+        task = KeyTask(
+            outputs=tuple(zip(outputs, parts.layout.keyed, strict=True)),
+            pipeline=parts.layout.pipeline,
+            pipeline_number=parts.home.claim.pipeline_number,
+            epoch=parts.epoch,
+            voted=tally.attempts,
+            sequence=plan.after_sequence + 1,
+            watermark_us=watermark_us,
+            planned_at_us=plan.planned_at_us,
+            shards=parts.layout.shards,
+            tasks=parts.tasks,
+        )
+        shares = parts.spark.range(0, parts.tasks, 1, parts.tasks)
+        lines = shares.mapInArrow(task, VOTE_SCHEMA).collect()
+        votes = [parse_keyed_vote(line["vote"]) for line in lines]
+        return StagedKeys(votes=votes, watermark_us=watermark_us)
+
     def _tidy(self, plan: BatchPlan) -> None:
         """Leave nothing behind that the next batch has no use for."""
         self._parts.publisher.sweep()
@@ -165,6 +267,7 @@ class Bridge:
             ranges=ranges,
             watermark_us=progress.watermark_us,
             after_sequence=progress.last_sequence,
+            clocks=progress.clocks,
             planned_at_us=planned_at_us,
             topic_ids={topic: topic_id},
             lookups={**parts.lookups.versions, **parts.recipe.model_versions},

@@ -224,6 +224,7 @@ class Driver:
         claim = f"{epoch}-{uuid.uuid4().hex[:12]}"
         starts = self._read_starts(prepared.admin, home)
         parts = BridgeParts(
+            spark=prepared.spark,
             home=home,
             participants=databases.participants,
             publisher=databases.publisher,
@@ -300,10 +301,14 @@ class Driver:
                 drained = bridge.drain(DRAIN_TIMEOUT_S)
                 self._log.info("drained" if drained else "stopped in mid-batch")
                 return
+            bridge.tick()
             self._stop.wait(_POLL_S)
         failed = query.exception()
         if failed is not None:
             _raise_query_failure(bridge, failed)
+        # All is read; what became due by it is part of it.
+        while not self._stop.is_set() and bridge.tick(at_once=True):
+            pass
 
     def _pause_after(self, error: RetryableError) -> None:
         """Wait before starting over; give up on what does not pass by itself.

@@ -32,9 +32,10 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME, branch_name
 from sinks.postgres.columns import Column
 from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.home_layout import Output as Table
 from sinks.postgres.outbox_table import OutboxTable
-from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import ConfigurationError
+from spark_jobs.keyed.keyed_layout import keyed_table
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.definition_json import (
@@ -43,6 +44,7 @@ from spark_jobs.pipeline.definition_json import (
 )
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.transformed_events import added_columns
 from spark_jobs.window_layout import window_table
 
@@ -115,7 +117,7 @@ def build_home_layout(
     """
     types = {field.name: _postgres_type(field) for field in schema.fields}
     everything = event_columns(pipeline, contract, schema)
-    outputs: list[AppendTable | WindowTable | OutboxTable] = []
+    outputs: list[Table] = []
 
     def columns(chosen: tuple[str, ...] | None) -> tuple[Column, ...]:
         return tuple(
@@ -144,6 +146,8 @@ def build_home_layout(
                     key=Column(name=output.key, postgres_type=types[output.key]),
                 )
             )
+        elif isinstance(output, StatefulOutput):
+            outputs.append(keyed_table(output, staging, columns(output.select), types))
         else:
             outputs.append(
                 window_table(number, output, staging, types, branches_of(output))

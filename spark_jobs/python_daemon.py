@@ -22,6 +22,7 @@ def main() -> None:
     """Serve Spark's requests for workers until Spark goes away."""
     # Everything that a task needs; every worker then shares it.
     importlib.import_module("spark_jobs.stage_task")
+    importlib.import_module("spark_jobs.keyed.key_task")
     # PySpark itself is installed as a package; its zip copies only cost time.
     sys.path[:] = [path for path in sys.path if not path.endswith((".zip", ".jar"))]
     sys.path_importer_cache.clear()

@@ -13,6 +13,8 @@ import pyarrow as pa
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.home_layout import HomeLayout, Output
+from sinks.postgres.key_text import format_key, shard_of
+from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.staging import EVENT_LOGS
 from sinks.postgres.task_staging import TaskStaging
@@ -64,6 +66,8 @@ class StagedRows:
                 tallies[output.table] = self._write_append(staging, output, number)
             elif isinstance(output, OutboxTable):
                 tallies[output.table] = self._write_outbox(staging, output, number)
+            elif isinstance(output, KeyedTable):
+                tallies[output.table] = self._write_keyed(staging, output, number)
             else:
                 tallies[output.table] = self._write_windows(staging, output, number)
         self._write_event_logs(staging)
@@ -137,6 +141,24 @@ class StagedRows:
         rows = pa.table(columns, names=names)
         staging.copy(HOME, output.staging_table, output.staging_columns, rows)
         return self._tally(number, taken, rows.num_rows)
+
+    def _write_keyed(
+        self, staging: TaskStaging, output: KeyedTable, number: int
+    ) -> OutputTally:
+        """Stage the events of a function; phase 2b makes rows of them."""
+        taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
+        chosen = _filter(self.events.table, taken)
+        parts = [chosen.column(column.name).to_pylist() for column in output.key]
+        keys = [format_key(values) for values in zip(*parts, strict=True)]
+        shards = {key: shard_of(key, self.layout.shards) for key in set(keys)}
+        columns = [chosen.column(column.name) for column in output.event_columns]
+        columns += [*self._positions(chosen), chosen.column(frame.EVENT_TIME)]
+        columns += [pa.array(keys, pa.string())]
+        columns += [pa.array([shards[key] for key in keys], pa.int32())]
+        names = [column.name for column in output.staging_columns]
+        rows = pa.table(columns, names=names)
+        staging.copy(HOME, output.staging_table, output.staging_columns, rows)
+        return self._tally(number, taken, 0)
 
     def _write_windows(
         self, staging: TaskStaging, output: WindowTable, number: int

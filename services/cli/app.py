@@ -24,6 +24,7 @@ COMMAND_MODULES = (
     "services.cli.verify",
     "services.cli.why",
     "services.cli.status",
+    "services.cli.state",
     "services.cli.accept_gap",
     "services.cli.indoubt",
     "services.cli.repair",

@@ -14,7 +14,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.instants import to_microseconds
+from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.naming import application_name
 from sinks.postgres.output_moves import TableNames
 from sinks.postgres.placement import check_not_moved
@@ -35,6 +35,7 @@ from sinks.protocol.ports import BatchPlan, Progress
 from sinks.protocol.votes import BatchTally
 
 _CLAIM = load_statements("sinks.postgres", "claim.sql")
+_KEYED = load_statements("sinks.postgres", "keyed.sql")
 _PUBLISH = load_statements("sinks.postgres", "publish.sql")
 
 
@@ -159,6 +160,25 @@ class PostgresHome(PostgresDecisionLedger):
             return instant
 
         return to_microseconds(self._session.run("reading the clock", read))
+
+    def has_due_timers(self, *, watermark_us: int | None, now_us: int) -> bool:
+        """Tell whether a timer is due at a watermark and a time of the server's clock.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        values = {
+            "pipeline": self._layout.pipeline,
+            "watermark": to_datetime(watermark_us),
+            "now": to_datetime(now_us),
+        }
+
+        def look(connection: psycopg.Connection[TupleRow]) -> bool:
+            row = connection.execute(_KEYED["has_due_timers"], values).fetchone()
+            assert row is not None
+            return bool(row[0])
+
+        return self._session.run("looking for timers", look)
 
     def count_dead_letters(self, sequence: int) -> dict[str, int]:
         """Count the dead letters of a published batch by their reason.

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME, database_of
+from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.window_table import WindowTable
+from sinks.protocol.watermark import ClockRule
 
-Output = AppendTable | WindowTable | OutboxTable
+Output = AppendTable | WindowTable | OutboxTable | KeyedTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,18 @@ class HomeLayout:
     idle_timeout_us: int
     #: None when the source is declared free of repeats.
     horizon_us: int | None
+
+    @property
+    def clock_rule(self) -> ClockRule:
+        """How the watermark follows the partitions."""
+        return ClockRule(
+            delay_us=self.watermark_delay_us, idle_timeout_us=self.idle_timeout_us
+        )
+
+    @property
+    def keyed(self) -> tuple[KeyedTable, ...]:
+        """The outputs whose functions keep state."""
+        return tuple(o for o in self.outputs if isinstance(o, KeyedTable))
 
     @property
     def branches(self) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import staged_for
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.home_layout import Output
+from sinks.postgres.keyed_moves import move_results
+from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.naming import staging_table, state_table
 from sinks.postgres.outbox_table import OUTBOX_EVENT_ID, OutboxTable
 from sinks.postgres.session_merge import SessionMerge
@@ -105,6 +107,8 @@ class OutputMoves:
                 moved += self._append(output, staged)
             elif isinstance(output, OutboxTable):
                 moved += self._fill_outbox(output, staged)
+            elif isinstance(output, KeyedTable):
+                moved += self._insert_results(output)
             else:
                 moved += self._merge_windows(output, staged)
         # A user's deferred constraint must fail here, where the row can be found,
@@ -156,6 +160,17 @@ class OutputMoves:
         moved = self._connection.execute(statement, self._values)
         self.check_moved(staged, moved.rowcount)
         return moved.rowcount
+
+    def _insert_results(self, output: KeyedTable) -> int:
+        staged = output.rows_staging_table
+        if not self._tally.staged.get(staged):
+            return 0
+        with _row_refusals():
+            moved = move_results(
+                self._connection, output, self._tables.staging(staged), self._values
+            )
+        self.check_moved(staged, moved)
+        return moved
 
     def _merge_windows(self, output: WindowTable, staged: str) -> int:
         kind = SessionMerge if output.has_sessions else WindowMerge

@@ -7,9 +7,10 @@ The order of its steps is the protocol's (``sinks.protocol``):
 3. write the ledger: batch, partitions, outputs;
 4. move the voted rows from staging to their tables and check their number;
 5. merge the windows and settle those that the watermark has passed;
-6. advance offsets and watermark;
-7. write down the branches that were prepared in other databases: the decision;
-8. COMMIT, with ``synchronous_commit = on``.
+6. change keyed state and timers to what phase 2b voted for;
+7. advance offsets and watermark;
+8. write down the branches that were prepared in other databases: the decision;
+9. COMMIT, with ``synchronous_commit = on``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import names
 from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.instants import to_datetime, to_microseconds
+from sinks.postgres.instants import to_datetime
+from sinks.postgres.keyed_moves import KeyedMoves
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
 from sinks.postgres.rejections import find_rejected
 from sinks.postgres.sqlstate import translate
@@ -42,14 +44,8 @@ from sinks.protocol.errors import OutcomeUnknownError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId
-from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, BatchTerms, RowsRejectedError
-from sinks.protocol.votes import BatchTally, EventCounts, OutputTally, PartitionTally
-from sinks.protocol.watermark import (
-    PartitionClock,
-    advance_clock,
-    advance_watermark,
-)
+from sinks.protocol.votes import BatchTally, EventCounts, OutputTally
 
 _SQL = load_statements("sinks.postgres", "publish.sql")
 _CLAIM_SQL = load_statements("sinks.postgres", "claim.sql")
@@ -104,7 +100,9 @@ class PostgresPublication:
                 topic_partition: position.next_offset
                 for topic_partition, position in stored.progress.positions.items()
             },
+            last_sequence=stored.progress.last_sequence,
             ranges=self._plan.ranges,
+            after_sequence=self._plan.after_sequence,
         )
         if self.decision is PublishDecision.ALREADY_COMMITTED:
             # Locking the row is a write, whose COMMIT waits for the standbys, and so
@@ -115,14 +113,16 @@ class PostgresPublication:
         assert former_us == self._plan.watermark_us, (
             "the watermark moved without offsets"
         )
-        self._now = self._clock()
-        self._clocks = self._clocks_after(stored.clocks)
-        watermark_us = advance_watermark(
-            former_us,
-            self._clocks.values(),
-            delay_us=self._layout.watermark_delay_us,
-            idle_timeout_us=self._layout.idle_timeout_us,
-            now_us=to_microseconds(self._now),
+        assert stored.progress.clocks == self._plan.clocks, (
+            "the partitions' clocks moved without a batch"
+        )
+        self._clocks = self._plan.clocks_after(self._tally)
+        watermark_us = self._layout.clock_rule.watermark_after(
+            former_us, self._clocks.values(), now_us=self._plan.planned_at_us
+        )
+        # Timers were fired by this very watermark, before the lock was held.
+        assert self._tally.fired_through_us in {None, watermark_us}, (
+            "timers were fired by another watermark"
         )
         self._terms = BatchTerms(
             sequence=SequenceNumber(stored.progress.last_sequence + 1),
@@ -152,6 +152,10 @@ class PostgresPublication:
             self._move_event_logs(values, moves)
             self._advance(values)
             moves.run(self._layout.outputs_of(HOME), HOME)
+            if self._layout.keyed:
+                KeyedMoves(
+                    self._connection, self._tables.staging, values, moves.check_moved
+                ).run()
 
     def keep_alive(self) -> None:
         """Reset the timeout that ends the transaction of a paused driver."""
@@ -231,20 +235,6 @@ class PostgresPublication:
         except BaseException:
             abandon(self._connection)
             raise
-
-    def _clocks_after(
-        self, before: Mapping[TopicPartition, PartitionClock]
-    ) -> dict[TopicPartition, PartitionClock]:
-        """Advance the clocks of the batch's partitions; keep those of all others."""
-        advanced = {
-            planned.topic_partition: advance_clock(
-                before.get(planned.topic_partition),
-                _event_time_max_us(self._tally.partitions.get(planned.topic_partition)),
-                now_us=to_microseconds(self._now),
-            )
-            for planned in self._plan.ranges
-        }
-        return {**before, **advanced}
 
     def _write_ledger(self, values: Mapping[str, object]) -> None:
         self._execute(
@@ -351,7 +341,3 @@ def publish_values(
         "watermark_after": to_datetime(terms.watermark_after_us),
         "attempts": list(tally.attempts),
     }
-
-
-def _event_time_max_us(seen: PartitionTally | None) -> int | None:
-    return None if seen is None else seen.event_time_max_us

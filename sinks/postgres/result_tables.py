@@ -11,6 +11,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.columns import Column, names, table_identifier, type_name
 from sinks.postgres.home_layout import Output
+from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.naming import revisions_table
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_table import (
@@ -58,6 +59,14 @@ def create_result_tables(
             _create_or_check(connection, output.table, output.columns)
         elif isinstance(output, WindowTable):
             _create_window_tables(connection, output, state(output.table))
+        elif isinstance(output, KeyedTable):
+            created = _create_or_check(connection, output.table, output.result_columns)
+            if created:
+                connection.execute(
+                    _SQL["add_sequence_index"].format(
+                        target=table_identifier(output.table)
+                    )
+                )
 
 
 def _create_window_tables(

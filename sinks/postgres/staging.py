@@ -26,6 +26,7 @@ from sinks.postgres.branch_names import HOME, staged_for
 from sinks.postgres.columns import Column, names
 from sinks.postgres.connection import abandon, connect
 from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.keyed_table import KEYED_LOGS, KeyedTable
 from sinks.postgres.naming import application_name, staging_schema, staging_table
 from sinks.postgres.sqlstate import translated
 from sinks.protocol.identity import Attempt, Epoch
@@ -95,6 +96,9 @@ def staging_tables(
     tables = dict(EVENT_LOGS) if branch == HOME else {}
     for output in layout.outputs_of(branch):
         tables[staged_for(output.staging_table, branch)] = output.staging_columns
+        if isinstance(output, KeyedTable):
+            tables[output.rows_staging_table] = output.rows_staging_columns
+            tables.update(KEYED_LOGS)
     return tables
 
 

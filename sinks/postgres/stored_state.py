@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -32,7 +32,6 @@ class StoredState:
     progress: Progress
     #: Of the newest claim; None when there is none.
     nonce: str | None
-    clocks: Mapping[TopicPartition, PartitionClock]
 
 
 def read_stored_progress(connection: _Connection, pipeline: str) -> Progress:
@@ -93,5 +92,6 @@ def _read(connection: _Connection, pipeline: str, first: str) -> StoredState:
         watermark_us=to_microseconds(watermark),
         last_sequence=SequenceNumber(last_sequence),
         newest_epoch=Epoch(epoch),
+        clocks=clocks,
     )
-    return StoredState(progress=progress, nonce=nonce, clocks=clocks)
+    return StoredState(progress=progress, nonce=nonce)

@@ -30,6 +30,12 @@ A batch's life
             <-------------    vote: rows, counts
       tally the votes, check the conservation law
                               · voted
+    2b keys ------------->    read voted events of a
+                              key, its state, its due
+                              timers; call functions -> staging
+                              · keys_staged
+            <-------------    vote: rows, events used
+      add these votes         · keys_voted
     3 publish --------------------------------------->  lock the
                                                         pipeline's row,
                                                         fence, compare
@@ -49,11 +55,15 @@ A batch's life
     5 seal: Spark writes its commit log; nobody reads it again
                               · sealed
 
-The dotted names are the fault points of ``sinks.faultpoints``. A batch that changes
-the home only has no participants: nothing is prepared, nothing can be in doubt.
+The dotted names are the fault points of ``sinks.faultpoints``. Only a pipeline with
+keyed state has a phase 2b. A tick is a batch without events, for timers that are due:
+it has no ranges, begins with phase 2b and is recognised by its sequence. A batch that
+changes the home only has no participants: nothing is prepared, nothing can be in
+doubt.
 
 Modules, in the order in which a batch meets them: ``coordinator`` takes it from plan
-to ledger; ``votes`` adds up phase one; ``publication`` prepares, decides and commits;
+to ledger; ``votes`` adds up phase one, ``keyed_votes`` phase 2b; ``publication``
+prepares, decides and commits;
 ``decisions`` and ``offsets`` say whether it may; ``in_doubt`` and ``resolution`` say
 what becomes of a branch that a crash has left.
 
@@ -99,6 +109,9 @@ Server crashes
 Database goes back in time (restore, lagging standby)
     Offsets, results, seen IDs and windows go back together. The running driver finds
     its claim or its offsets gone and stops; the next one reads Kafka from there.
+A function on keyed state answers differently when it is called again
+    Its input is what phase one staged and voted for, and the state of the newest
+    published batch; of its answers only those of the attempts that voted count.
 Two drivers
     The one with the older epoch is fenced at its next publish.
 A result table refuses a row
@@ -113,6 +126,8 @@ Invariants
     stored next_offset == from_offset            or the batch is not published
     read == committed + duplicate + dead + late + expired + filtered
     moved rows == voted rows                     per staging table
+    events used by functions == events staged    per stateful output
+    last sequence == the plan's                  or the batch is not published
     watermark_after >= watermark_before
     sequence is dense per pipeline
     a branch is committed only if decided, and decided only once all are prepared

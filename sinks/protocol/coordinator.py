@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from sinks.faultpoints import FaultPoint, making
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import FatalError, OutcomeUnknownError
+from sinks.protocol.keyed_votes import tally_keyed_votes
 from sinks.protocol.ports import (
     BatchPlan,
     RejectedRow,
     RowsRejectedError,
     Stage,
+    StageKeys,
 )
 from sinks.protocol.publication import Publisher
-from sinks.protocol.votes import BatchTally, tally_votes
+from sinks.protocol.votes import NOTHING_STAGED, BatchTally, tally_votes
 
 #: How often a lost answer to COMMIT is asked for before the driver starts over.
 PUBLISH_TRIES_MAX = 3
@@ -34,10 +36,18 @@ class BatchResult:
 
 
 class Coordinator:
-    """Takes the batches of one driver to their end, one after the other."""
+    """Takes the batches of one driver to their end, one after the other.
 
-    def __init__(self, publisher: Publisher) -> None:
+    Args:
+        publisher: Of the driver's claim.
+        stage_keys: Phase 2b, for a pipeline with keyed state.
+    """
+
+    def __init__(
+        self, publisher: Publisher, stage_keys: StageKeys | None = None
+    ) -> None:
         self._publisher = publisher
+        self._stage_keys = stage_keys
 
     def run_batch(self, plan: BatchPlan, stage: Stage) -> BatchResult:
         """Stage a batch and publish it once in effect.
@@ -66,6 +76,7 @@ class Coordinator:
                 tally = tally_votes(
                     staged.votes, plan.ranges, records_read=staged.records_read
                 )
+            tally = self._work_on_keys(plan, tally)
             try:
                 outcome = self._publish(plan, tally, restagings)
             except RowsRejectedError as refusal:
@@ -73,6 +84,35 @@ class Coordinator:
                 restagings += 1
                 continue
             return BatchResult(outcome=outcome, tally=tally, restagings=restagings)
+
+    def run_tick(self, plan: BatchPlan) -> BatchResult:
+        """Run a batch without events, for what is due all the same.
+
+        Raises:
+            TallyweirError: As ``run_batch``.
+
+        Crash:
+            As ``run_batch``: what was due is still due until the tick is decided.
+        """
+        assert not plan.ranges, "a tick reads nothing"
+        tally = self._work_on_keys(plan, NOTHING_STAGED)
+        outcome = self._publish(plan, tally, restagings=0)
+        return BatchResult(outcome=outcome, tally=tally, restagings=0)
+
+    def _work_on_keys(self, plan: BatchPlan, tally: BatchTally) -> BatchTally:
+        """Run phase 2b on what phase one voted for.
+
+        Whatever it reads stays as it is until the batch is published: staging is
+        voted for, and keyed state changes in publish transactions only.
+        """
+        if self._stage_keys is None:
+            return tally
+        with making(FaultPoint.KEYS_STAGED):
+            staged = self._stage_keys(plan, tally)
+        with making(FaultPoint.KEYS_VOTED):
+            return tally_keyed_votes(
+                tally, staged.votes, watermark_us=staged.watermark_us
+            )
 
     def _publish(
         self, plan: BatchPlan, tally: BatchTally, restagings: int

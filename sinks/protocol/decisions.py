@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
 from enum import Enum
 
 from sinks.protocol.errors import FatalError, FencedError
-from sinks.protocol.identity import BatchKey, Epoch
+from sinks.protocol.identity import BatchKey, Epoch, Sequence
 from sinks.protocol.offsets import (
     OffsetRange,
     OffsetsVerdict,
@@ -51,15 +52,17 @@ def check_epoch(own: Epoch, newest: Epoch) -> None:
         )
 
 
-def decide_publish(
+def decide_publish(  # noqa: PLR0913 - each is a fact that is asked for
     *,
     key: BatchKey,
     newest_epoch: Epoch,
     claim_kept: bool,
     stored: Mapping[TopicPartition, int],
-    ranges: Sequence[OffsetRange],
+    last_sequence: Sequence,
+    ranges: Many[OffsetRange],
+    after_sequence: Sequence,
 ) -> PublishDecision:
-    """Fence first, then compare the offsets.
+    """Fence first, then compare the offsets and the sequence.
 
     The order matters: a superseded driver whose offsets happen to fit would
     otherwise publish beside the new one.
@@ -70,21 +73,42 @@ def decide_publish(
         claim_kept: Whether the database still holds the very claim that this driver
             made. After a restore another driver may have claimed the same epoch.
         stored: The offsets in Postgres, read under the same lock.
-        ranges: What the batch covers.
+        last_sequence: The newest batch there, read under the same lock.
+        ranges: What the batch covers; nothing, for a tick.
+        after_sequence: The newest batch when it was planned, whose state it read.
 
     Raises:
         FencedError: A newer driver works.
-        FatalError: The claim is gone, or the offsets fit neither as the next batch
-            nor as a replay.
+        FatalError: The claim is gone, or offsets or sequence fit neither as the next
+            batch nor as a replay.
     """
     check_epoch(key.epoch, newest_epoch)
     if not claim_kept:
         raise claim_lost(f"Epoch {key.epoch} is now claimed by another driver.")
-    match compare_offsets(stored, ranges):
-        case OffsetsVerdict.NEXT:
-            return PublishDecision.PUBLISH
-        case OffsetsVerdict.ALREADY_COMMITTED:
-            return PublishDecision.ALREADY_COMMITTED
+    if ranges and compare_offsets(stored, ranges) is OffsetsVerdict.ALREADY_COMMITTED:
+        return PublishDecision.ALREADY_COMMITTED
+    return _compare_sequence(last_sequence, after_sequence, may_be_a_replay=not ranges)
+
+
+def _compare_sequence(
+    last: Sequence, after: Sequence, *, may_be_a_replay: bool
+) -> PublishDecision:
+    """Tell whether a batch follows the newest one.
+
+    A tick has no offsets to be recognised by. Its own claim is the newest and is kept,
+    so nobody else has published since; one batch more than was planned for is the tick
+    itself, whose answer was lost.
+    """
+    if last == after:
+        return PublishDecision.PUBLISH
+    if may_be_a_replay and last == after + 1:
+        return PublishDecision.ALREADY_COMMITTED
+    raise FatalError(
+        "SEQUENCE_DISAGREES",
+        saw=f"The batch was planned after batch {after}; the newest is {last}.",
+        why="It was worked out from a state that is not the pipeline's.",
+        fix="Start the driver again: it resumes from what the database holds.",
+    )
 
 
 def claim_lost(saw: str) -> FatalError:

@@ -26,10 +26,15 @@ Attempt = NewType("Attempt", int)
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class BatchKey:
-    """Identifies one planned batch over all drivers that a pipeline ever had."""
+    """Identifies one planned batch over all drivers that a pipeline ever had.
+
+    A tick is a batch without events, which Spark knows nothing of: it has no number.
+    """
 
     epoch: Epoch
-    spark_batch_id: SparkBatchId
+    spark_batch_id: SparkBatchId | None
 
     def __str__(self) -> str:
+        if self.spark_batch_id is None:
+            return f"epoch {self.epoch} tick"
         return f"epoch {self.epoch} batch {self.spark_batch_id}"

@@ -23,9 +23,11 @@ from sinks.protocol.decisions import PublishDecision
 from sinks.protocol.identity import BatchKey, Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts
+from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import StoredPosition
 from sinks.protocol.votes import BatchTally, Vote
+from sinks.protocol.watermark import PartitionClock, move_clocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class Progress:
     watermark_us: int | None
     last_sequence: SequenceNumber
     newest_epoch: Epoch
+    #: Event time and activity of each partition.
+    clocks: Mapping[TopicPartition, PartitionClock]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +47,27 @@ class BatchPlan:
     """A batch as fixed before its first task runs. A replay has the same plan."""
 
     key: BatchKey
+    #: Empty for a tick.
     ranges: Sequence[OffsetRange]
     #: The watermark that its events are judged by.
     watermark_us: int | None
-    #: The newest batch whose seen IDs its events are checked against.
+    #: The newest batch: whose seen IDs its events are checked against, and whose keyed
+    #: state its functions are given.
     after_sequence: SequenceNumber
-    #: The database's clock at planning; bounds event times in the future.
+    #: Event time and activity of each partition, before it.
+    clocks: Mapping[TopicPartition, PartitionClock]
+    #: The database's clock at planning; bounds event times in the future, and says
+    #: which partitions are idle and which timers are due.
     planned_at_us: int
     #: Kafka's ids of the topics that the ranges belong to.
     topic_ids: Mapping[str, str]
     #: Versions of the lookup tables, for the ledger.
     lookups: Mapping[str, str] = field(default_factory=dict)
+
+    def clocks_after(self, tally: BatchTally) -> dict[TopicPartition, PartitionClock]:
+        """Return the partitions' clocks after the batch, by what it held of each."""
+        covered = [planned.topic_partition for planned in self.ranges]
+        return move_clocks(self.clocks, covered, tally.partitions, self.planned_at_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +86,15 @@ class StagedBatch:
     votes: Sequence[Vote]
     #: Counted by Spark at the source, independently of the votes.
     records_read: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedKeys:
+    """What phase 2b left behind."""
+
+    votes: Sequence[KeyedVote]
+    #: The watermark after the batch, which timers were fired by.
+    watermark_us: int | None
 
 
 class RowsRejectedError(Exception):
@@ -278,3 +301,9 @@ class Stage(Protocol):
     def __call__(
         self, plan: BatchPlan, rejected: Sequence[RejectedRow]
     ) -> StagedBatch: ...
+
+
+class StageKeys(Protocol):
+    """Phase 2b: run the functions of stateful outputs on what phase one voted for."""
+
+    def __call__(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys: ...

@@ -12,6 +12,7 @@ from typing import Any
 
 from sinks.protocol import errors
 from sinks.protocol.identity import Attempt
+from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
 
@@ -51,6 +52,20 @@ def format_vote(vote: Vote) -> str:
     )
 
 
+def format_keyed_vote(vote: KeyedVote) -> str:
+    """Write a vote of phase 2b as one line of JSON."""
+    return json.dumps(asdict(vote))
+
+
+def parse_keyed_vote(text: str) -> KeyedVote:
+    """Read what ``format_keyed_vote`` wrote.
+
+    Raises:
+        TallyweirError: The one that the task stated instead of a vote.
+    """
+    return KeyedVote(**_read(text))
+
+
 def format_failure(error: errors.TallyweirError) -> str:
     """Write a task's error as one line of JSON."""
     return json.dumps(
@@ -70,11 +85,7 @@ def parse_vote(text: str) -> Vote:
     Raises:
         TallyweirError: The one that the task stated instead of a vote.
     """
-    value: dict[str, Any] = json.loads(text)
-    if "error" in value:
-        raise _ERRORS[value["error"]](
-            value["code"], saw=value["saw"], why=value["why"], fix=value["fix"]
-        )
+    value = _read(text)
     return Vote(
         attempt=Attempt(value["attempt"]),
         partitions={
@@ -100,3 +111,13 @@ def parse_vote(text: str) -> Vote:
         checksum=value["checksum"],
         buckets=frozenset(value["buckets"]),
     )
+
+
+def _read(text: str) -> dict[str, Any]:
+    """Read a task's line, or raise the error that it states."""
+    value: dict[str, Any] = json.loads(text)
+    if "error" in value:
+        raise _ERRORS[value["error"]](
+            value["code"], saw=value["saw"], why=value["why"], fix=value["fix"]
+        )
+    return value

@@ -146,10 +146,18 @@ class BatchTally:
     attempts: tuple[Attempt, ...]
     checksum: int
     buckets: frozenset[int] = field(default_factory=frozenset)
+    #: The watermark that phase 2b fired timers by; None where there was none.
+    fired_through_us: int | None = None
 
     @property
     def counts(self) -> EventCounts:
         return sum((p.counts for p in self.partitions.values()), EventCounts())
+
+
+#: What a tick has of phase one.
+NOTHING_STAGED = BatchTally(
+    partitions={}, staged={}, outputs={}, attempts=(), checksum=0
+)
 
 
 def tally_votes(

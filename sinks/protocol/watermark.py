@@ -14,8 +14,11 @@ Times are microseconds since 1970, durations are microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.votes import PartitionTally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +81,54 @@ def advance_watermark(
         return former_us
     candidate_us = min(times) - delay_us
     return candidate_us if former_us is None else max(former_us, candidate_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockRule:
+    """How a pipeline's watermark follows its partitions."""
+
+    delay_us: int
+    idle_timeout_us: int
+
+    def watermark_after(
+        self, former_us: int | None, clocks: Iterable[PartitionClock], *, now_us: int
+    ) -> int | None:
+        """Return the watermark after a batch; the same whenever it is asked for.
+
+        Args:
+            former_us: The watermark before it.
+            clocks: Of all partitions, as ``move_clocks`` leaves them.
+            now_us: The database's clock when the batch was planned.
+        """
+        return advance_watermark(
+            former_us,
+            clocks,
+            delay_us=self.delay_us,
+            idle_timeout_us=self.idle_timeout_us,
+            now_us=now_us,
+        )
+
+
+def move_clocks(
+    before: Mapping[TopicPartition, PartitionClock],
+    covered: Iterable[TopicPartition],
+    seen: Mapping[TopicPartition, PartitionTally],
+    now_us: int,
+) -> dict[TopicPartition, PartitionClock]:
+    """Return the partitions' clocks after a batch.
+
+    Args:
+        before: Their clocks before it.
+        covered: The partitions that it covers, with events or without.
+        seen: What it held of them.
+        now_us: The database's clock when it was planned.
+    """
+    advanced = {
+        partition: advance_clock(
+            before.get(partition),
+            seen[partition].event_time_max_us if partition in seen else None,
+            now_us=now_us,
+        )
+        for partition in covered
+    }
+    return {**before, **advanced}

@@ -37,6 +37,7 @@ from sinks.testing.home_harness import (
     refused,
 )
 from sinks.testing.planned_batches import event_time_us, positions_of
+from sinks.testing.tick_conformance import TICK_CASES
 from sinks.testing.watermark_cases import WATERMARK_CASES
 
 
@@ -336,4 +337,5 @@ CASES: tuple[Callable[[HomeHarness], None], ...] = (
     missing_staged_rows_are_retryable,
     a_commit_whose_answer_is_lost_counts_once,
     a_commit_that_never_arrived_counts_once,
+    *TICK_CASES,
 )

@@ -105,11 +105,12 @@ class HomeDriver:
         self._attempts = 0
 
     def plan(self, lengths: Mapping[TopicPartition, int]) -> BatchPlan:
+        """Plan the next batch; without lengths it is a tick."""
         plan = plan_batch(
             self.home.read_progress(),
             lengths,
             epoch=self.epoch,
-            spark_batch_id=self._batches,
+            spark_batch_id=self._batches if lengths else None,
         )
         self._batches += 1
         return plan

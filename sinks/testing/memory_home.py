@@ -21,7 +21,6 @@ from sinks.protocol.errors import OutcomeUnknownError, RetryableError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts
-from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import (
     BatchPlan,
     BatchTerms,
@@ -29,18 +28,11 @@ from sinks.protocol.ports import (
 )
 from sinks.protocol.recovery import StoredPosition
 from sinks.protocol.votes import BatchTally
-from sinks.protocol.watermark import (
-    PartitionClock,
-    advance_clock,
-    advance_watermark,
-)
+from sinks.protocol.watermark import ClockRule
 from sinks.testing.memory_home_state import DatabaseState, LedgerEntry
 from sinks.testing.memory_server import LostAnswer, MemoryServer, lock_not_available
 from sinks.testing.memory_staging import MemoryStaging
-from sinks.testing.planned_batches import EVENT_TIME_START_US, Position
-
-#: Long after the events of every test, as a server's clock is.
-CLOCK_START_US = EVENT_TIME_START_US + 10**14
+from sinks.testing.planned_batches import KEYED, Position
 
 
 class MemoryDatabase(MemoryServer):
@@ -48,7 +40,6 @@ class MemoryDatabase(MemoryServer):
 
     Attributes:
         state: What is committed.
-        now_us: The server's clock; tests move it.
         refused: Positions whose rows the result tables refuse.
         answers_to_lose: What becomes of the next COMMITs of batches.
         ends_lock_holders: Whether somebody who waits for the pipeline's row outlasts
@@ -61,10 +52,10 @@ class MemoryDatabase(MemoryServer):
         self, *, watermark_delay_us: int = 0, idle_timeout_us: int = 60_000_000
     ) -> None:
         super().__init__()
-        self.watermark_delay_us = watermark_delay_us
-        self.idle_timeout_us = idle_timeout_us
+        self.clock_rule = ClockRule(
+            delay_us=watermark_delay_us, idle_timeout_us=idle_timeout_us
+        )
         self.state = DatabaseState()
-        self.now_us = CLOCK_START_US
         self.refused: set[Position] = set()
         self.answers_to_lose: deque[LostAnswer] = deque()
         self.ends_lock_holders = False
@@ -173,6 +164,7 @@ class MemoryHome:
             watermark_us=state.watermark_us,
             last_sequence=SequenceNumber(len(state.ledger)),
             newest_epoch=state.newest_epoch,
+            clocks=state.clocks,
         )
 
     def open_publication(
@@ -230,6 +222,7 @@ class MemoryPublication:
         self.is_committing = False
         self._branches: tuple[GlobalId, ...] = ()
         self._tables: dict[str, tuple[Position, ...]] = {}
+        self._keyed: dict[int, int] = {}
         database.lock(self)
         before = database.state
         try:
@@ -241,24 +234,25 @@ class MemoryPublication:
                     topic_partition: position.next_offset
                     for topic_partition, position in before.positions.items()
                 },
+                last_sequence=SequenceNumber(len(before.ledger)),
                 ranges=plan.ranges,
+                after_sequence=plan.after_sequence,
             )
         except BaseException:
             database.unlock(self)
             raise
-        self._clocks = self._clocks_after()
+        self._clocks = plan.clocks_after(tally)
         self.terms = BatchTerms(
             sequence=SequenceNumber(len(before.ledger) + 1),
             watermark_before_us=before.watermark_us,
-            watermark_after_us=advance_watermark(
+            watermark_after_us=database.clock_rule.watermark_after(
                 before.watermark_us,
                 self._clocks.values(),
-                delay_us=database.watermark_delay_us,
-                idle_timeout_us=database.idle_timeout_us,
-                now_us=database.now_us,
+                now_us=plan.planned_at_us,
             ),
             decided={gid.branch: gid for gid in before.decided},
         )
+        assert tally.fired_through_us in {None, self.terms.watermark_after_us}
 
     def move_rows(self) -> None:
         self.keep_alive()
@@ -325,6 +319,7 @@ class MemoryPublication:
                 ledger=(*before.ledger, entry),
                 decided=(*before.decided, *self._branches),
                 tables=self._tables,
+                keyed=self._keyed,
             )
         )
 
@@ -354,23 +349,16 @@ class MemoryPublication:
     ) -> dict[str, tuple[Position, ...]]:
         database = self._database
         tables = dict(database.state.tables)
+        self._keyed = dict(database.state.keyed)
         for table in tally.staged:
             # A branch beside the home's own moves what is staged under its name.
-            if "@" not in table:
-                moved = database.staging.move(
-                    plan.key.epoch, tally, table, database.refused
-                )
+            if "@" in table:
+                continue
+            moved = database.staging.move(
+                plan.key.epoch, tally, table, database.refused
+            )
+            if table == KEYED:
+                self._keyed.update({key.partition: count for key, count in moved})
+            else:
                 tables[table] = (*tables.get(table, ()), *moved)
         return tables
-
-    def _clocks_after(self) -> dict[TopicPartition, PartitionClock]:
-        before = self._database.state.clocks
-        advanced = {}
-        for planned in self._plan.ranges:
-            seen = self._tally.partitions.get(planned.topic_partition)
-            advanced[planned.topic_partition] = advance_clock(
-                before.get(planned.topic_partition),
-                seen.event_time_max_us if seen else None,
-                now_us=self._database.now_us,
-            )
-        return {**before, **advanced}

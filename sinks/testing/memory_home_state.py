@@ -54,6 +54,8 @@ class DatabaseState:
     #: Those of them that were seen committed.
     noted: frozenset[GlobalId] = frozenset()
     tables: Mapping[str, tuple[Position, ...]] = field(default_factory=dict)
+    #: What a function has counted, by key.
+    keyed: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def visible_through(self) -> int:

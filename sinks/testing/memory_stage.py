@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from sinks.protocol.identity import Attempt, Epoch
-from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
+from sinks.protocol.keyed_votes import KeyedVote
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch, StagedKeys
+from sinks.protocol.votes import BatchTally
 from sinks.testing.memory_home import MemoryDatabase
 from sinks.testing.memory_staging import MemoryStaging
 from sinks.testing.planned_batches import (
     HOME,
+    KEYED,
+    RESULTS,
+    TICKS,
     Position,
     in_home,
+    key_of,
     positions_of,
     staged_for,
     vote_on,
@@ -43,6 +51,7 @@ class MemoryStage:
         holds_record: Callable[[Position], bool] = lambda _: True,
         zombies: bool = False,
     ) -> None:
+        self._database = database
         self._staging = {HOME: database.staging, **(others or {})}
         self._branch_of = branch_of
         self._holds_record = holds_record
@@ -52,6 +61,7 @@ class MemoryStage:
         self.calls: list[int] = []
 
     def __call__(self, plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
+        assert plan.key.spark_batch_id is not None, "a tick stages no events"
         self.calls.append(int(plan.key.spark_batch_id))
         dead = {(row.topic_partition, row.offset) for row in rejected}
         records = [p for p in positions_of(plan.ranges) if self._holds_record(p)]
@@ -72,6 +82,43 @@ class MemoryStage:
                 )
             )
         return StagedBatch(votes=votes, records_read=len(records))
+
+    def stage_keys(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:
+        """Phase 2b of a function that counts: records by their key, and ticks.
+
+        One that ran twice would count its records twice.
+        """
+        counts = Counter(self._database.state.keyed)
+        records = self._database.staging.voted(plan.key.epoch, tally, RESULTS)
+        touched = [key_of(position) for position in records]
+        counts.update(touched if plan.ranges else [TICKS])
+        rows = [
+            (TopicPartition(KEYED, key), counts[key])
+            for key in sorted({*touched} if plan.ranges else {TICKS})
+        ]
+        if self._zombies:
+            garbage = [(key, count + 1) for key, count in rows]
+            self._stage_keys(plan.key.epoch, garbage)
+        attempt = self._stage_keys(plan.key.epoch, rows)
+        vote = KeyedVote(
+            attempt=attempt,
+            consumed={RESULTS: len(records)},
+            staged={KEYED: len(rows)},
+            rows={},
+        )
+        return StagedKeys(
+            votes=[vote],
+            watermark_us=self._database.clock_rule.watermark_after(
+                plan.watermark_us,
+                plan.clocks_after(tally).values(),
+                now_us=plan.planned_at_us,
+            ),
+        )
+
+    def _stage_keys(self, epoch: Epoch, rows: Sequence[Position]) -> Attempt:
+        attempt = self._next_attempt()
+        self._database.staging.stage(epoch, attempt, rows, KEYED)
+        return attempt
 
     def copy_without_vote(self, epoch: Epoch, rows: Sequence[Position]) -> None:
         """Stage rows as an attempt of which nobody hears.

@@ -43,8 +43,7 @@ class MemoryStaging:
             RetryableError: There is not what was voted for.
             RowsRejectedError: The result table refuses some of it.
         """
-        rows = self._epochs.get(epoch, {}).get(table, ())
-        moved = tuple(row for attempt, row in rows if attempt in tally.attempts)
+        moved = tuple(self.voted(epoch, tally, table))
         voted = tally.staged.get(table, 0)
         if len(moved) != voted:
             raise staged_rows_missing(table, voted=voted, found=len(moved))
@@ -60,6 +59,11 @@ class MemoryStaging:
         if rejected:
             raise RowsRejectedError(rejected)
         return moved
+
+    def voted(self, epoch: Epoch, tally: BatchTally, table: str) -> list[Position]:
+        """Return the rows of a table that a batch's attempts have voted for."""
+        rows = self._epochs.get(epoch, {}).get(table, ())
+        return [row for attempt, row in rows if attempt in tally.attempts]
 
     def lose_rows(self) -> None:
         """Come back from a crash of the server."""

@@ -13,6 +13,15 @@ from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
 #: The append table that every home under test publishes to, and its staging table.
 RESULTS = "results"
 
+#: Where keyed state is staged: each row is a key and what is counted for it.
+KEYED = "keyed_state"
+
+#: How many keys the records are spread over.
+KEYS = 3
+
+#: The key that counts ticks.
+TICKS = KEYS
+
 #: The home's own publish transaction, as batches are routed to it.
 HOME = "home"
 
@@ -24,6 +33,8 @@ Position = tuple[TopicPartition, int]
 
 #: The event at offset n happened n seconds after this.
 EVENT_TIME_START_US = 1_700_000_000_000_000
+#: Long after the events of every test, as a server's clock is.
+PLANNED_AT_US = EVENT_TIME_START_US + 10**14
 
 
 def event_time_us(offset: int) -> int:
@@ -45,7 +56,7 @@ def plan_batch(
     lengths: Mapping[TopicPartition, int],
     *,
     epoch: Epoch,
-    spark_batch_id: int = 0,
+    spark_batch_id: int | None = 0,
     starts: Mapping[TopicPartition, int] | None = None,
 ) -> BatchPlan:
     """Plan a batch that starts where ``progress`` stands.
@@ -54,7 +65,7 @@ def plan_batch(
         progress: Where the pipeline stands.
         lengths: How many offsets the batch covers of each partition.
         epoch: Whose batch it is.
-        spark_batch_id: Spark's number for it.
+        spark_batch_id: Spark's number for it; None for a tick.
         starts: Where it starts instead, as a driver may believe.
     """
     if starts is None:
@@ -63,7 +74,12 @@ def plan_batch(
             for topic_partition, position in progress.positions.items()
         }
     return BatchPlan(
-        key=BatchKey(epoch=epoch, spark_batch_id=SparkBatchId(spark_batch_id)),
+        key=BatchKey(
+            epoch=epoch,
+            spark_batch_id=None
+            if spark_batch_id is None
+            else SparkBatchId(spark_batch_id),
+        ),
         ranges=tuple(
             OffsetRange(
                 topic_partition=topic_partition,
@@ -74,7 +90,8 @@ def plan_batch(
         ),
         watermark_us=progress.watermark_us,
         after_sequence=progress.last_sequence,
-        planned_at_us=EVENT_TIME_START_US,
+        clocks=progress.clocks,
+        planned_at_us=PLANNED_AT_US,
         topic_ids={topic_partition.topic: TOPIC_ID for topic_partition in lengths},
     )
 
@@ -82,6 +99,11 @@ def plan_batch(
 def staged_for(branch: str) -> str:
     """Name the staging table of a branch's share of ``RESULTS``."""
     return RESULTS if branch == HOME else f"{RESULTS}@{branch}"
+
+
+def key_of(position: Position) -> int:
+    """Return the key that a record belongs to."""
+    return position[1] % KEYS
 
 
 def in_home(position: Position) -> str:

@@ -18,7 +18,7 @@ from sinks.testing.home_harness import (
 )
 from sinks.testing.memory_home import MemoryDatabase, MemoryHome
 from sinks.testing.memory_server import LostAnswer
-from sinks.testing.planned_batches import RESULTS, Position
+from sinks.testing.planned_batches import EVENT_TIME_START_US, RESULTS, Position
 
 
 class _MemoryHarness:
@@ -57,7 +57,7 @@ class _MemoryHarness:
 
     def make_idle(self, topic_partition: TopicPartition) -> None:
         clocks = dict(self._database.state.clocks)
-        idle_since_us = self._database.now_us - IDLE_TIMEOUT_US - 1
+        idle_since_us = EVENT_TIME_START_US - IDLE_TIMEOUT_US - 1
         clocks[topic_partition] = replace(
             clocks[topic_partition], active_at_us=idle_since_us
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
 from spark_jobs.pipeline.append import AppendOutput
+from spark_jobs.pipeline.closed_sessions import each_session
 from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
@@ -25,6 +26,13 @@ from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import PipelineError, Problem
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import HeaderId, Source
+from spark_jobs.pipeline.stateful import (
+    ListState,
+    MapState,
+    StatefulOutput,
+    ValueState,
+    stateful,
+)
 from spark_jobs.pipeline.window import Late, WindowOutput
 from spark_jobs.pipeline.window_kinds import Fixed, Session, Sliding
 
@@ -38,6 +46,8 @@ __all__ = [
     "Fixed",
     "HeaderId",
     "Late",
+    "ListState",
+    "MapState",
     "OutboxOutput",
     "Output",
     "Pipeline",
@@ -48,10 +58,14 @@ __all__ = [
     "Session",
     "Sliding",
     "Source",
+    "StatefulOutput",
+    "ValueState",
     "WindowOutput",
     "check_columns",
     "definition_hash",
+    "each_session",
     "from_json",
     "load_pipeline",
     "pipeline_definition_json",
+    "stateful",
 ]

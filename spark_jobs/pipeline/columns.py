@@ -23,6 +23,7 @@ from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
 from spark_jobs.pipeline.source import Source
+from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.pipeline.window import WindowOutput
 
 # Types whose every value has one spelling in bytes, which a fingerprint needs.
@@ -157,6 +158,9 @@ def _check_output(output: Output, known: list[str]) -> Iterator[Problem]:
             yield from _check_all_known(columns, known, "columns")
         case OutboxOutput(select=select):
             yield from _check_all_known(select, known, "select")
+        case StatefulOutput():
+            yield from _check_all_known(output.key, known, "key")
+            yield from _check_all_known(output.select, known, "select")
         case WindowOutput():
             yield from _check_all_known(output.by, known, "by")
             for aggregate in output.aggregates:

@@ -23,12 +23,13 @@ from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import Source
+from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.pipeline.window import WindowOutput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Output: TypeAlias = AppendOutput | WindowOutput | OutboxOutput
+Output: TypeAlias = AppendOutput | WindowOutput | OutboxOutput | StatefulOutput
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 
@@ -89,7 +90,12 @@ class Pipeline:
     @property
     def has_code(self) -> bool:
         """Whether users' functions belong to it."""
-        return self.transform is not None
+        return self.transform is not None or bool(self.stateful)
+
+    @property
+    def stateful(self) -> tuple[StatefulOutput, ...]:
+        """The outputs whose functions keep state."""
+        return tuple(o for o in self.outputs if isinstance(o, StatefulOutput))
 
     def __post_init__(self) -> None:
         raise_if_any("Pipeline", self._find_problems())

@@ -25,6 +25,8 @@ from spark_jobs.pipeline.prediction_json import (
 )
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import HeaderId, Source
+from spark_jobs.pipeline.stateful import StatefulOutput
+from spark_jobs.pipeline.stateful_json import stateful_to_json
 from spark_jobs.pipeline.window_json import window_from_json, window_to_json
 
 FORMAT = 1
@@ -156,6 +158,8 @@ def _kind_to_json(output: Output) -> dict[str, Any]:
             "key": output.key,
             "select": None if output.select is None else list(output.select),
         }
+    if isinstance(output, StatefulOutput):
+        return stateful_to_json(output)
     return window_to_json(output)
 
 

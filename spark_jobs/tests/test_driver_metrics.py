@@ -79,6 +79,7 @@ class _Driver:
             ],
             watermark_us=None,
             after_sequence=Sequence(0),
+            clocks={},
             planned_at_us=0,
             topic_ids={},
         )

@@ -10,6 +10,7 @@ from sinks.postgres.audit.audited_pipeline import AuditedSource, read_source
 from sinks.postgres.audit.database_status import DatabaseStatus
 from sinks.postgres.audit.explanation import Explanation, explain
 from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_gaps
+from sinks.postgres.audit.keyed_state import KeyReport, read_key
 from sinks.postgres.audit.narration import narrate, narrate_unknown
 from sinks.postgres.audit.progress import (
     PartitionClockState,
@@ -28,6 +29,7 @@ __all__ = [
     "Check",
     "DatabaseStatus",
     "Explanation",
+    "KeyReport",
     "PartitionClockState",
     "PartitionStatus",
     "PipelineState",
@@ -44,6 +46,7 @@ __all__ = [
     "find_gaps",
     "narrate",
     "narrate_unknown",
+    "read_key",
     "read_recount_spans",
     "read_source",
     "read_status",

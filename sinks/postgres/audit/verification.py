@@ -14,6 +14,7 @@ not respect what the code believes. The rules::
     rows put aside == the ledger's counts                side_tables
     rows appended == the ledger's counts and checksum    append_outputs
     messages published == waiting + sent                 outbox, where there is one
+    rows of functions == the ledger's counts             stateful_outputs, where any
     IDs remembered == IDs committed                      seen_ids
     epochs claimed and never falling                     epochs
     watermark never falling                              watermark
@@ -51,6 +52,7 @@ from sinks.postgres.audit.branches import (
     read_branches,
     read_used_databases,
 )
+from sinks.postgres.audit.keyed_state import check_stateful_outputs
 from sinks.postgres.audit.ledger_ranges import read_ledger_ranges
 from sinks.postgres.audit.outbox_rows import check_outbox
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
@@ -104,6 +106,7 @@ def verify(
                 _check_side_tables(connection, audited),
             )
             outbox = check_outbox(connection, audited)
+            stateful = check_stateful_outputs(connection, audited)
             ranges = read_ledger_ranges(connection, pipeline)
             names = databases_of(audited) | read_used_databases(connection, pipeline)
             parts = connect_databases(opened, connection, names, databases)
@@ -126,7 +129,7 @@ def verify(
     return Receipt(
         pipeline=pipeline,
         checks=(
-            *(*ledger_checks, appended, *outbox),
+            *(*ledger_checks, appended, *outbox, *stateful),
             *(seen_ids, *order_checks, decided, groups),
         ),
         totals=totals,

@@ -40,3 +40,7 @@ CREATE TABLE IF NOT EXISTS {state} (
     {definitions},
     UNIQUE NULLS NOT DISTINCT ({keys})
 )
+
+-- name: add_sequence_index
+-- Serves verify, which counts the rows of each batch.
+CREATE INDEX ON {target} (tallyweir_sequence)

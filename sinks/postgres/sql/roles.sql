@@ -66,6 +66,13 @@ GRANT INSERT ON
     tallyweir.late_event, tallyweir.expired_event, tallyweir.duplicate_event,
     tallyweir.filtered_event, tallyweir.outbox
 TO tallyweir_publisher;
+-- Keyed state and timers it changes as functions say.
+GRANT SELECT, INSERT, DELETE ON tallyweir.keyed_state, tallyweir.keyed_timer
+    TO tallyweir_publisher;
+GRANT UPDATE (value, schema_version, expires_at, sequence)
+    ON tallyweir.keyed_state TO tallyweir_publisher;
+GRANT UPDATE (shard, clock, fires_at, sequence)
+    ON tallyweir.keyed_timer TO tallyweir_publisher;
 -- Its metrics count dead letters by reason.
 GRANT SELECT (pipeline, sequence, reason) ON tallyweir.dead_letter
     TO tallyweir_publisher;

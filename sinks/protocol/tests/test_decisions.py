@@ -6,7 +6,7 @@ import pytest
 
 from sinks.protocol.decisions import PublishDecision, check_epoch, decide_publish
 from sinks.protocol.errors import FatalError, FencedError, TallyweirError
-from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
+from sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _P0 = TopicPartition("events", 0)
@@ -18,7 +18,21 @@ def _decide(*, newest: int, stored: int, kept: bool = True) -> PublishDecision:
         newest_epoch=Epoch(newest),
         claim_kept=kept,
         stored={_P0: stored},
+        last_sequence=Sequence(4 if stored == 5 else 5),
         ranges=[OffsetRange(topic_partition=_P0, from_offset=5, until_offset=9)],
+        after_sequence=Sequence(4),
+    )
+
+
+def _decide_tick(*, last: int, after: int) -> PublishDecision:
+    return decide_publish(
+        key=BatchKey(epoch=Epoch(3), spark_batch_id=None),
+        newest_epoch=Epoch(3),
+        claim_kept=True,
+        stored={_P0: 9},
+        last_sequence=Sequence(last),
+        ranges=(),
+        after_sequence=Sequence(after),
     )
 
 
@@ -64,3 +78,33 @@ def test_offsets_that_fit_nowhere_are_fatal() -> None:
 def test_an_epoch_holds_against_itself() -> None:
     """Equal epochs are no reason to stop."""
     check_epoch(Epoch(3), Epoch(3))
+
+
+def test_a_tick_is_recognised_by_the_sequence() -> None:
+    """It has no offsets: the batch after the one it was planned after is itself."""
+    assert PublishDecision.PUBLISH is _decide_tick(last=4, after=4)
+    assert PublishDecision.ALREADY_COMMITTED is _decide_tick(last=5, after=4)
+
+
+@pytest.mark.parametrize("last", [3, 6])
+def test_a_tick_of_another_state_is_fatal(last: int) -> None:
+    """A database that went back, or on without this driver, is not what it read."""
+    with pytest.raises(FatalError) as raised:
+        _decide_tick(last=last, after=4)
+    assert "SEQUENCE_DISAGREES" == raised.value.code
+
+
+@pytest.mark.parametrize("last", [3, 5, 6])
+def test_offsets_that_fit_do_not_excuse_the_sequence(last: int) -> None:
+    """A restore that took a tick back leaves the offsets as they were."""
+    with pytest.raises(FatalError) as raised:
+        decide_publish(
+            key=BatchKey(epoch=Epoch(3), spark_batch_id=SparkBatchId(0)),
+            newest_epoch=Epoch(3),
+            claim_kept=True,
+            stored={_P0: 5},
+            last_sequence=Sequence(last),
+            ranges=[OffsetRange(topic_partition=_P0, from_offset=5, until_offset=9)],
+            after_sequence=Sequence(4),
+        )
+    assert "SEQUENCE_DISAGREES" == raised.value.code

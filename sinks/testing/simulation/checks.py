@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from sinks.protocol.in_doubt import GlobalId
 from sinks.testing.memory_home_state import DatabaseState
-from sinks.testing.planned_batches import HOME, RESULTS, Position
+from sinks.testing.planned_batches import HOME, RESULTS, TICKS, Position, key_of
 from sinks.testing.simulation.world import LOG_END, STRANGER, World
 
 
@@ -114,6 +115,9 @@ class Checker:
         present = set(rows)
         assert len(rows) == len(present), "home holds a record twice"
         assert present == self._expected(HOME), "home's rows disagree with its offsets"
+        ticks = sum(entry.key.spark_batch_id is None for entry in home.ledger)
+        counted = Counter(map(key_of, rows)) + Counter({TICKS: ticks})
+        assert counted == Counter(home.keyed), "keyed state disagrees with the rows"
 
     def _check_other_rows(self, name: str, *, is_behind: bool) -> None:
         state = self._world.others[name].state

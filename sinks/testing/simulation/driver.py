@@ -16,6 +16,9 @@ from sinks.testing.memory_stage import MemoryStage
 from sinks.testing.planned_batches import plan_batch
 from sinks.testing.simulation.world import LOG_END, World
 
+#: How often a driver ticks instead of reading on.
+_TICKS_SHARE = 0.2
+
 
 class DriverKilledError(BaseException):
     """The process died."""
@@ -61,7 +64,7 @@ class SimulatedDriver:
         ]
         self._publisher = Publisher(self.home, self._participants)
         self._publisher.start()
-        self._coordinator = Coordinator(self._publisher)
+        self._coordinator = Coordinator(self._publisher, self._stage.stage_keys)
         # Spark plans by its own memory, not by what Postgres says meanwhile.
         self._next = {
             tp: position.next_offset
@@ -69,11 +72,14 @@ class SimulatedDriver:
         }
 
     def run_batch(self) -> None:
-        """Run the next batch, whatever the other driver did.
+        """Run the next batch, or a tick, whatever the other driver did.
 
         Raises:
             TallyweirError: As ``Coordinator.run_batch`` does.
         """
+        if self._chance.random() < _TICKS_SHARE:
+            self._run_tick()
+            return
         lengths = self._choose_lengths()
         if not any(lengths.values()):
             return
@@ -82,6 +88,16 @@ class SimulatedDriver:
         result = self._coordinator.run_batch(plan, self._stage)
         if result.restagings:
             self._world.happened["batch staged again without refused rows"] += 1
+        with faultpoints.making(FaultPoint.SEALED):
+            self._publisher.sweep()
+
+    def _run_tick(self) -> None:
+        with faultpoints.making(FaultPoint.PLANNED):
+            progress = self.home.read_progress()
+            check_epoch(self.epoch, progress.newest_epoch)
+            plan = plan_batch(progress, {}, epoch=self.epoch, spark_batch_id=None)
+        self._coordinator.run_tick(plan)
+        self._world.happened["tick"] += 1
         with faultpoints.making(FaultPoint.SEALED):
             self._publisher.sweep()
 

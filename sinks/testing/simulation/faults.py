@@ -53,6 +53,7 @@ FAULTS = (
     "server unreachable",
     "lock holder ended",
     "offset without a record",
+    "tick",
     "batch staged again without refused rows",
 )
 
@@ -63,6 +64,7 @@ ENDINGS = (
     "detected: BRANCH_LOST",
     "stopped: CLAIM_LOST",
     "stopped: OFFSETS_DISAGREE",
+    "stopped: SEQUENCE_DISAGREES",
     "stopped: FENCED",
 )
 

@@ -37,8 +37,8 @@ _PEACEFUL_STEPS_MAX = 60
 #: Errors by which a driver or the resolver says that databases disagree.
 _DETECTIONS = ("PARTICIPANT_AHEAD", "PARTICIPANT_BEHIND", "BRANCH_LOST")
 
-#: Other fatal errors that a driver may end with; the first two after a restore only.
-_AFTER_RESTORE = ("CLAIM_LOST", "OFFSETS_DISAGREE")
+#: Other fatal errors that a driver may end with; the first three after a restore only.
+_AFTER_RESTORE = ("CLAIM_LOST", "OFFSETS_DISAGREE", "SEQUENCE_DISAGREES")
 _STAGING_GONE = "STAGING_GONE"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from sinks.protocol.decisions import PublishDecision
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
+from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.tests.model.changes import broken, fenced, newest_claim, newest_decided, put
 from sinks.tests.model.rules import Rules
 from sinks.tests.model.scripted_ports import TOPIC, Names, raised_by, ranges_of
@@ -60,6 +61,9 @@ class HomeServer:
                 claim_kept=nonce == self._rules.claim_of(*driver.claim).nonce,
                 stored={TOPIC: 2 * home.offset},
                 ranges=ranges_of(driver.position, driver.until),
+                # Without ticks the sequence moves with the offsets only.
+                last_sequence=SequenceNumber(0),
+                after_sequence=SequenceNumber(0),
             )
         except TallyweirError as error:
             yield "", state, raised_by(error)

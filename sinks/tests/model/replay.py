@@ -17,6 +17,7 @@ from sinks.protocol.errors import TallyweirError
 from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.ports import BatchPlan, RowsRejectedError
+from sinks.testing.planned_batches import PLANNED_AT_US
 from sinks.tests.model.rules import Rules
 from sinks.tests.model.scripted_ports import (
     Asked,
@@ -128,6 +129,7 @@ def _plan(epoch: int, first: int, until: int) -> BatchPlan:
         ranges=ranges_of(first, until),
         watermark_us=None,
         after_sequence=SequenceNumber(0),
-        planned_at_us=0,
+        clocks={},
+        planned_at_us=PLANNED_AT_US,
         topic_ids={"events": "id"},
     )

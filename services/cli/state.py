@@ -1,0 +1,75 @@
+"""``state``: what a pipeline's functions keep for a key, and its timers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, note, say_json, say_table
+
+if TYPE_CHECKING:
+    from sinks.postgres.audit import KeyReport
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir state factory press-7",
+            "tallyweir state factory '[\"press-7\", 3]' --json",
+        )
+    )(state)
+
+
+def state(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its pipeline file.")
+    ],
+    key: Annotated[
+        str, typer.Argument(help="The key; a JSON array if it has several columns.")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on one line.")
+    ] = False,
+) -> None:
+    """Show the state and the timers that a pipeline keeps for a key.
+
+    Exit code 1 when it keeps nothing.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import audit
+    from sinks.postgres.connection import connect
+
+    endpoints = resolve_endpoints()
+    name = pipeline_name(pipeline)
+    with connect(endpoints.home_dsn, application_name="tallyweir state") as home:
+        report = audit.read_key(home, name, key)
+    if as_json:
+        say_json({"pipeline": name, "state": report.state, "timers": report.timers})
+    else:
+        _say(report)
+    if not report.state and not report.timers:
+        note(f"{name} keeps nothing for {key}.")
+        raise typer.Exit(1)
+
+
+def _say(report: KeyReport) -> None:
+    if report.state:
+        _say_rows(
+            report.state,
+            ("output_table", "name", "entry", "value", "expires_at", "sequence"),
+        )
+    if report.timers:
+        _say_rows(
+            report.timers, ("output_table", "name", "clock", "fires_at", "sequence")
+        )
+
+
+def _say_rows(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    say_table(columns, [[_cell(row[column]) for column in columns] for row in rows])
+
+
+def _cell(value: object) -> object:
+    return "-" if value in {None, ""} else value

@@ -1,0 +1,28 @@
+-- Keyed state: what verify counts, and what a person looks at.
+
+-- name: results_by_batch
+SELECT tallyweir_sequence AS sequence, count(*) AS found
+FROM {table}
+GROUP BY tallyweir_sequence;
+
+-- name: claimed_results
+SELECT sequence, rows
+FROM tallyweir.batch_output
+WHERE pipeline = %(pipeline)s
+  AND output_table = %(output_table)s
+  AND kind = 'stateful';
+
+-- name: state_of_key
+SELECT output_table, key, name, entry, value::text AS value, schema_version,
+       expires_at, sequence
+FROM tallyweir.keyed_state
+WHERE pipeline = %(pipeline)s
+  AND key = ANY(%(keys)s)
+ORDER BY output_table, key, name, entry;
+
+-- name: timers_of_key
+SELECT output_table, key, name, clock, fires_at, sequence
+FROM tallyweir.keyed_timer
+WHERE pipeline = %(pipeline)s
+  AND key = ANY(%(keys)s)
+ORDER BY output_table, key, fires_at, name;

@@ -1,0 +1,90 @@
+"""What a task reports after phase 2b, in which functions work on keyed state.
+
+The events that they are given are those that phase one staged and voted for. So their
+input is the same at every try, whatever a transform answers another time, and only the
+attempts that vote here are published.
+
+Invariants, over the votes of one batch::
+
+    events consumed == events staged           per stateful output
+    an attempt votes once, in one phase
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sinks.protocol.errors import FatalError, RetryableError
+from sinks.protocol.identity import Attempt
+from sinks.protocol.votes import BatchTally, OutputTally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedVote:
+    """One task attempt's statement of the keys that it worked on.
+
+    Attributes:
+        attempt: Whose rows these are.
+        consumed: Staged events that functions were given, by staging table; every
+            stateful output is named, if with 0.
+        staged: Rows that this attempt copied, by staging table: results, changes of
+            state and of timers.
+        rows: Result rows, by output.
+    """
+
+    attempt: Attempt
+    consumed: Mapping[str, int]
+    staged: Mapping[str, int]
+    rows: Mapping[str, int]
+
+
+def tally_keyed_votes(
+    tally: BatchTally, votes: Sequence[KeyedVote], *, watermark_us: int | None
+) -> BatchTally:
+    """Add the votes of phase 2b to what phase one voted for.
+
+    Raises:
+        RetryableError: ``STAGED_ROWS_MISSING``: staged events were gone, which a crash
+            of the server does, or were not those that were voted for.
+        FatalError: ``CONSERVATION_BROKEN``: an attempt voted twice.
+    """
+    attempts = (*tally.attempts, *sorted(vote.attempt for vote in votes))
+    if len(set(attempts)) != len(attempts):
+        raise FatalError(
+            "CONSERVATION_BROKEN",
+            saw=f"Attempts {attempts} voted more than once.",
+            why="An event is unaccounted for; nothing of this batch was published.",
+            fix="Start the driver again, and report this if it comes back.",
+        )
+    staged = dict(tally.staged)
+    outputs = dict(tally.outputs)
+    consumed: dict[str, int] = {}
+    for vote in votes:
+        _add(consumed, vote.consumed)
+        _add(staged, vote.staged)
+        for table, rows in vote.rows.items():
+            outputs[table] = outputs.get(table, OutputTally()) + OutputTally(rows=rows)
+    for table, events in consumed.items():
+        voted = tally.staged.get(table, 0)
+        # After a restore, a task of a driver that had the same epoch may add to it.
+        if events != voted:
+            raise RetryableError(
+                "STAGED_ROWS_MISSING",
+                saw=f"The tasks voted for {voted} rows of {table}; staging holds "
+                f"{events}.",
+                why="A crash of the server empties staging tables.",
+                fix="Nothing to do: the batch is staged again.",
+            )
+    return replace(
+        tally,
+        attempts=attempts,
+        staged=staged,
+        outputs=outputs,
+        fired_through_us=watermark_us,
+    )
+
+
+def _add(sums: dict[str, int], numbers: Mapping[str, int]) -> None:
+    for name, number in numbers.items():
+        sums[name] = sums.get(name, 0) + number

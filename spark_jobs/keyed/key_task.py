@@ -1,0 +1,249 @@
+"""Phase 2b of the batch protocol, as one Spark task runs it on an executor.
+
+A task has the keys of its shards: it reads what phase one has staged and voted for,
+the state of these keys and the timers that are due, calls the functions, and stages
+what they return and change. Like in phase one, only its vote makes any of it count.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from sinks.postgres.instants import to_datetime
+from sinks.postgres.key_text import parse_key, shard_of
+from sinks.postgres.keyed_store import DueTimer, KeyedStore
+from sinks.postgres.keyed_table import KEYED_LOGS, KeyedTable
+from sinks.postgres.naming import staging_table
+from sinks.postgres.staging import StagingConnection, StagingWriter
+from sinks.protocol.errors import ConfigurationError, TallyweirError
+from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.keyed_votes import KeyedVote
+from sinks.protocol.vote_text import format_failure, format_keyed_vote
+from sinks.settings import HOME_DSN_VARIABLE, read_setting
+from spark_jobs.keyed.key_events import no_events, result_table, tables_by_key
+from spark_jobs.keyed.state_handles import KeyState, StateChange, StateVersion
+from spark_jobs.keyed.timer_handles import FiredTimer, KeyTimers, TimerChange
+from spark_jobs.pipeline.stateful import StatefulOutput, ValueState
+from spark_jobs.pipeline.user_code import describe_failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyTask:
+    """All that a task must know; travels to the executors with each batch.
+
+    Attributes:
+        outputs: Each stateful output with its tables.
+        pipeline: Its name.
+        pipeline_number: Its number in the home.
+        epoch: The driver's.
+        voted: The attempts of phase one that voted.
+        sequence: What the batch will be published as.
+        watermark_us: After the batch.
+        planned_at_us: The database's clock at planning, which functions see as now.
+        shards: Into how many keys are spread.
+        tasks: How many share them.
+    """
+
+    outputs: Sequence[tuple[StatefulOutput, KeyedTable]]
+    pipeline: str
+    pipeline_number: int
+    epoch: Epoch
+    voted: tuple[Attempt, ...]
+    sequence: int
+    watermark_us: int | None
+    planned_at_us: int
+    shards: int
+    tasks: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        """Work on the shards of the tasks whose numbers arrive; yield the vote."""
+        numbers = [n for batch in batches for n in batch.column(0).to_pylist()]
+        shards = [n for n in range(self.shards) if n % self.tasks in numbers]
+        try:
+            vote = format_keyed_vote(self._work(shards))
+        except TallyweirError as error:
+            vote = format_failure(error)
+        yield pa.RecordBatch.from_pydict({"vote": [vote]})
+
+    def _work(self, shards: Sequence[int]) -> KeyedVote:
+        context = TaskContext.get()
+        assert context is not None, "a task on keys runs inside Spark only"
+        attempt = Attempt(context.taskAttemptId())
+        dsn = read_setting(os.environ, HOME_DSN_VARIABLE) or ""
+        connection = _connection.get(
+            dsn, pipeline_number=self.pipeline_number, epoch=self.epoch
+        )
+        consumed: dict[str, int] = {}
+        worked = []
+        for output, table in self.outputs:
+            store = KeyedStore(
+                connection,
+                self.pipeline,
+                table,
+                watermark=to_datetime(self.watermark_us),
+            )
+            staging = staging_table(
+                self.pipeline_number, self.epoch, table.staging_table
+            )
+            events = store.read_events(staging, self.voted, shards)
+            consumed[table.staging_table] = len(events)
+            work = _OutputWork(self, output, table, store)
+            due = store.read_due_timers(shards, now=to_datetime(self.planned_at_us))
+            work.run(events, due)
+            worked.append(work)
+        with StagingWriter(
+            connection,
+            pipeline_number=self.pipeline_number,
+            epoch=self.epoch,
+            attempt=attempt,
+        ) as writer:
+            for work in worked:
+                work.stage(writer)
+        return KeyedVote(
+            attempt=attempt,
+            consumed=consumed,
+            staged=writer.rows,
+            rows={work.table.table: len(work.rows) for work in worked},
+        )
+
+
+class _OutputWork:
+    """One stateful output in one task: what its function did with each key."""
+
+    def __init__(
+        self,
+        task: KeyTask,
+        output: StatefulOutput,
+        table: KeyedTable,
+        store: KeyedStore,
+    ) -> None:
+        self._task = task
+        self._output = output
+        self.table = table
+        self._store = store
+        self._version = StateVersion(number=output.version, migrate=output.migrate)
+        self.rows: list[dict[str, Any]] = []
+        self._changes: list[tuple[str, StateChange]] = []
+        self._timers: list[tuple[str, TimerChange]] = []
+
+    def run(self, events: list[tuple[Any, ...]], due: list[DueTimer]) -> None:
+        """Call the function for each key that has events or timers, in order."""
+        columns = self.table.staging_columns[:-3]
+        # Position and time come with the events; the key and its shard do not.
+        trimmed = [(*row[: len(columns)], row[-1]) for row in events]
+        tables = dict(tables_by_key(columns, trimmed))
+        fired = {key: list(group) for key, group in groupby(due, lambda t: t.key)}
+        keys = sorted({*tables, *fired})
+        names = [n for n, k in self._output.state.items() if isinstance(k, ValueState)]
+        values = self._store.read_values(keys, names) if keys and names else {}
+        empty = no_events(columns)
+        for key in keys:
+            state = KeyState(
+                key,
+                self._output.state,
+                self._store,
+                self._version,
+                sequence=self._task.sequence,
+            )
+            timers = KeyTimers(
+                [
+                    FiredTimer(name=one.name, at=one.fires_at, clock=one.clock)
+                    for one in fired.get(key, ())
+                ],
+                now=to_datetime(self._task.planned_at_us),
+            )
+            with _users_code(self._output):
+                for name in names:
+                    state.take(name, values.get((key, name)))
+                self._call(key, tables.get(key, empty), state, timers)
+
+    def _call(
+        self, key: str, events: pa.Table, state: KeyState, timers: KeyTimers
+    ) -> None:
+        values = parse_key(key)
+        watermark = to_datetime(self._task.watermark_us)
+        returned = self._output.function(values, events, state, timers, watermark)
+        named = dict(zip(self._output.key, values, strict=True))
+        for ordinal, row in enumerate(returned or ()):
+            unknown = sorted(set(row) - set(self._output.columns))
+            if unknown:
+                raise KeyError(f"a row has no column {', '.join(unknown)}")
+            self.rows.append({**named, **row, "tallyweir_ordinal": ordinal})
+        self._changes += [(key, change) for change in state.changes()]
+        self._timers += [(key, change) for change in timers.changes()]
+
+    def stage(self, writer: StagingWriter) -> None:
+        """Copy result rows and changes to staging."""
+        columns = self.table.rows_staging_columns
+        with _users_code(self._output):
+            rows = result_table(columns, self.rows)
+        writer.copy(self.table.rows_staging_table, columns, rows)
+        _copy(writer, "keyed_state", self._state_rows())
+        _copy(writer, "keyed_timer", self._timer_rows())
+
+    def _state_rows(self) -> Iterator[Mapping[str, Any]]:
+        expires_at = None
+        if self._output.ttl is not None and self._task.watermark_us is not None:
+            expires_at = _after(self._task.watermark_us, self._output.ttl)
+        for key, change in self._changes:
+            yield {
+                "output_table": self.table.table,
+                "key": key,
+                "name": change.name,
+                "entry": change.entry,
+                "change": change.change,
+                "value": change.value,
+                "schema_version": self._output.version,
+                "expires_at": expires_at,
+            }
+
+    def _timer_rows(self) -> Iterator[Mapping[str, Any]]:
+        for key, timer in self._timers:
+            yield {
+                "output_table": self.table.table,
+                "key": key,
+                "name": timer.name,
+                "shard": shard_of(key, self._task.shards),
+                "clock": timer.clock,
+                "fires_at": timer.fires_at,
+            }
+
+
+@contextmanager
+def _users_code(output: StatefulOutput) -> Iterator[None]:
+    """Explain what a user's function raises, without quoting what it worked on."""
+    try:
+        yield
+    except TallyweirError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            "STATEFUL_FUNCTION_FAILED",
+            saw=f"The function of {output.table} failed: "
+            f"{describe_failure(error, quote_message=False)}.",
+            why="The batch cannot be published without what it makes of it.",
+            fix="Correct the function, or let it pass such events by; what the error "
+            "said is left out, because it may quote an event.",
+        ) from error
+
+
+def _copy(writer: StagingWriter, table: str, rows: Iterator[Mapping[str, Any]]) -> None:
+    columns = KEYED_LOGS[table]
+    writer.copy(table, columns, result_table(columns, list(rows)))
+
+
+def _after(instant_us: int, duration: timedelta) -> datetime:
+    return to_datetime(instant_us) + duration
+
+
+#: Kept over tasks and batches of one Python worker.
+_connection = StagingConnection()

@@ -1,0 +1,48 @@
+"""What a stateful output's tables look like in Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sinks.postgres.columns import Column
+from sinks.postgres.key_text import KEY_TYPES
+from sinks.postgres.keyed_table import KeyedTable
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.pipeline.stateful import RESULT_TYPES, StatefulOutput
+
+
+def keyed_table(
+    output: StatefulOutput,
+    staging: str,
+    event_columns: tuple[Column, ...],
+    types: Mapping[str, str],
+) -> KeyedTable:
+    """Describe a stateful output to its home database.
+
+    Args:
+        output: The output.
+        staging: Where phase one puts its events.
+        event_columns: What its function gets of them.
+        types: Postgres types of all columns of an event.
+
+    Raises:
+        ConfigurationError: ``KEY_TYPE``: a key's values could be spelt in two ways.
+    """
+    for name in output.key:
+        if types[name] not in KEY_TYPES:
+            raise ConfigurationError(
+                "KEY_TYPE",
+                saw=f"The key column {name} of {output.table} is {types[name]}.",
+                why="Keys are kept as text, so each must have one spelling only.",
+                fix=f"Make it one of {', '.join(sorted(KEY_TYPES))} in a transform.",
+            )
+    return KeyedTable(
+        table=output.table,
+        staging_table=staging,
+        event_columns=event_columns,
+        key=tuple(Column(name=n, postgres_type=types[n]) for n in output.key),
+        columns=tuple(
+            Column(name=name, postgres_type=RESULT_TYPES[kind])
+            for name, kind in output.columns.items()
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Unit tests of phase 2b's pure parts."""

@@ -1,0 +1,215 @@
+"""Outputs of a Python function that keeps state for each key.
+
+The function is called once for each key that a batch has events for, or a timer::
+
+    @stateful(
+        table="machine_totals",
+        key=["machine"],
+        columns={"total": "bigint"},
+        state={"total": ValueState(0)},
+    )
+    def totals(key, events, state, timers, watermark):
+        state["total"].value += sum(events["amount"].to_pylist())
+        yield {"total": state["total"].value}
+
+``docs/keyed-state.md`` says what each argument is and when a change counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from spark_jobs.pipeline.databases import HOME
+from spark_jobs.pipeline.durations import check_duration
+from spark_jobs.pipeline.expressions import check_condition
+from spark_jobs.pipeline.names import (
+    check_column,
+    check_distinct,
+    check_output_column,
+    check_output_table,
+)
+from spark_jobs.pipeline.problems import (
+    Path,
+    Problem,
+    empty_value,
+    raise_if_any,
+    suggest,
+)
+
+#: What JSON holds.
+Json: TypeAlias = Any
+#: Called with the key, its events, its state, its timers and the watermark.
+StatefulFunction: TypeAlias = Callable[
+    [tuple[Any, ...], Any, Any, Any, Any], Iterable[Mapping[str, Any]] | None
+]
+#: Called with a state's name, a value as it was stored, and the version of then.
+Migration: TypeAlias = Callable[[str, Any, int], Any]
+
+#: What result columns can be: types of Postgres, with Spark's names for some of them.
+RESULT_TYPES: Mapping[str, str] = {
+    **{
+        name: name
+        for name in (
+            *("bigint", "boolean", "bytea", "date", "double precision", "integer"),
+            *("jsonb", "numeric", "real", "smallint", "text"),
+            *("timestamp with time zone", "timestamp without time zone"),
+        )
+    },
+    "binary": "bytea",
+    "double": "double precision",
+    "float": "real",
+    "int": "integer",
+    "long": "bigint",
+    "short": "smallint",
+    "string": "text",
+    "timestamp": "timestamp with time zone",
+    "timestamptz": "timestamp with time zone",
+}
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueState:
+    """One value; ``default`` until it is set."""
+
+    default: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListState:
+    """Values in the order in which they were appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapState:
+    """Values by keys, which are text."""
+
+
+StateKind: TypeAlias = ValueState | ListState | MapState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatefulOutput:
+    """One row for each that a function returns; made by ``stateful``.
+
+    Attributes:
+        table: Where to, in the home; made when missing.
+        key: Columns of the event whose values make the keys.
+        columns: What the function returns, with their types.
+        function: What is called.
+        state: What it keeps, by name.
+        select: The columns that it gets of each event; None for all.
+        where: As in ``AppendOutput``.
+        ttl: After so long without being written, in event time, a value or an entry
+            is gone; None for never.
+        version: Of the state's meaning; raise it together with ``migrate``.
+        migrate: Turns a stored value of an older version into one of this.
+    """
+
+    table: str
+    key: tuple[str, ...]
+    columns: Mapping[str, str]
+    function: StatefulFunction = field(compare=False)
+    state: Mapping[str, StateKind] = field(default_factory=dict)
+    select: tuple[str, ...] | None = None
+    where: str | None = None
+    ttl: timedelta | None = None
+    version: int = 1
+    migrate: Migration | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        raise_if_any("StatefulOutput", self._find_problems())
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Where it is: with its state, in the home."""
+        return (HOME,)
+
+    @property
+    def shard_by(self) -> tuple[str, ...]:
+        """What chooses among several databases; there is one."""
+        return ()
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from (one.under("where") for one in check_condition(self.where))
+        yield from check_output_table(self.table, ("table",))
+        if not self.key:
+            yield empty_value(("key",))
+        if not self.columns:
+            yield empty_value(("columns",))
+        for index, column in enumerate(self.key):
+            yield from check_output_column(column, ("key", index))
+        for column, kind in self.columns.items():
+            yield from check_output_column(column, ("columns", column))
+            yield from _check_type(kind, ("columns", column))
+        yield from check_distinct([*self.key, *self.columns], "columns", ("columns",))
+        for index, column in enumerate(self.select or ()):
+            yield from check_column(column, ("select", index))
+        for name in self.state:
+            if not _NAME.fullmatch(name):
+                yield _bad_state(f"A state is called {name!r}.", ("state", name))
+        if self.ttl is not None:
+            yield from check_duration(self.ttl, ("ttl",), zero=False)
+        if self.version < 1:
+            yield _bad_state(f"version is {self.version}.", ("version",))
+
+
+def stateful(  # noqa: PLR0913 - each is a part of the output
+    *,
+    table: str,
+    key: Sequence[str],
+    columns: Mapping[str, str],
+    state: Mapping[str, StateKind] | None = None,
+    select: Sequence[str] | None = None,
+    where: str | None = None,
+    ttl: timedelta | None = None,
+    version: int = 1,
+    migrate: Migration | None = None,
+) -> Callable[[StatefulFunction], StatefulOutput]:
+    """Make a function an output; see ``StatefulOutput`` for the arguments.
+
+    Raises:
+        PipelineError: One of them cannot be used.
+    """
+
+    def make(function: StatefulFunction) -> StatefulOutput:
+        return StatefulOutput(
+            table=table,
+            key=tuple(key),
+            columns=dict(columns),
+            function=function,
+            state=dict(state or {}),
+            select=None if select is None else tuple(select),
+            where=where,
+            ttl=ttl,
+            version=version,
+            migrate=migrate,
+        )
+
+    return make
+
+
+def _check_type(kind: str, at: Path) -> Iterator[Problem]:
+    if kind not in RESULT_TYPES:
+        yield Problem(
+            code="PIPELINE_COLUMN_TYPE",
+            at=at,
+            saw=f"The column's type is {kind!r}.",
+            why="Rows are written with the types that Tallyweir knows.",
+            fix=suggest(kind, RESULT_TYPES),
+        )
+
+
+def _bad_state(saw: str, at: Path) -> Problem:
+    return Problem(
+        code="PIPELINE_VALUE",
+        at=at,
+        saw=saw,
+        why="States have names like columns, and versions count from 1.",
+        fix="Correct it.",
+    )
