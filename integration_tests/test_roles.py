@@ -88,7 +88,9 @@ _HOME: dict[str, dict[str, str]] = {
         **_updates("P", "value", "schema_version", "expires_at", "sequence"),
     },
     "keyed_timer": {
-        **{"select": "PM", "insert": "P", "delete": "P"},
+        "select": "PM",
+        "insert": "P",
+        "delete": "P",
         **_updates("P", "shard", "clock", "fires_at", "sequence"),
     },
     "relay_cursor": {
