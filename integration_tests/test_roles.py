@@ -39,6 +39,9 @@ def _updates(letters: str, *columns: str) -> dict[str, str]:
     return {f"update {column}": letters for column in columns}
 
 
+#: What is read and replaced by the driver, and shown by the monitor.
+_KEPT = {"select": "PM", "insert": "P", "delete": "P"}
+
 #: Who may do what to each table and view of the home; a named column goes before the
 #: table. P publisher, R relay, V reader, M monitor. The owner alone may anything else.
 _HOME: dict[str, dict[str, str]] = {
@@ -81,18 +84,9 @@ _HOME: dict[str, dict[str, str]] = {
     "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "duplicate_event": {"select": "VM", "insert": "P"},
     "filtered_event": {"select": "VM", "insert": "P"},
-    "keyed_state": {
-        "select": "PM",
-        "insert": "P",
-        "delete": "P",
-        **_updates("P", "value", "schema_version", "expires_at", "sequence"),
-    },
-    "keyed_timer": {
-        "select": "PM",
-        "insert": "P",
-        "delete": "P",
-        **_updates("P", "shard", "clock", "fires_at", "sequence"),
-    },
+    "keyed_state": _KEPT
+    | _updates("P", "value", "schema_version", "expires_at", "sequence"),
+    "keyed_timer": _KEPT | _updates("P", "shard", "clock", "fires_at", "sequence"),
     "relay_cursor": {
         "select": "RVM",
         "insert": "R",
