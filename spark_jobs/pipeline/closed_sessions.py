@@ -82,16 +82,15 @@ class _Sessions:
     ) -> Iterator[Mapping[str, Any]]:
         waiting = state[_OPEN]
         fresh = [self._stored(event) for event in events.to_pylist()]
-        sessions = list(self._split([*waiting.read(), *fresh]))
-        still_open = [
-            session
-            for session in sessions
-            if watermark is None or self._end(session) > watermark
-        ]
-        for session in sessions:
-            if session not in still_open:
+        still_open = []
+        closed = False
+        for session in self._split([*waiting.read(), *fresh]):
+            if watermark is None or self._end(session) > watermark:
+                still_open.append(session)
+            else:
+                closed = True
                 yield from self.function(key, [self._shown(e) for e in session]) or ()
-        if len(still_open) < len(sessions):
+        if closed:
             waiting.replace([event for session in still_open for event in session])
         else:
             for event in fresh:
@@ -102,10 +101,13 @@ class _Sessions:
             timers.cancel(_END)
 
     def _split(self, events: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-        """Yield the sessions among some events, by time."""
+        """Yield the sessions among some events, by time.
+
+        As in session windows, an event exactly a gap later begins another.
+        """
         session: list[dict[str, Any]] = []
         for event in sorted(events, key=self._time):
-            if session and self._time(event) - self._time(session[-1]) > self.gap:
+            if session and self._time(event) >= self._end(session):
                 yield session
                 session = []
             session.append(event)

@@ -82,7 +82,7 @@ def test_events_in_order_give_the_same_sessions_in_any_batches(
     found = _run([seconds[first:last] for first, last in pairwise(edges)])
     expected: list[list[int]] = []
     for second in seconds:
-        if expected and second - expected[-1][-1] <= _GAP_S:
+        if expected and second - expected[-1][-1] < _GAP_S:
             expected[-1].append(second)
         else:
             expected.append([second])
