@@ -71,6 +71,76 @@ _WINDOWS = {
             ),
         )
     ],
+    "factory": [
+        (
+            (
+                "SELECT machine, at, round(revolutions_per_minute::numeric, 3), "
+                "round(mean_temperature::numeric, 6), round(deviation::numeric, 6) "
+                "FROM machine_reports WHERE what = 'reading'"
+            ),
+            (
+                "SELECT machine, read_at, round((60 * (revolutions - lag(revolutions) "
+                "OVER former) / nullif(extract(epoch FROM read_at - lag(read_at) "
+                "OVER former), 0))::numeric, 3), round((avg(temperature) OVER before)"
+                "::numeric, 6), round(coalesce(stddev_pop(temperature) OVER before, 0)"
+                "::numeric, 6) FROM machine_readings WINDOW former AS (PARTITION BY "
+                "machine ORDER BY read_at), before AS (PARTITION BY machine ORDER BY "
+                "read_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+            ),
+        ),
+        (
+            "SELECT machine, at FROM machine_reports WHERE what = 'odd temperature'",
+            (
+                "SELECT machine, at FROM (SELECT *, row_number() OVER (PARTITION BY "
+                "machine ORDER BY at) AS number FROM machine_reports "
+                "WHERE what = 'reading') AS numbered WHERE number > 30 "
+                "AND abs(temperature - mean_temperature) > 3 * deviation"
+            ),
+        ),
+    ],
+    "sensors": [
+        (
+            (
+                "SELECT window_start, device, readings, round(mean_value::numeric, 6) "
+                "FROM sensor_means_5_minutes"
+            ),
+            (
+                "SELECT date_bin('5 minutes', measured_at, 'epoch'), device, count(*), "
+                "round(avg(value)::numeric, 6) FROM sensor_readings GROUP BY 1, 2"
+            ),
+        ),
+        (
+            (
+                "SELECT window_start, device, readings, round(mean_value::numeric, 6) "
+                "FROM sensor_means_10_minutes"
+            ),
+            (
+                "SELECT date_bin('2 minutes', measured_at, 'epoch') "
+                "- back * interval '2 minutes', device, count(*), "
+                "round(avg(value)::numeric, 6) FROM sensor_readings, "
+                "generate_series(0, 4) AS back GROUP BY 1, 2"
+            ),
+        ),
+    ],
+    "sessions": [
+        (
+            (
+                "SELECT user_id, began_at, seconds, events, pages, "
+                "most_frequent_action FROM user_sessions"
+            ),
+            (
+                "SELECT user_id, min(acted_at), extract(epoch FROM max(acted_at) "
+                "- min(acted_at))::double precision, count(*), count(DISTINCT page), "
+                "mode() WITHIN GROUP (ORDER BY action) FROM (SELECT *, count(*) FILTER "
+                "(WHERE begins) OVER by_time AS number FROM (SELECT *, acted_at >= "
+                "interval '1 second' + lag(acted_at) OVER by_time AS begins FROM "
+                "session_actions WINDOW by_time AS (PARTITION BY user_id ORDER BY "
+                "acted_at)) AS marked WINDOW by_time AS (PARTITION BY user_id ORDER BY "
+                "acted_at)) AS numbered GROUP BY user_id, number HAVING max(acted_at) "
+                "+ interval '1 second' <= (SELECT watermark FROM tallyweir.pipeline)"
+            ),
+        ),
+    ],
     "user-activity": [
         (
             (
@@ -92,6 +162,10 @@ _WINDOWS = {
 }
 
 
+#: What is set, beside the defaults, for windows and sessions to end within seconds.
+_SETTINGS = {"sessions": ("gap=1", "delay=1")}
+
+
 @pytest.mark.parametrize("name", template_names())
 def test_a_template_counts_its_made_up_events_once(
     name: str, tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
@@ -108,11 +182,12 @@ def test_a_template_counts_its_made_up_events_once(
         _run(
             variables,
             *("emit", "--template", name, f"--events={_EVENTS}", *_FAULTS),
-            *("--partitions=4", "--json"),
+            *("--rate=400", "--partitions=4", "--json"),
         )
     )
-    _run(variables, "templates", "run", name, "--once")
-    with psycopg.connect(empty_dsn) as connection:
+    settings = [f"--set={setting}" for setting in _SETTINGS.get(name, ())]
+    _run(variables, "templates", "run", name, "--once", *settings)
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
         counts = connection.execute(
             "SELECT sum(committed), sum(duplicate), sum(dead), sum(late) "
             "FROM tallyweir.batch_partition"

@@ -1,9 +1,9 @@
 """Templates: pipeline files that work as they are, and the values one may set.
 
-Beside ``NAME.yaml`` lies ``NAME.template.yaml``, which says what the pipeline is for
-and which places of the file are parameters. What stands in a place is its default, so
-a template is tested as it is read; setting a parameter replaces that text and nothing
-else, comments included.
+Beside ``NAME.yaml``, or a file in Python, lies ``NAME.template.yaml``, which says what
+the pipeline is for and which places of the file are parameters. What stands in a place
+is its default, so a template is tested as it is read; setting a parameter replaces that
+text and nothing else, comments included.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 import yaml
 
 from services.embedded.state_directory import ROOT
+from services.templates.places import Places, open_places
 from sinks.protocol.errors import ConfigurationError
 
 TEMPLATES = ROOT / "spark_jobs" / "pipelines"
 _ENDING = ".template.yaml"
-_FILE_ENDINGS = (".yaml", ".py")
 
 
 class ParameterType(StrEnum):
@@ -108,17 +108,16 @@ class Template:
                     fix=f"Set one of {', '.join(known)}.",
                 )
             _check_value(known[name], value)
-        text = self.file.read_text("utf-8")
-        document = yaml.compose(text, Loader=yaml.SafeLoader)
+        places = open_places(self.file)
+        text = places.text
         replaced = [
-            (_find(document, place), value)
+            (places.find(place), places.written(value))
             for name, value in values.items()
             for place in known[name].places
         ]
         # From the end, so that what is before keeps its place.
-        for node, value in sorted(replaced, key=lambda one: -one[0].start_mark.index):
-            start, end = node.start_mark.index, node.end_mark.index
-            text = text[:start] + value + text[end:]
+        for found, value in sorted(replaced, key=lambda one: -one[0].start):
+            text = text[: found.start] + value + text[found.end :]
         return text
 
 
@@ -142,15 +141,15 @@ def read_template(name: str) -> Template:
             fix=f"Choose one of {', '.join(known)}." if known else "None is installed.",
         )
     described = yaml.safe_load((TEMPLATES / f"{name}{_ENDING}").read_text("utf-8"))
-    file = TEMPLATES / f"{name}.yaml"
-    document = yaml.compose(file.read_text("utf-8"), Loader=yaml.SafeLoader)
+    file = TEMPLATES / described.get("file", f"{name}.yaml")
+    places = open_places(file)
     tables = described.get("tables")
     return Template(
         name=name,
         title=described["title"],
         file=file,
         parameters=tuple(
-            _read_parameter(key, value, document)
+            _read_parameter(key, value, places)
             for key, value in described.get("parameters", {}).items()
         ),
         companions=tuple(TEMPLATES / file for file in described.get("companions", ())),
@@ -179,9 +178,9 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def _read_parameter(name: str, described: dict[str, Any], document: Any) -> Parameter:  # noqa: ANN401 - a tree of YAML
+def _read_parameter(name: str, described: dict[str, Any], file: Places) -> Parameter:
     places = tuple(described["at"])
-    defaults = {str(_find(document, place).value) for place in places}
+    defaults = {file.find(place).value for place in places}
     assert len(defaults) == 1, f"{name} stands for {sorted(defaults)}"
     return Parameter(
         name=name,
@@ -190,20 +189,6 @@ def _read_parameter(name: str, described: dict[str, Any], document: Any) -> Para
         places=places,
         default=defaults.pop(),
     )
-
-
-def _find(document: Any, place: str) -> yaml.ScalarNode:  # noqa: ANN401 - a tree of YAML
-    node = document
-    for key in place.split("."):
-        if isinstance(node, yaml.SequenceNode):
-            node = node.value[int(key)]
-        else:
-            assert isinstance(node, yaml.MappingNode), place
-            found = [value for name, value in node.value if name.value == key]
-            assert len(found) == 1, f"{place} is not in the file"
-            (node,) = found
-    assert isinstance(node, yaml.ScalarNode), place
-    return node
 
 
 def _check_value(parameter: Parameter, value: str) -> None:

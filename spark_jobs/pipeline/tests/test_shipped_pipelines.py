@@ -10,7 +10,9 @@ from spark_jobs.pipeline import load_pipeline
 
 _SHIPPED = Path(__file__).parents[2] / "pipelines"
 _FILES = [
-    file for file in _SHIPPED.glob("*.yaml") if not file.name.endswith(".template.yaml")
+    file
+    for file in sorted(_SHIPPED.glob("*"))
+    if file.suffix in {".yaml", ".py"} and not file.name.endswith(".template.yaml")
 ]
 
 
