@@ -31,6 +31,7 @@ from services.chaos.verdict import has_failed, judge_tables
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 
+_KILLS = 25
 _SEED = 25
 _SELF_TEST_SEEDS = 100
 _NUMBERED = {
@@ -48,14 +49,14 @@ def chaos(tmp_path: Path) -> Iterator[Command]:
     assert [path.name for path in (tmp_path / "chaos").iterdir()] == ["lock"]
 
 
-@pytest.mark.parametrize(("kills", "databases"), [(10, 1), (25, 3)])
-def test_no_fault_loses_doubles_or_fractures_anything(
-    chaos: Command, kills: int, databases: int
-) -> None:
-    """Every invariant holds and was checked; every fault hit something at work."""
+def test_no_fault_loses_doubles_or_fractures_anything(chaos: Command) -> None:
+    """Every invariant holds and was checked; every fault hit something at work.
+
+    Over several databases, because what happens to one happens to the home as well.
+    """
     process = chaos.start(
-        *("--kills", str(kills), "--events", "20000", "--seed", str(_SEED), "--json"),
-        *("--databases", str(databases)),
+        *("--kills", str(_KILLS), "--events", "20000", "--seed", str(_SEED), "--json"),
+        *("--databases", "3"),
     )
     output, lines = process.communicate()
 
@@ -63,7 +64,7 @@ def test_no_fault_loses_doubles_or_fractures_anything(
     report = json.loads(output.splitlines()[-1])
     assert report["verdict"] == "ok"
     assert report["seed"] == _SEED
-    assert sum(report["kills"].values()) == kills
+    assert sum(report["kills"].values()) == _KILLS
     assert report["prepared_left"] == 0
     assert report["recovery_seconds"]["n"] > 0
     assert report["events"]["unique"] == 20_000
