@@ -143,6 +143,7 @@ class Driver:
     def _prepare(self) -> _Prepared:
         """Check everything outside before the first claim: all of it must be there."""
         contract = load_contract(self._pipeline.source.schema, self._pipeline_file)
+        writers = versions_of(contract)
         models = [
             read_model(prediction, self._pipeline_file)
             for prediction in self._pipeline.predict
@@ -165,7 +166,7 @@ class Driver:
         recipe = EventFrameRecipe(
             pipeline=self._pipeline,
             contract=contract,
-            writers=versions_of(contract),
+            writers=writers,
             shards=SHARDS,
             shard_seed=self._pipeline.name,
             predictors=[Predictor(spark, model) for model in models],
