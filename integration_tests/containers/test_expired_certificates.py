@@ -72,6 +72,6 @@ def test_a_server_whose_certificate_has_expired_is_refused(
     expired: Deployment, service: str, program: str
 ) -> None:
     """Who does not check certificates gets in, and our settings check them."""
-    answers = json.loads(expired.run_python(program, service).splitlines()[-1])
+    answers = json.loads(expired.run_python(program, service=service).splitlines()[-1])
     assert answers["unchecked"] == "welcome"
     assert "certificate verify failed" in answers["checked"]
