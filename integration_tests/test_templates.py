@@ -12,13 +12,15 @@ from typing import Any
 import psycopg
 import pytest
 
+from integration_tests.harness.topic_log import TopicLog
 from services.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     state_directory,
 )
 from services.endpoints import KAFKA_VARIABLE
-from services.templates.template import template_names
+from services.ingest.source_section import read_source_section
+from services.templates.template import read_template, template_names
 from sinks.postgres.audit import verify
 from sinks.settings import HOME_DSN_VARIABLE
 
@@ -203,6 +205,9 @@ def test_a_template_counts_its_made_up_events_once(
             assert rows
             assert rows == _sorted(connection, told)
         assert not verify(connection, name).failed
+    # Two templates read the same topic, and the broker is that of all tests.
+    topic = read_source_section(read_template(name).file).topic
+    TopicLog(kafka_bootstrap, topic).delete()
 
 
 def _run(variables: dict[str, str], *arguments: str) -> str:

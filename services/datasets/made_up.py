@@ -1,7 +1,8 @@
 """Made-up events that happen now, for the ready pipelines: endless, and repeatable.
 
-The same seed gives the same events but for their times, which are those of the clock,
-less a little for what is on its way.
+The same seed gives the same events but for their times, which are those of the clock
+less a little for what is on its way, and their IDs, which are other ones at each start:
+a second run's events are new events, not the first one's with another payload.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ class Dataset:
 
 def _page_views(seed: int, clock: Clock) -> Iterator[EventRecord]:
     chance = random.Random(seed)  # noqa: S311 - nothing secret
+    ids = _ids(seed, clock)
     while True:
         yield {
-            "event_id": _uuid(chance),
+            "event_id": _uuid(ids),
             "user_id": chance.randrange(USERS),
             # A few pages have most of the views.
             "page": PAGES[min(int(chance.expovariate(0.2)), len(PAGES) - 1)],
@@ -59,9 +61,10 @@ def _page_views(seed: int, clock: Clock) -> Iterator[EventRecord]:
 
 def _user_actions(seed: int, clock: Clock) -> Iterator[EventRecord]:
     chance = random.Random(seed)  # noqa: S311 - nothing secret
+    ids = _ids(seed, clock)
     while True:
         yield {
-            "event_id": _uuid(chance),
+            "event_id": _uuid(ids),
             "user_id": chance.randrange(USERS),
             "action": chance.choices(list(_ACTIONS), list(_ACTIONS.values()))[0],
             "page": chance.choice(PAGES),
@@ -71,7 +74,7 @@ def _user_actions(seed: int, clock: Clock) -> Iterator[EventRecord]:
 
 def _sensor_readings(seed: int, clock: Clock) -> Iterator[EventRecord]:
     chance = random.Random(seed)  # noqa: S311 - nothing secret
-    run = _uuid(chance)[:8]
+    run = _uuid(_ids(seed, clock))[:8]
     for number in itertools.count():
         device = chance.randrange(DEVICES)
         yield {
@@ -84,7 +87,7 @@ def _sensor_readings(seed: int, clock: Clock) -> Iterator[EventRecord]:
 
 def _machine_readings(seed: int, clock: Clock) -> Iterator[EventRecord]:
     chance = random.Random(seed)  # noqa: S311 - nothing secret
-    run = _uuid(chance)[:8]
+    run = _uuid(_ids(seed, clock))[:8]
     revolutions = [0] * MACHINES
     for number in itertools.count():
         machine = chance.randrange(MACHINES)
@@ -103,9 +106,10 @@ def _machine_readings(seed: int, clock: Clock) -> Iterator[EventRecord]:
 
 def _orders(seed: int, clock: Clock) -> Iterator[EventRecord]:
     chance = random.Random(seed)  # noqa: S311 - nothing secret
+    ids = _ids(seed, clock)
     while True:
         yield {
-            "order_id": _uuid(chance),
+            "order_id": _uuid(ids),
             "customer_id": chance.randrange(USERS),
             "amount_cents": chance.randrange(100, 50_000),
             "currency": chance.choice(("EUR", "USD", "GBP")),
@@ -127,6 +131,10 @@ DATASETS: Mapping[str, Dataset] = {
     "orders": Dataset(contract="order.v1", events=_orders),
     "flights": Dataset(contract="flight_departure.v1", events=_flights),
 }
+
+
+def _ids(seed: int, clock: Clock) -> random.Random:
+    return random.Random(f"{seed} {clock().isoformat()}")  # noqa: S311 - nothing secret
 
 
 def _uuid(chance: random.Random) -> str:

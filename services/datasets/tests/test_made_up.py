@@ -41,3 +41,15 @@ def test_a_seed_gives_the_same_events(name: str) -> None:
     )
     assert first == again
     assert first != other
+
+
+@pytest.mark.parametrize("name", _LIVE)
+def test_another_start_gives_other_ids(name: str) -> None:
+    """Or the second start's events would be conflicts with those of the first."""
+    dataset = DATASETS[name]
+    id_field = load_contract(dataset.contract).fields[0].name
+    first, later = (
+        {event[id_field] for event in islice(dataset.events(7, clock), 50)}
+        for clock in (lambda: _NOW, lambda: _NOW + dt.timedelta(microseconds=1))
+    )
+    assert not first & later
