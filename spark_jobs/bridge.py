@@ -6,35 +6,21 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import DataFrame
 
 from sinks.faultpoints import FaultPoint, making
-from sinks.postgres.home import PostgresHome
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.participant import PostgresParticipant
 from sinks.protocol.coordinator import BatchResult, Coordinator
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
-from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch, StagedKeys
-from sinks.protocol.publication import Publisher
+from sinks.protocol.identity import BatchKey, SparkBatchId
+from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 from sinks.protocol.recovery import check_topic_identity, topic_ids
-from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
-from sinks.protocol.votes import BatchTally
-from spark_jobs.event_classes import Rules
-from spark_jobs.event_frame import SHARD, EventFrameRecipe, nested_as_json
-from spark_jobs.kafka_admin import KafkaAdmin
-from spark_jobs.keyed.key_task import KeyTask
-from spark_jobs.lookups import Lookups
+from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.offset_log import read_planned_ranges
-from spark_jobs.pipeline.durations import in_microseconds
-from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
+from spark_jobs.stage_jobs import StageJobs
 
 #: Seconds between two looks for timers that are due.
 _TICK_LOOK_S = 1.0
@@ -49,27 +35,6 @@ class BatchReport:
     seconds: float
     #: Seconds of it by phase: plan, stage and publish, each with its repeats.
     phases: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeParts:
-    """What a bridge works with, all of it belonging to one claim of one epoch."""
-
-    spark: SparkSession
-    home: PostgresHome
-    participants: Sequence[PostgresParticipant]
-    publisher: Publisher
-    layout: HomeLayout
-    recipe: EventFrameRecipe
-    lookups: Lookups
-    admin: KafkaAdmin
-    epoch: Epoch
-    checkpoint: Path
-    starts: Mapping[TopicPartition, int]
-    cache_directory: Path
-    cache_key: str
-    #: Spark tasks that stage at a time.
-    tasks: int
 
 
 class Bridge:
@@ -87,10 +52,11 @@ class Bridge:
         on_published: Callable[[BatchReport], None],
     ) -> None:
         self._parts = parts
+        self._jobs = StageJobs(parts)
         self._on_planned = on_planned
         self._on_published = on_published
         self._coordinator = Coordinator(
-            parts.publisher, self._stage_keys if parts.layout.keyed else None
+            parts.publisher, self._jobs.stage_keys if parts.layout.keyed else None
         )
         self._looks_again_at = 0.0
         self._draining = False
@@ -163,7 +129,7 @@ class Bridge:
         def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
             nonlocal staged_s
             since = time.monotonic()
-            staged = self._stage(raw, plan, rejected)
+            staged = self._jobs.stage_events(raw, plan, rejected)
             staged_s += time.monotonic() - since
             return staged
 
@@ -219,32 +185,6 @@ class Bridge:
                 topic_ids={},
             )
 
-    def _stage_keys(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:
-        """Run phase 2b: one task for each share of the keys."""
-        parts = self._parts
-        watermark_us = parts.layout.clock_rule.watermark_after(
-            plan.watermark_us,
-            plan.clocks_after(tally).values(),
-            now_us=plan.planned_at_us,
-        )
-        outputs = parts.recipe.pipeline.stateful
-        task = KeyTask(
-            outputs=tuple(zip(outputs, parts.layout.keyed, strict=True)),
-            pipeline=parts.layout.pipeline,
-            pipeline_number=parts.home.claim.pipeline_number,
-            epoch=parts.epoch,
-            voted=tally.attempts,
-            sequence=plan.after_sequence + 1,
-            watermark_us=watermark_us,
-            planned_at_us=plan.planned_at_us,
-            shards=parts.layout.shards,
-            tasks=parts.tasks,
-        )
-        shares = parts.spark.range(0, parts.tasks, 1, parts.tasks)
-        lines = shares.mapInArrow(task, VOTE_SCHEMA).collect()
-        votes = [parse_keyed_vote(line["vote"]) for line in lines]
-        return StagedKeys(votes=votes, watermark_us=watermark_us)
-
     def _tidy(self, plan: BatchPlan) -> None:
         """Leave nothing behind that the next batch has no use for."""
         self._parts.publisher.sweep()
@@ -272,67 +212,6 @@ class Bridge:
             topic_ids={topic: topic_id},
             lookups={**parts.lookups.versions, **parts.recipe.model_versions},
         )
-
-    def _stage(
-        self, raw: DataFrame, plan: BatchPlan, rejected: Sequence[RejectedRow]
-    ) -> StagedBatch:
-        parts = self._parts
-        observation = Observation()
-        observed = raw.observe(observation, F.count(F.lit(1)).alias("records"))
-        events = nested_as_json(parts.recipe.build(observed, parts.lookups.frames))
-        transformed = parts.recipe.pipeline.transform is not None
-        if parts.layout.horizon_us is not None or transformed:
-            # All copies of an ID must meet in one task, and all of one event, which
-            # a transform may double.
-            task = F.col(SHARD) % F.lit(parts.tasks)
-            events = events.repartitionById(parts.tasks, task)
-        lines = events.mapInArrow(self._task(plan, rejected), VOTE_SCHEMA).collect()
-        votes = [parse_vote(line["vote"]) for line in lines]
-        self._check_topic_is_the_same(plan)
-        return StagedBatch(votes=votes, records_read=observation.get["records"])
-
-    def _task(self, plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StageTask:
-        parts = self._parts
-        pipeline = parts.recipe.pipeline
-        bound_us = in_microseconds(pipeline.source.future_bound)
-        deduplicate = pipeline.deduplicate
-        return StageTask(
-            layout=parts.layout,
-            rules=Rules(
-                contract=parts.recipe.contract,
-                writers=parts.recipe.writers,
-                latest_event_time_us=plan.planned_at_us + bound_us,
-                rejected={
-                    (row.topic_partition.partition, row.offset): row.detail
-                    for row in rejected
-                },
-                rule_conditions={
-                    rule.reason_code: rule.condition for rule in pipeline.validate
-                },
-            ),
-            topic=pipeline.source.topic,
-            aliases=parts.recipe.aliases,
-            declared_databases=pipeline.written_databases,
-            installation=parts.home.claim.installation,
-            pipeline_number=parts.home.claim.pipeline_number,
-            epoch=parts.epoch,
-            after_sequence=plan.after_sequence,
-            watermark_us=plan.watermark_us,
-            is_transformed=pipeline.transform is not None,
-            filter_conditions=parts.recipe.filter_conditions,
-            keeps_payload_hashes=deduplicate is not None and deduplicate.conflicts,
-            cache_directory=str(parts.cache_directory),
-            cache_key=parts.cache_key,
-        )
-
-    def _check_topic_is_the_same(self, plan: BatchPlan) -> None:
-        """Make sure that the rows just read are still the same topic's.
-
-        A topic that is deleted and made again while a batch reads it would otherwise
-        give other events under the planned offsets.
-        """
-        topic = self._parts.recipe.pipeline.source.topic
-        check_topic_identity(plan.topic_ids, {topic: self._parts.admin.read_topic_id()})
 
     def _live_from_us(self, plan: BatchPlan) -> int | None:
         horizon_us = self._parts.layout.horizon_us

@@ -40,7 +40,8 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.publication import Publisher
 from sinks.protocol.recovery import decide_start, topic_ids
-from spark_jobs.bridge import BatchReport, Bridge, BridgeParts
+from spark_jobs.bridge import BatchReport, Bridge
+from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.driver_metrics import DriverMetrics
 from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.home_layout import SHARDS, build_home_layout

@@ -47,6 +47,14 @@ _SPEED = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
 
+#: A frozen worker still accepts connections, its kernel does; with Spark's own limits
+#: (two minutes, four times) a batch would wait eight minutes for its shuffled rows
+#: before another worker makes them again.
+_PATIENCE = {
+    "spark.shuffle.io.connectionTimeout": "30s",
+    "spark.shuffle.io.maxRetries": "1",
+}
+
 
 def start_session(
     settings: DriverSettings, *, name: str, java_options: str = ""
@@ -83,7 +91,7 @@ def start_session(
         builder = builder.config("spark.driver.host", "127.0.0.1").config(
             "spark.driver.bindAddress", "127.0.0.1"
         )
-    for key, value in {**_SAFETY, **_SPEED}.items():
+    for key, value in {**_SAFETY, **_SPEED, **_PATIENCE}.items():
         builder = builder.config(key, value)
     with _errors_to(log_file):
         return builder.getOrCreate()

@@ -14,7 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 _ROOT = Path(__file__).parents[2]
+_WORKER = "pyspark.worker"
 
 #: A driver needs about ten seconds to its first batch; CI machines are slower.
 START_TIMEOUT_S = 180.0
@@ -118,6 +121,18 @@ class DriverProcess:
         else:
             self._process.send_signal(number)
 
+    def kill_a_worker(self) -> None:
+        """Kill one of the Python processes that run Spark's tasks, in mid-task.
+
+        They are forked by a daemon of the same name.
+        """
+        workers = [
+            child
+            for child in psutil.Process(self._process.pid).children(recursive=True)
+            if _WORKER in child.cmdline() and _WORKER in _cmdline_of_parent(child)
+        ]
+        workers[0].kill()
+
     @property
     def text(self) -> str:
         """Everything that the driver has written to stderr."""
@@ -133,6 +148,11 @@ class DriverProcess:
 
     def _report(self, what: str) -> str:
         return f"driver {what}; exit code {self._process.poll()}:\n{self.text}"
+
+
+def _cmdline_of_parent(process: psutil.Process) -> list[str]:
+    parent = process.parent()
+    return [] if parent is None else parent.cmdline()
 
 
 def _spark_jars() -> str:
