@@ -34,6 +34,18 @@ def own_log() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def brief_spark() -> Iterator[None]:
+    """A JVM that lives for seconds: the second compiler costs more than it saves.
+
+    Half of the processor time of a driver that a test starts went into it. Spark's
+    launcher reads the variable, and so does that of every process below this one.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+        yield
+
+
 @pytest.fixture(scope="session")
 def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a broker is: the one that the environment names, else an own one."""
