@@ -10,10 +10,9 @@ from pathlib import Path
 import psycopg
 import pytest
 import structlog
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
+from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.sharded_numbers import (
     Places,
     publish_three,
@@ -32,6 +31,18 @@ def own_log() -> Iterator[None]:
     """A log that a test has set up ends with it: pytest closes what it writes to."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def brief_spark() -> Iterator[None]:
+    """A JVM that lives for seconds: the second compiler costs more than it saves.
+
+    Half of the processor time of a driver that a test starts went into it. Spark's
+    launcher reads the variable, and so does that of every process below this one.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -63,14 +74,8 @@ def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def empty_dsn(server_dsn: str) -> Iterator[str]:
     """A fresh database without any of our tables."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    yield make_conninfo(server_dsn, dbname=name)
-    with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
-        )
+    with fresh_database(server_dsn, "test") as dsn:
+        yield dsn
 
 
 @pytest.fixture
@@ -83,20 +88,8 @@ def home_dsn(empty_dsn: str) -> str:
 @pytest.fixture
 def billing_dsn(server_dsn: str) -> Iterator[str]:
     """A second database, fresh; what stays prepared in it is rolled back."""
-    name = f"billing_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    dsn = make_conninfo(server_dsn, dbname=name)
-    yield dsn
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        for (gid,) in connection.execute(
-            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
-        ).fetchall():
-            connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
-    with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
-        )
+    with fresh_database(server_dsn, "billing") as dsn:
+        yield dsn
 
 
 @pytest.fixture

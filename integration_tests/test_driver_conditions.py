@@ -8,23 +8,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import NOON, sent
 from sinks.postgres.audit import explain, narrate, verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_SOURCE = """
-    pipeline: readings
-    source:
-      topic: {topic}
-      schema: reading.v1.avsc
-      event_id: event_id
-      event_time: at
-      watermark_delay: 1 hour
-"""
 _BRANCHES = (
-    _SOURCE
+    SOURCE
     + """
     filter: "amount / divisor < 100"
     outputs:
@@ -105,7 +96,7 @@ def _assert_forgeries_are_found(world: DriverWorld) -> None:
 
 
 _FILTERED = (
-    _SOURCE
+    SOURCE
     + """
     filter: amount > 0
     outputs:
@@ -142,7 +133,7 @@ def test_an_event_is_late_when_every_output_that_wants_it_says_so(
     """The append output, which is never too late, does not want it."""
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
     world.write_pipeline(
-        _SOURCE
+        SOURCE
         + """
     outputs:
       - append: {{table: readings, where: amount > 10}}

@@ -13,21 +13,16 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import sent
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _EVENTS = 120
 _SENSORS = [f"s{n}" for n in range(12)]
-_PIPELINE = """
-    pipeline: readings
-    source:
-      topic: {topic}
-      schema: reading.v1.avsc
-      event_id: event_id
-      event_time: at
-      watermark_delay: 1 hour
+_PIPELINE = (
+    SOURCE
+    + """
     databases:
       billing:
       archive: DECLARED
@@ -43,6 +38,7 @@ _PIPELINE = """
           shard_by: [sensor]
           aggregate: {{readings: count(*), total: sum(amount)}}
 """
+)
 
 
 @pytest.fixture

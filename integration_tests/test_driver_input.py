@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness.driver_world import DriverWorld, numbered
+from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.readings import (
     NOON,
     Sent,
@@ -21,14 +21,9 @@ from schemas.wire_format import frame
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_PIPELINE = """
-    pipeline: readings
-    source:
-      topic: {topic}
-      schema: reading.v1.avsc
-      event_id: event_id
-      event_time: at
-      watermark_delay: 1 hour
+_PIPELINE = (
+    SOURCE
+    + """
     deduplicate: {{horizon: 7 days}}
     validate:
       NEGATIVE_AMOUNT: "amount >= 0"
@@ -41,6 +36,7 @@ _PIPELINE = """
           by: [grade]
           aggregate: {{readings: count(*), total: sum(amount), worst: max(amount)}}
 """
+)
 
 #: A zig-zag varint that says: two gigabytes follow.
 _TWO_GIGABYTES = b"\xfe\xff\xff\xff\x0f"

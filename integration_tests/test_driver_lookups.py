@@ -12,21 +12,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import NOON, Sent, sent
 from integration_tests.harness.topic_log import TopicLog
 from sinks.protocol.errors import ConfigurationError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_PIPELINE = """
-    pipeline: readings
-    source:
-      topic: {topic}
-      schema: reading.v1.avsc
-      event_id: event_id
-      event_time: at
-      watermark_delay: 1 hour
+_PIPELINE = (
+    SOURCE
+    + """
     enrich:
       - table: sites
         on: {{site: code}}
@@ -42,6 +37,7 @@ _PIPELINE = """
           by: [place, country]
           aggregate: {{readings: count(*)}}
 """
+)
 
 
 def test_events_are_enriched_from_the_newest_copy_of_a_table(
@@ -96,14 +92,9 @@ def test_events_are_enriched_from_the_newest_copy_of_a_table(
     assert versions[0]["2: places"] == versions[-1]["2: places"]
 
 
-_TEMPORAL = """
-    pipeline: readings
-    source:
-      topic: {topic}
-      schema: reading.v1.avsc
-      event_id: event_id
-      event_time: at
-      watermark_delay: 1 hour
+_TEMPORAL = (
+    SOURCE
+    + """
     enrich:
       - table: rates
         database: billing
@@ -122,6 +113,7 @@ _TEMPORAL = """
     outputs:
       - append: {{table: readings}}
 """
+)
 
 
 def test_an_event_gets_the_row_that_was_valid_at_its_time(
@@ -188,14 +180,9 @@ def test_an_event_gets_the_row_that_was_valid_at_its_time(
         assert "{'code': 'A', 'sensor': 's1'} whose ranges overlap" in driver.text
 
 
-_TOPIC = """
-    pipeline: readings
-    source:
-      topic: {topic}
-      schema: reading.v1.avsc
-      event_id: event_id
-      event_time: at
-      watermark_delay: 1 hour
+_TOPIC = (
+    SOURCE
+    + """
     enrich:
       - topic: PROFILES
         schema: reading.v1.avsc
@@ -206,6 +193,7 @@ _TOPIC = """
     outputs:
       - append: {{table: readings}}
 """
+)
 
 
 def test_events_are_enriched_from_the_newest_records_of_a_topic(

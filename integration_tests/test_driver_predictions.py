@@ -8,28 +8,23 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from docs.examples.delay_risk import train
-from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import Sent, sent
 from schemas.codec import encode
 from schemas.contract import load_contract
 from services.datasets.flights import read_flights
 from spark_jobs.model_file import read_model
 from spark_jobs.pipeline import load_pipeline
+from spark_jobs.tests.small_models import write_choosing
 
 _EXAMPLE = Path(train.__file__).parent
 _FLIGHTS = 400
 
-_REFUSING = """
-    pipeline: readings
-    source:
-      topic: {topic}
-      schema: reading.v1.avsc
-      event_id: event_id
-      event_time: at
-      watermark_delay: 1 hour
+_REFUSING = (
+    SOURCE
+    + """
     predict:
       - model: choose.onnx
         inputs: {{x: amount + divisor}}
@@ -37,6 +32,7 @@ _REFUSING = """
     outputs:
       - append: {{table: readings, columns: [event_id, score, choose_version]}}
 """
+)
 
 
 @pytest.mark.slow
@@ -98,7 +94,7 @@ def test_an_event_that_the_model_refuses_is_a_dead_letter(
     """Alone; those beside it in the batch have their predictions."""
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
     world.write_pipeline(_REFUSING)
-    _write_choosing(tmp_path / "choose.onnx")
+    write_choosing(tmp_path / "choose.onnx")
     amounts = {"a": 0, "b": 1, "c": 40, "d": -1, "e": -7}
     everything = world.topic.send(
         [
@@ -127,19 +123,3 @@ def test_the_exported_model_answers_as_the_trained_one() -> None:
     onnx.checker.check_model(exported)
     assert [one.name for one in exported.graph.input] == list(train.FEATURES)
     assert train.area_under_curve(model, flights[5_000:]) > 0.55
-
-
-def _write_choosing(path: Path) -> None:
-    """Write a model that looks its input up in three numbers, and refuses the rest."""
-    value = helper.make_tensor_value_info
-    numbers = helper.make_tensor("numbers", TensorProto.DOUBLE, [3], [10.0, 20.0, 30.0])
-    graph = helper.make_graph(
-        [helper.make_node("Gather", ["numbers", "x"], ["y"])],
-        "choose",
-        [value("x", TensorProto.INT64, [None])],
-        [value("y", TensorProto.DOUBLE, [None])],
-        initializer=[numbers],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 9
-    onnx.save(made, path)

@@ -6,20 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import Sent, reading, sent
 from schemas.codec import encode
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_PIPELINE = """
-    pipeline: readings
-    source:
-      topic: {topic}
-      schema: reading.v1.avsc
-      event_id: event_id
-      event_time: at
-      watermark_delay: 1 hour
+_PIPELINE = (
+    SOURCE
+    + """
     outputs:
       - append: {{table: readings}}
       - window:
@@ -27,6 +22,7 @@ _PIPELINE = """
           fixed: 1 hour
           aggregate: {{readings: count(*), total: sum(amount)}}
 """
+)
 
 _OWN_TABLE = """
     CREATE TABLE readings (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.postgres_cluster import ArchivedServer
 from integration_tests.harness.postgres_driver import Row, execute
 from integration_tests.harness.readings import NOON, Sent, sent
@@ -22,14 +22,9 @@ _RECORDS = 3_000
 _BATCH = 100
 _CLAIM_LOST = 70
 
-_PIPELINE = """
-    pipeline: readings
-    source:
-      topic: {topic}
-      schema: reading.v1.avsc
-      event_id: event_id
-      event_time: at
-      watermark_delay: 1 hour
+_PIPELINE = (
+    SOURCE
+    + """
     outputs:
       - append: {{table: readings}}
       - window:
@@ -38,6 +33,7 @@ _PIPELINE = """
           by: [sensor]
           aggregate: {{readings: count(*), total: sum(amount)}}
 """
+)
 
 _FINAL_TABLES = (
     "SELECT * FROM readings ORDER BY kafka_partition, kafka_offset",

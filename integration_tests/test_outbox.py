@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from integration_tests.harness.driver_world import DriverWorld, numbered
+from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.postgres_driver import (
     PIPELINE,
     TP,
@@ -238,18 +238,14 @@ def test_verify_finds_messages_that_are_missing_or_too_many(
     assert ["outbox"] == [check.name for check in numbers.audit().failed]
 
 
-_PIPELINE = """
-    pipeline: readings
-    source:
-      topic: {topic}
-      schema: reading.v1.avsc
-      event_id: event_id
-      event_time: at
-      watermark_delay: 1 hour
+_PIPELINE = (
+    SOURCE
+    + """
     outputs:
       - append: {{table: readings}}
       - outbox: {{topic: {topic}.out, key: sensor, select: [event_id, amount]}}
 """
+)
 
 
 @pytest.mark.slow

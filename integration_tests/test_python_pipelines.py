@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.driver_world import DriverWorld, numbered
+from integration_tests.harness.drivers_in_turn import ENDED
+from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.readings import sent
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -45,9 +51,13 @@ return events.withColumn("copy", F.explode(F.array_repeat(F.lit(0), copies)))
 def _world(tmp_path: Path, kafka_bootstrap: str, dsn: str, body: str) -> DriverWorld:
     world = DriverWorld(tmp_path, kafka_bootstrap, dsn)
     world.pipeline_file = tmp_path / "readings.py"
-    body = textwrap.indent(textwrap.dedent(body).strip(), "    ")
-    world.pipeline_file.write_text(_PIPELINE.format(topic=world.topic.name, body=body))
+    _write_pipeline(world, world.pipeline_file, body)
     return world
+
+
+def _write_pipeline(world: DriverWorld, file: Path, body: str) -> None:
+    body = textwrap.indent(textwrap.dedent(body).strip(), "    ")
+    file.write_text(_PIPELINE.format(topic=world.topic.name, body=body))
 
 
 def test_a_transform_adds_columns_and_changes_nothing_else(
@@ -76,31 +86,74 @@ def test_a_transform_adds_columns_and_changes_nothing_else(
     assert rows == [(f"n{n}", "s1", n, "S1!", 2 * n) for n in range(50)]
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ('return events.where("amount <> 7")', "CONSERVATION_BROKEN"),
-        (
-            _LOSES_ONE_AND_DOUBLES_ANOTHER,
-            "EVENT_DOUBLED",
-        ),
-        ('return events.drop("sensor")', "TRANSFORM_COLUMNS"),
-        ('return events.withColumn("amount", F.lit("x"))', "TRANSFORM_COLUMNS"),
-        ('return events.withColumn("x", F.col("nowhere"))', "TRANSFORM_FAILED"),
-        ("raise ValueError(3)", "TRANSFORM_FAILED"),
-        ('return events.withColumn("pane", F.lit(1))', "PIPELINE_RESERVED_NAME"),
-        ('return events.selectExpr("*", "interval 1 day AS d")', "TRANSFORM_TYPE"),
-    ],
-)
-def test_a_transform_that_does_more_is_refused(
-    body: str, code: str, tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
-) -> None:
+#: Transforms that do more than they may, by the code of the error that tells it.
+_REFUSED = {
+    "loses": ("CONSERVATION_BROKEN", 'return events.where("amount <> 7")'),
+    "doubles": ("EVENT_DOUBLED", _LOSES_ONE_AND_DOUBLES_ANOTHER),
+    "drops": ("TRANSFORM_COLUMNS", 'return events.drop("sensor")'),
+    "retypes": ("TRANSFORM_COLUMNS", 'return events.withColumn("amount", F.lit("x"))'),
+    "misnames": ("TRANSFORM_FAILED", 'return events.withColumn("x", F.col("nowhere"))'),
+    "raises": ("TRANSFORM_FAILED", "raise ValueError(3)"),
+    "reserved": (
+        "PIPELINE_RESERVED_NAME",
+        'return events.withColumn("pane", F.lit(1))',
+    ),
+    "untypable": (
+        "TRANSFORM_TYPE",
+        'return events.selectExpr("*", "interval 1 day AS d")',
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusals:
+    """What each driver wrote before it ended, and its exit code."""
+
+    lines: Mapping[str, Sequence[str]]
+    codes: Mapping[str, int]
+    batches: int
+
+
+@pytest.fixture(scope="module")
+def refusals(
+    tmp_path_factory: pytest.TempPathFactory, kafka_bootstrap: str, server_dsn: str
+) -> _Refusals:
+    """One driver after the other over the same topic, of which none reads anything."""
+    directory = tmp_path_factory.mktemp("refused")
+    with fresh_database(server_dsn, "refused") as dsn:
+        world = DriverWorld(directory, kafka_bootstrap, dsn)
+        world.topic.send(
+            [sent(world.contract, event_id=f"n{n}", amount=n) for n in range(20)]
+        )
+        for name, (_, body) in _REFUSED.items():
+            _write_pipeline(world, directory / f"{name}.py", body)
+        with DriverProcess(
+            directory,
+            kafka_bootstrap=kafka_bootstrap,
+            home_dsn=dsn,
+            state_directory=world.state,
+            once=True,
+            module="integration_tests.harness.drivers_in_turn",
+        ) as drivers:
+            assert drivers.wait() == 0, drivers.text
+        lines: dict[str, Sequence[str]] = {}
+        codes: dict[str, int] = {}
+        began = 0
+        for number, line in enumerate(drivers.lines):
+            if ENDED in line:
+                ended = json.loads(line)
+                lines[ended["pipeline"]] = drivers.lines[began:number]
+                codes[ended["pipeline"]] = ended["code"]
+                began = number + 1
+        batches = world.value("SELECT count(*) FROM tallyweir.batch")
+    return _Refusals(lines=lines, codes=codes, batches=batches)
+
+
+@pytest.mark.parametrize("name", _REFUSED)
+def test_a_transform_that_does_more_is_refused(name: str, refusals: _Refusals) -> None:
     """Nothing is published, and the error says what the function did."""
-    world = _world(tmp_path, kafka_bootstrap, empty_dsn, body)
-    world.topic.send(
-        [sent(world.contract, event_id=f"n{n}", amount=n) for n in range(20)]
-    )
-    with world.driver(once=True) as driver:
-        assert driver.wait() in (70, 78), driver.text
-    assert code in driver.text
-    assert not world.value("SELECT count(*) FROM tallyweir.batch")
+    code, _ = _REFUSED[name]
+    text = "\n".join(refusals.lines[name])
+    assert refusals.codes[name] in (70, 78), text
+    assert code in refusals.lines[name], text
+    assert refusals.batches == 0

@@ -9,20 +9,15 @@ import psycopg
 import pytest
 
 from integration_tests.harness.command_line import CommandLine
-from integration_tests.harness.driver_world import DriverWorld, numbered
+from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.readings import sent
 from integration_tests.harness.role_world import OWNER, role_world
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.roles import MONITOR, PUBLISHER, READER, RELAY
 
-_PIPELINE = """
-    pipeline: readings
-    source:
-      topic: {topic}
-      schema: reading.v1.avsc
-      event_id: event_id
-      event_time: at
-      watermark_delay: 1 hour
+_PIPELINE = (
+    SOURCE
+    + """
     outputs:
       - append: {{table: readings}}
       - append: {{table: spread, database: [home, billing], shard_by: [event_id]}}
@@ -34,6 +29,7 @@ _PIPELINE = """
           shard_by: [sensor]
           aggregate: {{readings: count(*)}}
 """
+)
 
 
 def test_a_driver_publishes_without_owning_the_schema(

@@ -16,7 +16,7 @@ from integration_tests.harness.topic_log import TopicLog
 from services.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
-    state_directory,
+    share_fetched,
 )
 from services.endpoints import KAFKA_VARIABLE
 from services.ingest.source_section import read_source_section
@@ -173,8 +173,7 @@ def test_a_template_counts_its_made_up_events_once(
     name: str, tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
     """Repeats, broken messages and disorder included; its windows hold its rows."""
-    for shared in ("jars", "datasets", "class_archive"):
-        (tmp_path / shared).symlink_to(state_directory() / shared)
+    share_fetched(tmp_path)
     variables = {
         KAFKA_VARIABLE: kafka_bootstrap,
         HOME_DSN_VARIABLE: empty_dsn,

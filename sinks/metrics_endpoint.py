@@ -29,6 +29,8 @@ _DEFAULT_HOST = "127.0.0.1"
 _PORT_MAX = 65_535
 #: A client that sends nothing does not hold its thread for longer.
 _CLIENT_TIMEOUT_S = 10.0
+#: How long the end of a process may wait for the endpoint's at most.
+_STOP_POLL_S = 0.1
 
 #: Says what is wrong, or None. Called in a thread of the endpoint's: it must neither
 #: block nor raise.
@@ -101,7 +103,9 @@ def serve_metrics(
             why=f"{PORT_VARIABLE} and {HOST_VARIABLE} ask for it.",
             fix="Free the port or choose another; each process needs its own.",
         ) from error
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, args=(_STOP_POLL_S,), name="metrics", daemon=True
+    )
     thread.start()
     try:
         yield host, server.server_address[1]

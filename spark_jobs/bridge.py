@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from sinks.faultpoints import FaultPoint, making
@@ -20,6 +18,7 @@ from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 from sinks.protocol.recovery import check_topic_identity, topic_ids
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.offset_log import read_planned_ranges
+from spark_jobs.spark_failure import SPARK_FAILURES, what_failed_and_why
 from spark_jobs.stage_jobs import StageJobs
 
 #: Seconds between two looks for timers that are due.
@@ -239,18 +238,12 @@ def _explain(error: Exception) -> Exception:
     A worker that was killed or a broker that went away passes by itself. What does
     not is given up by the driver after a few tries.
     """
-    # What PySpark has no class for, it lets through as the bare Java exception: that
-    # Kafka deleted what a task was to read is one, and the next start tells it.
-    if not isinstance(error, PySparkException | Py4JJavaError):
+    # That Kafka deleted what a task was to read is one; the next start tells it.
+    if not isinstance(error, SPARK_FAILURES):
         return error
-    lines = (line.strip() for line in str(error).splitlines())
-    words = [line for line in lines if line and not line.startswith(("at ", "... "))]
     return RetryableError(
         "SPARK_JOB_FAILED",
-        # A worker's error names its cause last, Spark's own first.
-        saw=f"Spark could not stage a batch: {' … '.join((words[0], words[-1]))}"
-        if words
-        else "Spark could not stage a batch.",
+        saw=f"Spark could not stage a batch: {what_failed_and_why(error)}",
         why="The batch at hand was dropped whole.",
         fix="Nothing to do if it passes; the log of Spark has the details.",
     )

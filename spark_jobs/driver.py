@@ -53,6 +53,7 @@ from spark_jobs.pipeline import Pipeline
 from spark_jobs.predictor import Predictor
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
+from spark_jobs.spark_failure import what_failed
 from spark_jobs.topic_watch import TopicWatch
 
 #: How often the driver looks whether it is told to stop.
@@ -389,10 +390,9 @@ def _raise_query_failure(bridge: Bridge, error: PySparkException) -> NoReturn:
     """Raise what really happened: Spark only passes on the words."""
     if bridge.failure is not None:
         raise bridge.failure
-    words = str(error).strip().splitlines()
     raise RetryableError(
         "SPARK_QUERY_FAILED",
-        saw=f"Spark ended the query: {words[0] if words else 'no reason given'}",
+        saw=f"Spark ended the query: {what_failed(error)}",
         why="The batch at hand was dropped whole.",
         fix="Nothing to do if it passes; the log of Spark has the details.",
     ) from error

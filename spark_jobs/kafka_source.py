@@ -20,6 +20,18 @@ _RECORD_SCHEMA = (
 )
 
 
+def committed_records(bootstrap: str, topic: str) -> dict[str, str]:
+    """Name the options by which Spark finds a topic and reads what counts of it.
+
+    Events of producer transactions that were aborted do not.
+    """
+    return {
+        **spark_options(bootstrap),
+        "subscribe": topic,
+        "kafka.isolation.level": "read_committed",
+    }
+
+
 def read_stream(
     spark: SparkSession,
     settings: DriverSettings,
@@ -37,12 +49,9 @@ def read_stream(
     topic = pipeline.source.topic
     first = {str(tp.partition): offset for tp, offset in starts.items()}
     options = {
-        **spark_options(settings.kafka_bootstrap),
-        "subscribe": topic,
+        **committed_records(settings.kafka_bootstrap, topic),
         "startingOffsets": json.dumps({topic: first}),
         "maxOffsetsPerTrigger": str(settings.batch_offsets_max),
-        # Events of producer transactions that were aborted must not count.
-        "kafka.isolation.level": "read_committed",
         # A range that retention has deleted stops the pipeline.
         "failOnDataLoss": "true",
         "includeHeaders": str(isinstance(pipeline.source.event_id, HeaderId)).lower(),

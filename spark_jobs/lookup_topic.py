@@ -7,24 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from schemas.codec import diagnose
 from schemas.contract import load_contract, versions_of
-from sinks.kafka_settings import spark_options
 from sinks.postgres.lookup_table import LOOKUP_BYTES_MAX, LOOKUP_ROWS_MAX, too_large
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 from spark_jobs.avro_values import decode_value
 from spark_jobs.kafka_admin import KafkaAdmin
+from spark_jobs.kafka_source import committed_records
 from spark_jobs.lookup_rows import copied_columns
 from spark_jobs.pipeline.columns import find_lookup_problems
 from spark_jobs.pipeline.enrichment import KAFKA_KEY, Enrichment
 from spark_jobs.pipeline.problems import raise_if_any
+from spark_jobs.spark_failure import SPARK_FAILURES, what_failed_and_why
 
 _PARTITION = "tallyweir_partition"
 _OFFSET = "tallyweir_offset"
@@ -85,12 +84,11 @@ class LookupTopic:
                 rows = self._collect(newest)
             finally:
                 newest.unpersist()
-        except (PySparkException, Py4JJavaError) as error:
-            words = str(error).strip().splitlines()
+        except SPARK_FAILURES as error:
             raise RetryableError(
                 "LOOKUP_READ_FAILED",
                 saw=f"Spark could not read {self._enrichment.label}: "
-                f"{words[0] if words else 'no reason given'}",
+                f"{what_failed_and_why(error)}",
                 why="Events cannot be enriched without it.",
                 fix="Nothing to do if it passes; the log of Spark has the details.",
             ) from error
@@ -108,13 +106,9 @@ class LookupTopic:
         raw = (
             self._spark.read.format("kafka")
             .options(
-                **spark_options(self._bootstrap),
-                **{
-                    "subscribe": self._topic,
-                    "startingOffsets": json.dumps({self._topic: starts}),
-                    "endingOffsets": json.dumps({self._topic: ends}),
-                    "kafka.isolation.level": "read_committed",
-                },
+                **committed_records(self._bootstrap, self._topic),
+                startingOffsets=json.dumps({self._topic: starts}),
+                endingOffsets=json.dumps({self._topic: ends}),
             )
             .load()
         )

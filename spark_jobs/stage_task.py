@@ -147,7 +147,7 @@ class StageTask:
             partitions=self._tally_partitions(events, received),
             staged=staging.rows,
             outputs=outputs,
-            checksum=_checksum(events),
+            checksum=events.checksum(events.is_class(EventClass.COMMITTED)),
             buckets=frozenset(run.bucket for run in runs),
         )
 
@@ -332,9 +332,3 @@ def _check_positions_differ(table: pa.Table) -> None:
             why="Each event counts once; nothing of this batch was published.",
             fix="Make the pipeline's transform give one row for each that it gets.",
         )
-
-
-def _checksum(events: ClassifiedEvents) -> int:
-    offsets = np.asarray(events.array(frame.OFFSET))
-    # Python's integers do not wrap, whatever the offsets.
-    return int(offsets[events.is_class(EventClass.COMMITTED)].sum(dtype=object) or 0)

@@ -107,9 +107,7 @@ class StagedRows:
         """Count what an output took; with a condition, it has a checksum of its own."""
         checksum = None
         if frame.wanted_column(number) in self.events.table.column_names:
-            offsets = np.asarray(self.events.array(frame.OFFSET))
-            # Python's integers do not wrap, whatever the offsets.
-            checksum = int(offsets[taken].sum(dtype=object) or 0)
+            checksum = self.events.checksum(taken)
         events = int(np.count_nonzero(taken))
         return OutputTally(events=events, rows=rows, checksum=checksum)
 

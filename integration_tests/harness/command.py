@@ -14,7 +14,7 @@ import pytest
 from services.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
-    state_directory,
+    share_fetched,
 )
 from services.endpoints import KAFKA_VARIABLE
 from sinks.settings import HOME_DSN_VARIABLE
@@ -31,9 +31,7 @@ class Command:
     def __init__(self, name: str, directory: Path) -> None:
         self.name = name
         self.directory = directory
-        # What was fetched never changes: share it instead of a download.
-        for shared in ("jars", "datasets"):
-            (directory / shared).symlink_to(state_directory() / shared)
+        share_fetched(directory)
 
     def start(self, *options: str, **variables: str) -> subprocess.Popen[str]:
         """Start it; it brings its own servers unless ``variables`` name some."""

@@ -22,8 +22,8 @@ from sinks.postgres.audit import verify
 _POLL_S = 0.05
 _FAULTY_DRIVER = "integration_tests.harness.faulty_driver"
 
-#: A pipeline file whose pieces tests replace.
-PIPELINE = """
+#: The beginning of a pipeline file.
+SOURCE = """
     pipeline: readings
     source:
       topic: {topic}
@@ -31,9 +31,16 @@ PIPELINE = """
       event_id: event_id
       event_time: at
       watermark_delay: 1 hour
+"""
+
+#: A pipeline file whose pieces tests replace.
+PIPELINE = (
+    SOURCE
+    + """
     outputs:
       - append: {{table: readings}}
 """
+)
 
 
 class DriverWorld:

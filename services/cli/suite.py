@@ -212,19 +212,14 @@ def _temporary_servers() -> Iterator[dict[str, str]]:
     from services.embedded.postgres import EmbeddedPostgres
     from services.embedded.state_directory import (
         STATE_DIRECTORY_VARIABLE,
-        state_directory,
+        share_fetched,
     )
     from services.endpoints import Endpoints, child_environment
 
     broker_classpath()
     spark_jars()
     with tempfile.TemporaryDirectory(prefix="tallyweir-test-") as temporary:
-        # What was fetched is verified and never changes: share it instead of
-        # another download.
-        for fetched in ("jars", "datasets", "class_archive"):
-            shared = state_directory() / fetched
-            shared.mkdir(parents=True, exist_ok=True)
-            (Path(temporary) / fetched).symlink_to(shared)
+        share_fetched(Path(temporary))
         kafka = EmbeddedKafka(Path(temporary) / "kafka")
         postgres = EmbeddedPostgres(Path(temporary) / "postgres")
         try:

@@ -83,7 +83,10 @@ def init(
 
     Files that are there already are left alone, which is an error.
     """
-    for path in _write(name, settings, directory, replace=False):
+    from services.templates.template import read_template
+
+    template = read_template(name)
+    for path in _write(template, settings, directory, replace=False):
         say(str(path))
 
 
@@ -108,8 +111,8 @@ def run(
     from services.templates.template import read_template
 
     directory = state_directory() / "templates" / name
-    pipeline_file, *_ = _write(name, settings, directory, replace=True)
     template = read_template(name)
+    pipeline_file, *_ = _write(template, settings, directory, replace=True)
     endpoints = resolve_endpoints()
     topic = read_source_section(pipeline_file).topic
     create_if_missing(endpoints.kafka_bootstrap, topic, partitions=_PARTITIONS)
@@ -120,12 +123,11 @@ def run(
 
 
 def _write(
-    name: str, settings: list[str] | None, directory: Path, *, replace: bool
+    template: Template, settings: list[str] | None, directory: Path, *, replace: bool
 ) -> list[Path]:
-    from services.templates.template import parse_settings, read_template
+    from services.templates.template import parse_settings
     from services.templates.written_files import write_files
 
-    template = read_template(name)
     return write_files(
         directory, _files(template, parse_settings(settings or [])), replace=replace
     )

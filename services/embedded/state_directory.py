@@ -23,6 +23,17 @@ def state_directory() -> Path:
     return directory
 
 
+def share_fetched(other: Path) -> None:
+    """Let another state directory use what was fetched or prepared for this one.
+
+    That never changes, so sharing it spares a download.
+    """
+    for name in ("jars", "datasets", "class_archive"):
+        shared = state_directory() / name
+        shared.mkdir(parents=True, exist_ok=True)
+        (other / name).symlink_to(shared)
+
+
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
     """Hold ``directory`` against other Tallyweir processes; waits for its turn.

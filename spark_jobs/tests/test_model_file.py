@@ -4,61 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnx
 import pyarrow as pa
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.model_file import Model, loaded_once, read_model
 from spark_jobs.pipeline import PipelineError, Prediction
 from spark_jobs.predictor import predict_each
+from spark_jobs.tests.small_models import write_choosing, write_doubling
 
 _PREDICTION = Prediction(
     model="double.onnx", inputs={"x": ("a",)}, columns={"twice": "y"}
 )
 
 
-def _save(path: Path, graph: onnx.GraphProto) -> None:
-    # Of an age that every runtime since can read.
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 9
-    onnx.save(made, path)
-
-
-def _write_doubling(path: Path, kind: int = TensorProto.DOUBLE) -> None:
-    """Write a model whose output is its input twice."""
-    value = helper.make_tensor_value_info
-    _save(
-        path,
-        helper.make_graph(
-            [helper.make_node("Add", ["x", "x"], ["y"])],
-            "double",
-            [value("x", kind, [None])],
-            [value("y", kind, [None])],
-        ),
-    )
-
-
-def _write_choosing(path: Path) -> None:
-    """Write a model that looks its input up in three numbers, and refuses the rest."""
-    value = helper.make_tensor_value_info
-    numbers = helper.make_tensor("numbers", TensorProto.DOUBLE, [3], [10.0, 20.0, 30.0])
-    _save(
-        path,
-        helper.make_graph(
-            [helper.make_node("Gather", ["numbers", "x"], ["y"])],
-            "choose",
-            [value("x", TensorProto.INT64, [None])],
-            [value("y", TensorProto.DOUBLE, [None])],
-            initializer=[numbers],
-        ),
-    )
-
-
 def test_a_model_answers_for_each_event(tmp_path: Path) -> None:
     """A missing number is NaN to the model, and so is its answer."""
-    _write_doubling(tmp_path / "double.onnx")
+    write_doubling(tmp_path / "double.onnx")
     model = read_model(_PREDICTION, tmp_path)
     answers = predict_each(model, {"x": [pa.array([1.5, None, -2.0])]})
     first, missing, last = (row["twice"] for row in answers.to_pylist())
@@ -68,7 +31,7 @@ def test_a_model_answers_for_each_event(tmp_path: Path) -> None:
 
 def test_an_event_without_a_needed_input_has_no_prediction(tmp_path: Path) -> None:
     """A whole number has no value for missing, so the model is not asked."""
-    _write_doubling(tmp_path / "double.onnx", TensorProto.INT64)
+    write_doubling(tmp_path / "double.onnx", TensorProto.INT64)
     model = read_model(_PREDICTION, tmp_path)
     for given, wanted in (([1, None, 3], [2, None, 6]), ([None, None], [None, None])):
         answers = predict_each(model, {"x": [pa.array(given, pa.int64())]})
@@ -78,7 +41,7 @@ def test_an_event_without_a_needed_input_has_no_prediction(tmp_path: Path) -> No
 
 def test_a_refused_value_costs_its_own_event_only(tmp_path: Path) -> None:
     """The others are predicted as if it were not there."""
-    _write_choosing(tmp_path / "double.onnx")
+    write_choosing(tmp_path / "double.onnx")
     model = read_model(_PREDICTION, tmp_path)
     given = [0, 1, 7, 2, None, -9, 0]
     answers = predict_each(model, {"x": [pa.array(given, pa.int64())]}).to_pylist()
@@ -104,7 +67,7 @@ def test_what_does_not_fit_the_model_is_refused_at_the_start(
     saw: str,
 ) -> None:
     """With the names that there are."""
-    _write_doubling(tmp_path / "double.onnx")
+    write_doubling(tmp_path / "double.onnx")
     prediction = Prediction(model="double.onnx", inputs=inputs, columns=columns)
     with pytest.raises(ConfigurationError) as refusal:
         read_model(prediction, tmp_path)
@@ -129,7 +92,7 @@ def test_formats_that_run_code_are_refused() -> None:
 
 def test_a_process_loads_a_model_once(tmp_path: Path) -> None:
     """And a changed one anew."""
-    _write_doubling(tmp_path / "double.onnx")
+    write_doubling(tmp_path / "double.onnx")
     content = (tmp_path / "double.onnx").read_bytes()
     reads: list[str] = []
 

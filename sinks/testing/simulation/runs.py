@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
 from sinks.testing.simulation.faults import Coverage
 from sinks.testing.simulation.history import History
+
+#: Histories that a process runs in a row; starting it takes as long as a hundred.
+_IN_A_ROW = 1_000
 
 
 class HistoryFailedError(AssertionError):
@@ -29,11 +35,27 @@ def run_history(seed: int) -> History:
 
 
 def run_histories(first: int, count: int) -> Coverage:
-    """Run the histories of some seeds in a row; return what went wrong in them.
+    """Run the histories of some seeds; return what went wrong in them.
+
+    Many are shared out to the machine's cores: each history is a world of its own.
 
     Raises:
         HistoryFailedError: One of them broke a promise.
     """
+    if count <= _IN_A_ROW:
+        return _run_in_a_row(first, count)
+    firsts = range(first, first + count, _IN_A_ROW)
+    counts = [min(_IN_A_ROW, first + count - start) for start in firsts]
+    coverage = Coverage()
+    # A process that has threads, as a test runner's may, is not to be forked.
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(mp_context=spawned) as processes:
+        for found in processes.map(_run_in_a_row, firsts, counts):
+            coverage.add(found)
+    return coverage
+
+
+def _run_in_a_row(first: int, count: int) -> Coverage:
     coverage = Coverage()
     for seed in range(first, first + count):
         coverage.add(run_history(seed).coverage)

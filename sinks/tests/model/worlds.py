@@ -23,7 +23,6 @@ SMALL = (
     World(name="zombies", budget=Budget(zombies=1, crashes=1), batches=1),
     World(name="votes", budget=Budget(votes=1)),
     World(name="participant restored", budget=Budget(restores=1)),
-    World(name="home restored", budget=Budget(home_restores=1)),
     World(
         name="refused row, late PREPARE of the same claim",
         budget=Budget(late=1),
@@ -35,6 +34,7 @@ SMALL = (
 )
 
 LARGE = (
+    World(name="home restored", budget=Budget(home_restores=1)),
     World(name="three batches, crashes", budget=Budget(crashes=2, late=1), batches=3),
     World(name="a driver is paused", budget=Budget(takeovers=1, endings=1), batches=2),
     World(

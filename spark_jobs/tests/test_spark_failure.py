@@ -1,0 +1,25 @@
+"""What is quoted of Spark's long words."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_jobs.spark_failure import what_failed, what_failed_and_why
+
+
+@pytest.mark.parametrize(
+    ("said", "quoted"),
+    [
+        ("", "no reason given"),
+        ("\n  \n", "no reason given"),
+        ("Job aborted.\n", "Job aborted."),
+        ("Job aborted.\n  at a.B(C)\n  ... 3 more", "Job aborted."),
+        ("Job aborted.\nTraceback\nValueError: 3\n", "Job aborted. … ValueError: 3"),
+    ],
+)
+def test_the_failure_and_its_cause_are_quoted_without_java(
+    said: str, quoted: str
+) -> None:
+    """Its stack is in Spark's log."""
+    assert what_failed_and_why(RuntimeError(said)) == quoted
+    assert what_failed(RuntimeError(said)) == quoted.split(" … ", maxsplit=1)[0]
