@@ -129,7 +129,7 @@ class DriverProcess:
         workers = [
             child
             for child in psutil.Process(self._process.pid).children(recursive=True)
-            if _WORKER in child.cmdline() and _WORKER in _cmdline_of_parent(child)
+            if _is_of_workers(child) and _is_of_workers(child.parent())
         ]
         workers[0].kill()
 
@@ -150,9 +150,12 @@ class DriverProcess:
         return f"driver {what}; exit code {self._process.poll()}:\n{self.text}"
 
 
-def _cmdline_of_parent(process: psutil.Process) -> list[str]:
-    parent = process.parent()
-    return [] if parent is None else parent.cmdline()
+def _is_of_workers(process: psutil.Process | None) -> bool:
+    """Tell Python's processes from the JVM's other children, some of which just end."""
+    try:
+        return process is not None and _WORKER in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _spark_jars() -> str:
