@@ -22,11 +22,10 @@ from sinks.postgres.keyed_moves import move_results
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.naming import staging_table, state_table
 from sinks.postgres.outbox_table import OUTBOX_EVENT_ID, OutboxTable
-from sinks.postgres.session_merge import SessionMerge
 from sinks.postgres.sqlstate import is_row_rejection
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_merge import WindowMerge
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.votes import BatchTally, OutputTally
 
@@ -173,8 +172,7 @@ class OutputMoves:
         return moved
 
     def _merge_windows(self, output: WindowTable, staged: str) -> int:
-        kind = SessionMerge if output.has_sessions else WindowMerge
-        merge = kind(
+        merge = WindowMerge(
             self._connection,
             output,
             self._values,
@@ -187,11 +185,7 @@ class OutputMoves:
             moved = merge.count_staged()
             self.check_moved(staged, moved)
             tally = self._tally.outputs.get(output.table, OutputTally())
-            # A session that is not revised itself may join one that was settled.
-            may_revise = tally.revised or output.has_sessions
-            if may_revise and output.late is LatePolicy.REVISE:
-                merge.keep_former_values()
-            merge.run()
+            merge.run(is_revised=tally.revised > 0)
         if self._values["watermark_after"] != self._values["watermark_before"]:
             merge.settle()
         return moved

@@ -1,16 +1,95 @@
--- name: keep_former_values
--- A window that readers may have taken for settled is about to change.
+-- The windows of a batch, merged with the stored ones that they touch.
+--
+-- Stored and staged windows are of one group when their keys are equal as records, in
+-- which null equals null. Aligned windows touch when they begin at one moment; sessions
+-- when they overlap. Stored sessions of a group never overlap each other. A row that is
+-- final has no state any more: its session is closed, and what comes too close to it
+-- makes a session of its own.
+
+-- name: staged_rows
+SELECT count(*)
+FROM {staging}
+WHERE tallyweir_attempt = ANY(%(attempts)s)
+
+-- name: keep_former_rows
+-- A row that readers may have taken for settled is about to change.
 INSERT INTO {revisions} ({columns}, revised_in_sequence, revised_at)
-SELECT {result_columns}, %(sequence)s, clock_timestamp()
-FROM {target} AS result
-WHERE result.pane <> 'early'
+SELECT {former_columns}, %(sequence)s, clock_timestamp()
+FROM {target} AS former
+WHERE former.pane <> 'early'
+  AND NOT former.final
   AND EXISTS (
       SELECT FROM {staging} AS staged
       WHERE staged.tallyweir_attempt = ANY(%(attempts)s)
-        AND {same_key}
+        AND {touches}
   )
 
--- name: merge_window
+-- name: take_rows
+DELETE FROM {target} AS former
+WHERE NOT former.final
+  AND EXISTS (
+      SELECT FROM {staging} AS staged
+      WHERE staged.tallyweir_attempt = ANY(%(attempts)s)
+        AND {touches}
+  )
+
+-- name: take_state
+-- Puts the touched windows beside the staged ones, to be merged like them.
+WITH touched AS (
+    DELETE FROM {state} AS former
+    WHERE EXISTS (
+        SELECT FROM {staging} AS staged
+        WHERE staged.tallyweir_attempt = ANY(%(attempts)s)
+          AND {touches}
+    )
+    RETURNING {staged_columns}
+)
+INSERT INTO {staging} (tallyweir_attempt, {staged_columns})
+SELECT (%(attempts)s::bigint[])[1], {staged_columns}
+FROM touched
+
+-- name: join_sessions
+-- Gaps and islands: a session begins where no former one of its group reaches. All its
+-- parts get its beginning and end, and are one window from here on.
+WITH parts AS (
+    SELECT ctid AS place,
+           {group} AS members,
+           window_start,
+           window_end,
+           coalesce(window_start >= max(window_end) OVER (
+               PARTITION BY {group} ORDER BY window_start, window_end
+               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+           ), true) AS begins
+    FROM {staging}
+    WHERE tallyweir_attempt = ANY(%(attempts)s)
+),
+numbered AS (
+    SELECT place,
+           members,
+           window_start,
+           window_end,
+           count(*) FILTER (WHERE begins) OVER (
+               PARTITION BY members ORDER BY window_start, window_end
+               ROWS UNBOUNDED PRECEDING
+           ) AS session
+    FROM parts
+),
+spans AS (
+    SELECT place,
+           min(window_start) OVER joined AS window_start,
+           max(window_end) OVER joined AS window_end
+    FROM numbered
+    WINDOW joined AS (PARTITION BY members, session)
+)
+UPDATE {staging} AS staged
+SET window_start = spans.window_start,
+    window_end = spans.window_end
+FROM spans
+WHERE staged.ctid = spans.place
+  AND (staged.window_start, staged.window_end)
+      <> (spans.window_start, spans.window_end)
+
+-- name: merge_windows
 WITH merged AS (
     INSERT INTO {state} AS state ({keys}, window_end, {partials})
     SELECT {keys}, window_end, {combined}
@@ -20,9 +99,7 @@ WITH merged AS (
     ON CONFLICT ({keys}) DO UPDATE SET {merged}
     RETURNING {keys}, window_end, {partials}
 )
-INSERT INTO {target} AS result (
-    {keys}, window_end, {aggregates}, pane, final
-)
+INSERT INTO {target} ({keys}, window_end, {aggregates}, pane, final)
 SELECT
     {keys},
     window_end,
@@ -37,11 +114,6 @@ SELECT
     )
 FROM merged
 ON CONFLICT ({keys}) DO UPDATE SET {updates}
-
--- name: staged_rows
-SELECT count(*)
-FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
 
 -- name: settle_windows
 UPDATE {target}

@@ -28,7 +28,6 @@ _FILES = (
     "rejections.sql",
     "result_tables.sql",
     "runs.sql",
-    "session_merge.sql",
     "window_merge.sql",
 )
 
