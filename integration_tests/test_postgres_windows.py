@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
+import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -54,6 +57,14 @@ _MERGED = (
     "SELECT window_start, origin, "
     + ", ".join(name for name, *_ in _AGGREGATES)
     + " FROM by_origin ORDER BY 1, 2 NULLS FIRST"
+)
+
+
+_DEVIATION = WindowAggregate(
+    column=Column(name="deviation", postgres_type="double precision"),
+    function=AggregateFunction.STDDEV,
+    number=0,
+    partial_type="double precision",
 )
 
 
@@ -236,3 +247,70 @@ def test_a_refused_publish_leaves_windows_and_state_as_they_were(
 
     assert PublishOutcome.COMMITTED is driver.publish(plan, driver.stage(plan, staged))
     assert [(2, 12)] == query(home_dsn, "SELECT events, whole_sum FROM by_origin")
+
+
+def _moments(values: Sequence[float]) -> Row:
+    """Return what a task stages for the deviation of some values."""
+    mean = statistics.fmean(values) if values else 0.0
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    end = _START + timedelta(seconds=_SIZE_S)
+    return (_START, end, None, len(values), len(values), mean, squares)
+
+
+def _deviation_of(
+    home_dsn: str, batches: Sequence[Sequence[Sequence[float]]]
+) -> object:
+    """Publish batches of tasks' values; return the deviation of all."""
+    output = replace(_window_table(), aggregates=(_DEVIATION,))
+    driver = PostgresDriver(dsn=home_dsn, layout=layout_of(_EVENTS, output))
+    for tasks in batches:
+        plan = driver.plan(1)
+        staged = {
+            "output_0": driver.positioned(plan, [_event(1)]),
+            "output_1": [_moments(values) for values in tasks],
+        }
+        driver.publish(plan, driver.stage(plan, staged))
+    ((deviation,),) = query(home_dsn, "SELECT deviation FROM by_origin")
+    return deviation
+
+
+def test_a_deviation_merges_without_losing_digits_to_a_large_mean(
+    home_dsn: str,
+) -> None:
+    """Sums of squares would leave nothing of a deviation that is small beside it."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed={seed}")  # noqa: T201 - a failure must tell it
+    chance = random.Random(seed)
+    batches = [
+        [[1e9 + chance.random() for _ in range(chance.randrange(4))] for _ in range(3)]
+        for _ in range(8)
+    ]
+    values = [value for tasks in batches for task in tasks for value in task]
+    found = _deviation_of(home_dsn, batches)
+    assert pytest.approx(statistics.stdev(values), rel=1e-6) == found
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        ([[[], []], [[]]], None),
+        ([[[7.0]], [[]]], None),
+        ([[[7.0]], [[], [9.0]]], math.sqrt(2)),
+        ([[[1e130, -1e130]], [[1e130], [-1e130]]], 1e130 * math.sqrt(4 / 3)),
+        ([[[1e-130]], [[2e-130], [1e-130]]], 1e-130 / math.sqrt(3)),
+        # As far apart as the last digit tells: Postgres cannot square this.
+        ([[[1e-130]], [[1e-130 * (1 + 2**-52)]]], 0.0),
+        ([[[math.nan]], [[1.0]], [[2.0], [3.0]]], math.nan),
+    ],
+)
+def test_a_deviation_of_extreme_values_is_published(
+    home_dsn: str,
+    batches: Sequence[Sequence[Sequence[float]]],
+    expected: float | None,
+) -> None:
+    """NULL below two values; and what tasks stage never fails in Postgres."""
+    found = _deviation_of(home_dsn, batches)
+    if expected is None:
+        assert found is None
+    else:
+        assert pytest.approx(expected, nan_ok=True) == found

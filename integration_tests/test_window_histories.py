@@ -3,234 +3,71 @@
 Tasks' own code makes the partials, and a real server merges them. What varies: when
 events happen and arrive, how they fall into batches and tasks, how the watermark
 moves, and how often a publish is undone and tried again with other tasks.
+
+Groups of a window table know nothing of each other, so many histories share its
+batches, each with groups of its own and its own model.
 ``TALLYWEIR_WINDOW_HISTORIES`` says how many histories of each kind are tried.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-import numpy as np
 import psycopg
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from psycopg import sql
 from psycopg.rows import TupleRow
 
-from integration_tests.harness.postgres_driver import layout_of
-from integration_tests.harness.window_model import Event, Row, Rules, WindowModel
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import Column
-from sinks.postgres.output_moves import OutputMoves, TableNames
-from sinks.postgres.result_tables import create_result_tables
-from sinks.postgres.staging import create_staging, staging_tables
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import AlignedWindows, SessionWindows, WindowKind
-from sinks.postgres.window_table import LatePolicy, WindowTable
-from sinks.protocol.identity import Attempt, Epoch
-from sinks.protocol.votes import BatchTally, OutputTally
-from spark_jobs import event_frame as frame
-from spark_jobs.event_frame import argument_column
-from spark_jobs.window_assignment import assign_windows
-from spark_jobs.window_partials import aggregate_windows, find_late, find_revising
+from integration_tests.harness.window_model import Event, Rules, WindowModel
+from integration_tests.harness.window_world import Arrival, WindowWorld
 
-_HISTORIES = int(os.environ.get("TALLYWEIR_WINDOW_HISTORIES", "40"))
-_START = datetime(2026, 3, 1, tzinfo=UTC)
-_SECOND_US = 1_000_000
-_START_US = int(_START.timestamp()) * _SECOND_US
-_NAMES = TableNames(pipeline_number=1, epoch=1)
+_HISTORIES = int(os.environ.get("TALLYWEIR_WINDOW_HISTORIES", "400"))
+_AT_ONCE = 25
 
+T = TypeVar("T")
 Connection = psycopg.Connection[TupleRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Batch:
-    """Events, the task of each, how far the watermark comes, and undone tries."""
+class _Step:
+    """How far a batch brings the watermark, and how often it is undone before."""
 
-    events: list[Event]
-    tasks: list[int]
     watermark_step: int
     undone: int
 
 
-_event = st.builds(
-    Event,
-    at=st.integers(0, 60),
-    key=st.sampled_from(["a", "b", None]),
-    value=st.integers(-3, 3),
-    position=st.tuples(st.integers(0, 1), st.integers(0, 10**6)),
-)
-_batch = st.builds(
-    _Batch,
-    events=st.lists(_event, max_size=8),
-    tasks=st.lists(st.integers(0, 2), min_size=8, max_size=8),
-    watermark_step=st.sampled_from([0, 0, 1, 3, 10, 25]),
-    undone=st.sampled_from([0, 0, 0, 1]),
-)
-_histories = st.lists(_batch, min_size=1, max_size=8)
+_AT = 61
+_KEYS = ("a", "b", None)
+_VALUES = (None, -3, -2, -1, 0, 1, 2, 3)
+_TASKS = 3
 
-
-def _aligned(size: int, every: int) -> AlignedWindows:
-    return AlignedWindows(size_us=size * _SECOND_US, every_us=every * _SECOND_US)
-
-
-_KINDS: dict[str, tuple[WindowKind, Rules]] = {
-    "fixed": (_aligned(10, 10), Rules()),
-    "fixed-revised": (_aligned(10, 10), Rules(lateness=12)),
-    "sliding-revised": (_aligned(10, 4), Rules(size=10, every=4, lateness=5)),
-    "session": (SessionWindows(gap_us=5 * _SECOND_US), Rules(gap=5)),
-    "session-revised": (
-        SessionWindows(gap_us=5 * _SECOND_US),
-        Rules(gap=5, lateness=12),
+#: An event, in one number: thousands of them are drawn.
+_event = st.integers(0, _AT * len(_KEYS) * len(_VALUES) * _TASKS - 1)
+_BATCHES = 6
+_history = st.lists(st.lists(_event, max_size=6), max_size=_BATCHES)
+_histories = st.lists(_history, min_size=_AT_ONCE, max_size=_AT_ONCE)
+_steps = st.lists(
+    st.builds(
+        _Step,
+        watermark_step=st.sampled_from([0, 0, 1, 3, 10, 25]),
+        undone=st.sampled_from([0, 0, 0, 1]),
     ),
+    min_size=_BATCHES,
+    max_size=_BATCHES,
+)
+
+_KINDS: dict[str, Rules] = {
+    "fixed": Rules(),
+    "fixed-revised": Rules(lateness=12),
+    "sliding-revised": Rules(size=10, every=4, lateness=5),
+    "session": Rules(gap=5),
+    "session-revised": Rules(gap=5, lateness=12),
 }
-
-
-def _table(windows: WindowKind, rules: Rules) -> WindowTable:
-    return WindowTable(
-        table="w",
-        staging_table="output_0",
-        windows=windows,
-        by=(Column(name="key", postgres_type="text"),),
-        aggregates=tuple(
-            WindowAggregate(
-                column=Column(name=function.value, postgres_type="bigint"),
-                function=function,
-                number=number,
-                partial_type="bigint",
-            )
-            for number, function in enumerate(
-                (
-                    AggregateFunction.COUNT,
-                    AggregateFunction.SUM,
-                    AggregateFunction.MIN,
-                    AggregateFunction.MAX,
-                    AggregateFunction.FIRST,
-                    AggregateFunction.LAST,
-                )
-            )
-        ),
-        allowed_lateness_us=rules.lateness * _SECOND_US,
-        late=LatePolicy.REVISE,
-    )
-
-
-class _World:
-    """One output's tables, in a transaction that is never committed."""
-
-    def __init__(self, connection: Connection, output: WindowTable) -> None:
-        self.connection = connection
-        self.output = output
-        create_result_tables(connection, [output], _NAMES.state)
-        create_staging(
-            connection,
-            staging_tables(layout_of(output)),
-            pipeline_number=1,
-            epoch=Epoch(1),
-        )
-        self._attempt = 0
-
-    def publish(
-        self, batch: _Batch, tasks: Sequence[int], before: int | None, after: int | None
-    ) -> list[Event]:
-        """Stage and publish a batch; return the events that were late."""
-        late: list[Event] = []
-        attempts, staged, revised = [], 0, 0
-        for task in sorted(set(tasks)):
-            mine = [
-                event
-                for event, its in zip(batch.events, tasks, strict=False)
-                if its == task
-            ]
-            self._attempt += 1
-            attempts.append(Attempt(self._attempt))
-            rows, its_late, its_revised = self._partials(mine, before)
-            late += its_late
-            staged += rows.num_rows
-            revised += its_revised
-            self._stage(rows)
-        values = {
-            "sequence": 1,
-            "attempts": attempts,
-            "watermark_before": _instant(before),
-            "watermark_after": _instant(after),
-        }
-        tally = BatchTally(
-            partitions={},
-            staged={"output_0": staged},
-            outputs={"w": OutputTally(rows=staged, revised=revised)},
-            attempts=tuple(attempts),
-            checksum=0,
-        )
-        OutputMoves(self.connection, _NAMES, tally, values).run([self.output], HOME)
-        return late
-
-    def _partials(
-        self, events: Sequence[Event], watermark: int | None
-    ) -> tuple[pa.Table, list[Event], int]:
-        times = np.array(
-            [_START_US + event.at * _SECOND_US for event in events], dtype=np.int64
-        )
-        values = pa.array([event.value for event in events], pa.int64())
-        table = pa.table(
-            {
-                "key": pa.array([event.key for event in events], pa.string()),
-                frame.EVENT_TIME: pa.array(times).cast(pa.timestamp("us", "UTC")),
-                frame.PARTITION: pa.array(
-                    [event.position[0] for event in events], pa.int32()
-                ),
-                frame.OFFSET: pa.array(
-                    [event.position[1] for event in events], pa.int64()
-                ),
-                **{
-                    argument_column(0, one.number): values
-                    for one in self.output.aggregates
-                },
-            }
-        )
-        watermark_us = None if watermark is None else _START_US + watermark * _SECOND_US
-        assigned = assign_windows(times, self.output.windows)
-        is_late = find_late(assigned.ends, self.output, watermark_us)
-        late = [events[row] for row in sorted(set(assigned.rows[is_late].tolist()))]
-        taken = assigned.choose(~is_late)
-        revised = int(find_revising(taken.ends, watermark_us).sum())
-        return aggregate_windows(table, taken, self.output, 0), late, revised
-
-    def _stage(self, rows: pa.Table) -> None:
-        columns = [column.name for column in self.output.staging_columns]
-        statement = sql.SQL("COPY {} (tallyweir_attempt, {}) FROM STDIN").format(
-            _NAMES.staging("output_0"), sql.SQL(", ").join(map(sql.Identifier, columns))
-        )
-        with self.connection.cursor().copy(statement) as copy:
-            for row in rows.to_pylist():
-                copy.write_row((self._attempt, *(row[name] for name in columns)))
-
-    def rows(self, table: str = "w") -> list[Row]:
-        read = self.connection.execute(
-            sql.SQL(
-                "SELECT extract(epoch FROM window_start - {start})::int, "
-                "extract(epoch FROM window_end - {start})::int, key, count, sum, min, "
-                "max, first, last, pane, final FROM {table} "
-                'ORDER BY 1, 2, key COLLATE "C" NULLS FIRST'
-            ).format(start=sql.Literal(_START), table=sql.Identifier(table))
-        )
-        return read.fetchall()
-
-    def open_windows(self) -> int:
-        row = self.connection.execute(
-            sql.SQL("SELECT count(*) FROM {}").format(_NAMES.state("w"))
-        ).fetchone()
-        assert row is not None
-        return int(row[0])
-
-
-def _instant(second: int | None) -> datetime | None:
-    return None if second is None else _START + timedelta(seconds=second)
 
 
 @pytest.fixture
@@ -246,47 +83,89 @@ def test_every_pane_of_every_history_is_as_the_model_has_it(
     kind: str, transaction: Connection
 ) -> None:
     """After each batch: rows, panes, revisions, late events, and state that is left."""
-    windows, rules = _KINDS[kind]
-    world = _World(transaction, _table(windows, rules))
+    rules = _KINDS[kind]
+    world = WindowWorld(transaction, rules)
 
     @settings(
-        max_examples=_HISTORIES,
+        max_examples=max(1, _HISTORIES // _AT_ONCE),
         deadline=None,
         database=None,
         print_blob=True,
         suppress_health_check=list(HealthCheck),
     )
-    @given(history=_histories)
-    def agrees(history: list[_Batch]) -> None:
-        transaction.execute("SAVEPOINT history")
-        try:
-            _follow(world, WindowModel(rules=rules), history)
-        finally:
-            transaction.execute("ROLLBACK TO SAVEPOINT history")
+    @given(histories=_histories, steps=_steps)
+    def agrees(histories: list[list[list[int]]], steps: list[_Step]) -> None:
+        world.empty()
+        models = [WindowModel(rules=rules) for _ in histories]
+        watermark = None
+        for number, step in enumerate(steps):
+            batches = [
+                _arrivals(history, number, batch)
+                for history, batch in enumerate(_nth_batches(histories, number))
+            ]
+            watermark = _follow(world, models, batches, step, watermark)
 
     agrees()
 
 
-def _follow(world: _World, model: WindowModel, history: Sequence[_Batch]) -> None:
-    for batch in history:
-        before = model.watermark
-        reached = [event.at for event in batch.events]
-        # Somewhere behind the newest event, as with a delay, and never back.
-        after = before
-        if reached and batch.watermark_step:
-            after = max(max(reached) - 10 + batch.watermark_step, before or 0)
-        for undone in range(batch.undone):
-            world.connection.execute("SAVEPOINT attempt")
-            world.publish(
-                batch, [(t + undone + 1) % 2 for t in batch.tasks], before, after
-            )
-            world.connection.execute("ROLLBACK TO SAVEPOINT attempt")
-        late = world.publish(batch, batch.tasks, before, after)
+def _follow(
+    world: WindowWorld,
+    models: Sequence[WindowModel],
+    batches: Sequence[list[Arrival]],
+    step: _Step,
+    before: int | None,
+) -> int | None:
+    """Publish one batch, hold every history against its model; return the watermark."""
+    after = before
+    if step.watermark_step:
+        after = (before or 0) + step.watermark_step
+    arrivals = [arrival for batch in batches for arrival in batch]
+    for undone in range(step.undone):
+        with world.connection.transaction(force_rollback=True):
+            moved = [replace(a, task=(a.task + undone + 1) % 2) for a in arrivals]
+            world.publish(moved, before, after)
+    late = _by_history(world.publish(arrivals, before, after))
+    rows = _by_history(world.rows())
+    revisions = _by_history(world.rows("w_revisions"))
+    still_open = Counter(world.open_windows())
+    for history, (model, batch) in enumerate(zip(models, batches, strict=True)):
         known = len(model.late)
-        model.take(batch.events, after)
-        assert model.rows() == world.rows()
-        assert sorted(map(repr, model.late[known:])) == sorted(map(repr, late))
-        assert sorted(map(repr, model.revisions)) == sorted(
-            map(repr, world.rows("w_revisions"))
+        model.take([arrival.event for arrival in batch], after)
+        assert model.rows() == rows[history]
+        assert sorted(model.late[known:], key=repr) == late[history]
+        assert sorted(model.revisions, key=repr) == revisions[history]
+        assert model.open_windows() == still_open[history]
+    return after
+
+
+def _nth_batches(
+    histories: Sequence[Sequence[list[int]]], number: int
+) -> list[list[int]]:
+    return [history[number] if number < len(history) else [] for history in histories]
+
+
+def _arrivals(history: int, batch: int, events: Sequence[int]) -> list[Arrival]:
+    arrivals = []
+    for place, drawn in enumerate(events):
+        rest, at = divmod(drawn, _AT)
+        rest, key = divmod(rest, len(_KEYS))
+        task, value = divmod(rest, len(_VALUES))
+        event = Event(
+            at=at,
+            key=_KEYS[key],
+            value=_VALUES[value],
+            # Each once; a task has the offsets of its own partition.
+            position=(task, batch * 100 + place),
         )
-        assert model.open_windows() == world.open_windows()
+        arrivals.append(Arrival(history=history, event=event, task=task))
+    return arrivals
+
+
+def _by_history(found: Iterable[tuple[int, T]]) -> defaultdict[int, list[T]]:
+    """Sort what was found into its histories; within each by how it is written."""
+    sorted_out: defaultdict[int, list[T]] = defaultdict(list)
+    for history, one in found:
+        sorted_out[history].append(one)
+    for of_one in sorted_out.values():
+        of_one.sort(key=repr)
+    return sorted_out

@@ -125,6 +125,10 @@ def _window_aggregate(
             else:
                 function = AggregateFunction.AVG
                 result_type = "numeric" if kind == "numeric" else "double precision"
+        case Declared.STDDEV:
+            _require(output, aggregate, argument_type, frozenset(_SUM_RESULTS))
+            partial_type = result_type = "double precision"
+            function = AggregateFunction.STDDEV
         case Declared.MIN | Declared.MAX:
             result_type = _require(output, aggregate, argument_type, _ORDERED)
             partial_type = result_type

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.postgres.window_aggregates import AggregateFunction, Partial, WindowAggregate
+from sinks.postgres.window_moments import SQUARES_MIN, VALUE_MAX, VALUE_MIN
 from sinks.postgres.window_table import (
     WINDOW_END,
     WINDOW_START,
@@ -103,7 +104,7 @@ def aggregate_windows(
     grouped = pa.table(arranged).group_by(keys, use_threads=False).aggregate(requests)
     columns = [grouped.column(name) for name in (*keys, "count_all")]
     columns += [
-        _partial_column(partial, name, grouped.column(name), events)
+        _partial_column(partial, name, grouped, events)
         for name, partial in zip(partial_names, output.partials[1:], strict=True)
     ]
     return pa.table(columns, names=[column.name for column in output.staging_columns])
@@ -129,9 +130,14 @@ def _select(
 
 
 def _partial_column(
-    partial: Partial, name: str, found: pa.ChunkedArray, events: pa.Table
+    partial: Partial, name: str, grouped: pa.Table, events: pa.Table
 ) -> pa.ChunkedArray:
     """Return the partial of each group from what was aggregated under a name."""
+    found = grouped.column(name)
+    if partial.merge == "squares":
+        values = grouped.column(f"{name.rpartition('_')[0]}_count")
+        squares = pc.multiply(found, values.cast(pa.float64()))
+        return pc.if_else(pc.less(squares, SQUARES_MIN), 0.0, squares).fill_null(0.0)
     if partial.place is not None:
         return events.column(name.rpartition("_")[0]).take(found)
     if partial.is_place:
@@ -188,10 +194,17 @@ def _requests(aggregate: WindowAggregate) -> list[str]:
             return ["max"]
         case AggregateFunction.FIRST | AggregateFunction.LAST:
             return []
+        case AggregateFunction.STDDEV:
+            return ["count", "mean", "variance"]
 
 
 def _prepare(aggregate: WindowAggregate, argument: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Widen integers whose sum might not fit into 64 bits, which Arrow would wrap."""
+    """Bring values to what they can be aggregated as.
+
+    Integers whose sum might not fit into 64 bits are widened, for Arrow would wrap it.
+    """
+    if aggregate.function is AggregateFunction.STDDEV:
+        return _bounded(argument)
     sums = aggregate.function in (AggregateFunction.SUM, AggregateFunction.AVG)
     if not (sums and pa.types.is_integer(argument.type)):
         return argument
@@ -202,10 +215,18 @@ def _prepare(aggregate: WindowAggregate, argument: pa.ChunkedArray) -> pa.Chunke
     return argument
 
 
+def _bounded(argument: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return floating point whose squares neither overflow nor underflow."""
+    values = argument.cast(pa.float64(), safe=False)
+    size = pc.abs(values)
+    values = pc.if_else(pc.less(size, VALUE_MIN), 0.0, values)
+    return pc.if_else(pc.less_equal(size, VALUE_MAX), values, np.nan)
+
+
 def _as_stored(column: pa.ChunkedArray, partial: Partial) -> pa.ChunkedArray:
     """Bring a partial to the type of its staging column; an empty sum is zero."""
     if partial.column.postgres_type == "numeric" and pa.types.is_integer(column.type):
         column = column.cast(pa.decimal128(38, 0))
-    if partial.merge == "add":
+    if partial.merge in ("add", "mean"):
         return pc.fill_null(column, pa.scalar(0).cast(column.type))
     return column

@@ -6,6 +6,7 @@ sessions by comparing each with each. Times are whole seconds.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ class Event:
 
     at: int
     key: str | None
-    value: int
+    value: int | None
     #: Where it is in the topic.
     position: tuple[int, int]
 
@@ -44,7 +45,7 @@ class Window:
     changed: bool = True
 
 
-Row = tuple[int, int, str | None, int, int, int, int, int, int, str, bool]
+Row = tuple[object, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +97,7 @@ class WindowModel:
 
     def rows(self) -> list[Row]:
         """Return the result table."""
-        return sorted(map(self._row, self.windows), key=_order)
+        return sorted(map(self._row, self.windows), key=repr)
 
     def open_windows(self) -> int:
         """Return how many windows have state."""
@@ -143,22 +144,28 @@ class WindowModel:
         return watermark is not None and end + self.rules.lateness <= watermark
 
     def _row(self, one: Window) -> Row:
-        ordered = sorted(one.events, key=lambda event: (event.at, event.position))
-        values = [event.value for event in ordered]
         return (
             one.start,
             one.end,
             one.key,
-            len(values),
-            sum(values),
-            min(values),
-            max(values),
-            values[0],
-            values[-1],
+            *_aggregates(one.events),
             one.pane,
             self._is_closed(one.end, self.watermark),
         )
 
 
-def _order(row: Row) -> tuple[object, ...]:
-    return (row[0], row[1], row[2] is not None, row[2] or "", row[3:])
+def _aggregates(events: list[Event]) -> tuple[object, ...]:
+    """Count, sum, least, greatest, first, last and deviation, as SQL has them."""
+    ordered = sorted(events, key=lambda event: (event.at, event.position))
+    values = [event.value for event in ordered if event.value is not None]
+    if not values:
+        return (len(events), *[None] * 6)
+    return (
+        len(events),
+        sum(values),
+        min(values),
+        max(values),
+        values[0],
+        values[-1],
+        round(statistics.stdev(values), 9) if len(values) > 1 else None,
+    )

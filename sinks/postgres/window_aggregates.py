@@ -12,13 +12,14 @@ from enum import Enum
 from psycopg import sql
 
 from sinks.postgres.columns import Column, type_name
+from sinks.postgres.window_moments import Moments
 
 #: Merges that compare, text by its bytes.
 _ORDERED = frozenset({"least", "greatest"})
 
 
 class AggregateFunction(Enum):
-    """Aggregates whose partials merge exactly."""
+    """Aggregates whose partials merge, whatever fell into which batch."""
 
     COUNT = "count"
     SUM = "sum"
@@ -27,21 +28,30 @@ class AggregateFunction(Enum):
     MAX = "max"
     FIRST = "first"
     LAST = "last"
+    STDDEV = "stddev"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partial:
-    """One mergeable part of an aggregate: a count, a sum, a minimum or a maximum."""
+    """One mergeable part of an aggregate: a count, a sum, a minimum or the like."""
 
     column: Column
     merge: str
     #: Of ``first`` and ``last``: the column of places, whose least or greatest wins.
     place: str | None = None
     is_place: bool = False
+    #: Of a mean and its squared distances: all columns that they merge by.
+    moments: Moments | None = None
 
     @property
     def combined(self) -> sql.Composable:
         """The partials of several tasks, combined within one group."""
+        if self.moments is not None:
+            return (
+                self.moments.combined_mean
+                if self.merge == "mean"
+                else self.moments.combined_squares
+            )
         name: sql.Composable = sql.Identifier(self.column.name)
         if self.place is not None:
             direction = sql.SQL("ASC" if self.merge == "first" else "DESC")
@@ -58,6 +68,12 @@ class Partial:
     @property
     def merged(self) -> sql.Composable:
         """The stored partial merged with the one that arrives."""
+        if self.moments is not None:
+            return (
+                self.moments.merged_mean
+                if self.merge == "mean"
+                else self.moments.merged_squares
+            )
         name = sql.Identifier(self.column.name)
         if self.merge == "add":
             return sql.SQL("{n} = state.{n} + EXCLUDED.{n}").format(n=name)
@@ -92,22 +108,23 @@ class WindowAggregate:
 
     @property
     def partials(self) -> tuple[Partial, ...]:
+        parts: tuple[Partial, ...]
         match self.function:
             case AggregateFunction.COUNT:
-                return (self._partial("count", "bigint", "add"),)
+                parts = (self._count,)
             case AggregateFunction.SUM | AggregateFunction.AVG:
-                return (
-                    self._partial("sum", self.partial_type, "add"),
-                    self._partial("count", "bigint", "add"),
-                )
+                parts = (self._partial("sum", self.partial_type, "add"), self._count)
             case AggregateFunction.MIN:
-                return (self._partial("min", self.partial_type, "least"),)
+                parts = (self._partial("min", self.partial_type, "least"),)
             case AggregateFunction.MAX:
-                return (self._partial("max", self.partial_type, "greatest"),)
+                parts = (self._partial("max", self.partial_type, "greatest"),)
             case AggregateFunction.FIRST:
-                return self._placed("first", "least")
+                parts = self._placed("first", "least")
             case AggregateFunction.LAST:
-                return self._placed("last", "greatest")
+                parts = self._placed("last", "greatest")
+            case AggregateFunction.STDDEV:
+                parts = (self._count, self._moment("mean"), self._moment("squares"))
+        return parts
 
     @property
     def final(self) -> sql.Composable:
@@ -121,8 +138,27 @@ class WindowAggregate:
                 )
             case AggregateFunction.AVG:
                 return sql.SQL("({0}::{2} / nullif({1}, 0)::{2})").format(*parts, kind)
+            case AggregateFunction.STDDEV:
+                return self._moments.sample_deviation
             case _:
                 return parts[0]
+
+    @property
+    def _count(self) -> Partial:
+        return self._partial("count", "bigint", "add")
+
+    @property
+    def _moments(self) -> Moments:
+        return Moments(
+            count=self._name("count"),
+            mean=self._name("mean"),
+            squares=self._name("squares"),
+        )
+
+    def _moment(self, part: str) -> Partial:
+        return replace(
+            self._partial(part, self.partial_type, part), moments=self._moments
+        )
 
     def _placed(self, part: str, place: str) -> tuple[Partial, Partial]:
         """Return a value, and where it stands among the events of the group."""
@@ -134,11 +170,12 @@ class WindowAggregate:
         )
 
     def _partial(self, part: str, postgres_type: str, merge: str) -> Partial:
+        column = Column(name=self._name(part), postgres_type=postgres_type)
+        return Partial(column=column, merge=merge)
+
+    def _name(self, part: str) -> str:
         # The prefix that pipelines may not use keeps it apart from their columns.
-        name = f"tallyweir_a{self.number}_{part}"
-        return Partial(
-            column=Column(name=name, postgres_type=postgres_type), merge=merge
-        )
+        return f"tallyweir_a{self.number}_{part}"
 
 
 def _bytewise(column: str) -> sql.Composable:

@@ -12,7 +12,7 @@ from spark_jobs.pipeline.problems import PipelineError, Problem, raise_if_any
 
 SUPPORTED = (
     "count(*), count(x), count_if(condition), sum(x), avg(x), min(x), max(x), "
-    "first(x), last(x)"
+    "first(x), last(x), stddev(x)"
 )
 
 
@@ -27,6 +27,7 @@ class AggregateFunction(StrEnum):
     MAX = "max"
     FIRST = "first"
     LAST = "last"
+    STDDEV = "stddev"
 
 
 _BY_NAME = {function.value: function for function in AggregateFunction}

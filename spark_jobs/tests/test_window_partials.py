@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Mapping
 from decimal import Decimal
 
@@ -33,6 +35,7 @@ _TYPES = {
     AggregateFunction.MAX: "bigint",
     AggregateFunction.FIRST: "bigint",
     AggregateFunction.LAST: "bigint",
+    AggregateFunction.STDDEV: "double precision",
 }
 
 
@@ -123,8 +126,13 @@ def test_partials_equal_what_python_counts(
     rows: list[tuple[str | None, int | None]],
 ) -> None:
     """Null is a group of its own, and no value."""
-    placed = {AggregateFunction.FIRST, AggregateFunction.LAST}
-    functions = tuple(f for f in AggregateFunction if f not in placed)
+    functions = (
+        AggregateFunction.COUNT,
+        AggregateFunction.SUM,
+        AggregateFunction.AVG,
+        AggregateFunction.MIN,
+        AggregateFunction.MAX,
+    )
     output = _output(*functions)
     kinds = [kind for kind, _ in rows]
     values = pa.array([value for _, value in rows], pa.int32())
@@ -172,3 +180,43 @@ def test_a_sum_beyond_64_bits_does_not_wrap() -> None:
     assert Decimal(3 * largest) in found["x"].values()
     found = _aggregate(output, ["x"] * 3, pa.array([-largest - 1] * 3, pa.int64()))
     assert Decimal(3 * (-largest - 1)) in found["x"].values()
+
+
+def _moments(values: pa.Array) -> tuple[int, float, float]:
+    found = _aggregate(_output(AggregateFunction.STDDEV), ["x"] * len(values), values)
+    row = found["x"]
+    count, mean, squares = list(row.values())[-3:]
+    return count, mean, squares  # type: ignore[return-value]
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.integers(-(2**31), 2**31), min_size=1), st.booleans())
+def test_moments_are_count_mean_and_squared_distances(
+    values: list[int | None],
+    is_decimal: bool,  # noqa: FBT001
+) -> None:
+    """Whatever the type of the values, and zero where there is none."""
+    known = [value for value in values if value is not None]
+    mean = statistics.fmean(known) if known else 0
+    squares = math.fsum((value - mean) ** 2 for value in known)
+    kind = pa.decimal128(30, 4) if is_decimal else pa.int64()
+    found = _moments(pa.array(values, pa.int64()).cast(kind))
+    assert pytest.approx((len(known), mean, squares)) == found
+
+
+@pytest.mark.parametrize("value", [1e131, -1e300, math.inf, math.nan])
+def test_a_value_whose_square_may_overflow_makes_the_deviation_nan(
+    value: float,
+) -> None:
+    """Postgres would raise an error, again and again."""
+    count, mean, squares = _moments(pa.array([value, 1.0]))
+    assert 2 == count
+    assert math.isnan(mean)
+    assert math.isnan(squares)
+
+
+def test_values_and_squares_that_might_underflow_are_zero() -> None:
+    """Postgres would raise an error of these as well."""
+    assert (2, 0.0, 0.0) == _moments(pa.array([1e-131, -5e-324]))
+    count, _, squares = _moments(pa.array([1e-129, 1.0000001e-129]))
+    assert (2, 0.0) == (count, squares)

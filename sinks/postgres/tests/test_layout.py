@@ -121,6 +121,14 @@ def _aggregate(function: AggregateFunction, kind: str = "bigint") -> WindowAggre
         ),
         (AggregateFunction.MIN, [("tallyweir_a4_min", "least")]),
         (AggregateFunction.MAX, [("tallyweir_a4_max", "greatest")]),
+        (
+            AggregateFunction.STDDEV,
+            [
+                ("tallyweir_a4_count", "add"),
+                ("tallyweir_a4_mean", "mean"),
+                ("tallyweir_a4_squares", "squares"),
+            ],
+        ),
     ],
 )
 def test_each_aggregate_is_kept_as_partials_that_merge(

@@ -24,6 +24,7 @@ from spark_jobs.pipeline.problems import PipelineError
         ("mean(a)", AggregateFunction.AVG, "a"),
         ("min(coalesce(a, b))", AggregateFunction.MIN, "coalesce(a, b)"),
         ("max(a)", AggregateFunction.MAX, "a"),
+        ("stddev(a)", AggregateFunction.STDDEV, "a"),
     ],
 )
 def test_supported_aggregates_keep_their_argument_as_written(
@@ -36,7 +37,7 @@ def test_supported_aggregates_keep_their_argument_as_written(
 
 @pytest.mark.parametrize(
     "text",
-    ["stddev(a)", "count(DISTINCT a)", "sum(a) / count(*)", "a", "sum()", "count(", ""],
+    ["median(a)", "count(DISTINCT a)", "sum(a) / count(*)", "a", "sum()", "count(", ""],
 )
 def test_anything_else_is_answered_with_what_is_supported(text: str) -> None:
     """A user sees at once what a window can keep."""

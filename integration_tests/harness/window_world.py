@@ -1,0 +1,226 @@
+"""One window output on a real server, filled by tasks' own code.
+
+Everything happens in one transaction that is never committed, so nothing waits for a
+disk. Times are whole seconds, as the model has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from integration_tests.harness.postgres_driver import layout_of
+from integration_tests.harness.window_model import Event, Row, Rules
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.columns import Column
+from sinks.postgres.output_moves import OutputMoves, TableNames
+from sinks.postgres.result_tables import create_result_tables
+from sinks.postgres.staging import create_staging, staging_tables
+from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import AlignedWindows, SessionWindows, WindowKind
+from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.votes import BatchTally, OutputTally
+from spark_jobs import event_frame as frame
+from spark_jobs.event_frame import argument_column
+from spark_jobs.window_assignment import assign_windows
+from spark_jobs.window_partials import aggregate_windows, find_late, find_revising
+
+_START = datetime(2026, 3, 1, tzinfo=UTC)
+_SECOND_US = 1_000_000
+_START_US = int(_START.timestamp()) * _SECOND_US
+_NAMES = TableNames(pipeline_number=1, epoch=1)
+
+#: Name and function of each aggregate, and how its column is read.
+_AGGREGATES = (
+    ("total", AggregateFunction.SUM, "total"),
+    ("least", AggregateFunction.MIN, "least"),
+    ("greatest", AggregateFunction.MAX, "greatest"),
+    ("earliest", AggregateFunction.FIRST, "earliest"),
+    ("latest", AggregateFunction.LAST, "latest"),
+    ("deviation", AggregateFunction.STDDEV, "round(deviation::numeric, 9)::float8"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """An event of one history, and the task that gets it."""
+
+    history: int
+    event: Event
+    task: int
+
+
+class WindowWorld:
+    """The output's tables, which hold the groups of many histories."""
+
+    def __init__(self, connection: psycopg.Connection[TupleRow], rules: Rules) -> None:
+        self.connection = connection
+        self._output = _table(rules)
+        self._attempt = 0
+        create_result_tables(connection, [self._output], _NAMES.state)
+        create_staging(
+            connection,
+            staging_tables(layout_of(self._output)),
+            pipeline_number=1,
+            epoch=Epoch(1),
+        )
+
+    def empty(self) -> None:
+        """Forget all histories."""
+        tables = [
+            sql.Identifier("w"),
+            sql.Identifier("w_revisions"),
+            _NAMES.state("w"),
+            _NAMES.staging("output_0"),
+        ]
+        self.connection.execute(
+            sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables))
+        )
+
+    def publish(
+        self, arrivals: Sequence[Arrival], before: int | None, after: int | None
+    ) -> list[tuple[int, Event]]:
+        """Stage and publish a batch; return the late events with their histories."""
+        late: list[tuple[int, Event]] = []
+        attempts, staged, revised = [], 0, 0
+        for task in sorted({arrival.task for arrival in arrivals}):
+            mine = [arrival for arrival in arrivals if arrival.task == task]
+            self._attempt += 1
+            attempts.append(Attempt(self._attempt))
+            rows, late_rows, its_revised = self._partials(mine, before)
+            late += [(mine[row].history, mine[row].event) for row in late_rows]
+            staged += rows.num_rows
+            revised += its_revised
+            self._stage(rows)
+        values = {
+            "sequence": 1,
+            "attempts": attempts,
+            "watermark_before": _instant(before),
+            "watermark_after": _instant(after),
+        }
+        tally = BatchTally(
+            partitions={},
+            staged={"output_0": staged},
+            outputs={"w": OutputTally(rows=staged, revised=revised)},
+            attempts=tuple(attempts),
+            checksum=0,
+        )
+        moves = OutputMoves(self.connection, _NAMES, tally, values)
+        moves.run([self._output], HOME)
+        return late
+
+    def rows(self, table: str = "w") -> list[tuple[int, Row]]:
+        """Return the rows of a table with the history of each."""
+        aggregates = sql.SQL(", ").join(sql.SQL(read) for _, _, read in _AGGREGATES)
+        read = self.connection.execute(
+            sql.SQL(
+                "SELECT history, extract(epoch FROM window_start - {start})::int, "
+                "extract(epoch FROM window_end - {start})::int, key, events, "
+                "{aggregates}, pane, final FROM {table}"
+            ).format(
+                start=sql.Literal(_START),
+                aggregates=aggregates,
+                table=sql.Identifier(table),
+            )
+        )
+        return [(history, tuple(row)) for history, *row in read]
+
+    def open_windows(self) -> list[int]:
+        """Return the history of each window that has state."""
+        state = _NAMES.state("w")
+        read = self.connection.execute(sql.SQL("SELECT history FROM {}").format(state))
+        return [history for (history,) in read]
+
+    def _partials(
+        self, arrivals: Sequence[Arrival], watermark: int | None
+    ) -> tuple[pa.Table, list[int], int]:
+        events = [arrival.event for arrival in arrivals]
+        times = np.array(
+            [_START_US + event.at * _SECOND_US for event in events], dtype=np.int64
+        )
+        values = pa.array([event.value for event in events], pa.int64())
+        positions = [event.position for event in events]
+        table = pa.table(
+            {
+                "history": pa.array([one.history for one in arrivals], pa.int64()),
+                "key": pa.array([event.key for event in events], pa.string()),
+                frame.EVENT_TIME: pa.array(times).cast(pa.timestamp("us", "UTC")),
+                frame.PARTITION: pa.array([p for p, _ in positions], pa.int32()),
+                frame.OFFSET: pa.array([o for _, o in positions], pa.int64()),
+                # The first one counts events, so it has no argument.
+                **{
+                    argument_column(0, one.number): values
+                    for one in self._output.aggregates[1:]
+                },
+            }
+        )
+        watermark_us = None if watermark is None else _START_US + watermark * _SECOND_US
+        assigned = assign_windows(times, self._output.windows)
+        is_late = find_late(assigned.ends, self._output, watermark_us)
+        taken = assigned.choose(~is_late)
+        revised = int(find_revising(taken.ends, watermark_us).sum())
+        late = sorted(set(assigned.rows[is_late].tolist()))
+        return aggregate_windows(table, taken, self._output, 0), late, revised
+
+    def _stage(self, rows: pa.Table) -> None:
+        columns = [column.name for column in self._output.staging_columns]
+        statement = sql.SQL("COPY {} (tallyweir_attempt, {}) FROM STDIN").format(
+            _NAMES.staging("output_0"), sql.SQL(", ").join(map(sql.Identifier, columns))
+        )
+        with self.connection.cursor().copy(statement) as copy:
+            for row in _rows_of(rows, columns):
+                copy.write_row((self._attempt, *row))
+
+
+def _rows_of(table: pa.Table, columns: Iterable[str]) -> Iterable[tuple[object, ...]]:
+    return zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+
+
+def _table(rules: Rules) -> WindowTable:
+    functions = [("events", AggregateFunction.COUNT), *(a[:2] for a in _AGGREGATES)]
+    return WindowTable(
+        table="w",
+        staging_table="output_0",
+        windows=_kind(rules),
+        by=(
+            Column(name="history", postgres_type="bigint"),
+            Column(name="key", postgres_type="text"),
+        ),
+        aggregates=tuple(
+            _aggregate(number, name, function)
+            for number, (name, function) in enumerate(functions)
+        ),
+        allowed_lateness_us=rules.lateness * _SECOND_US,
+        late=LatePolicy.REVISE,
+    )
+
+
+def _kind(rules: Rules) -> WindowKind:
+    if rules.gap is not None:
+        return SessionWindows(gap_us=rules.gap * _SECOND_US)
+    return AlignedWindows(
+        size_us=rules.size * _SECOND_US, every_us=rules.every * _SECOND_US
+    )
+
+
+def _aggregate(number: int, name: str, function: AggregateFunction) -> WindowAggregate:
+    is_float = function is AggregateFunction.STDDEV
+    kind = "double precision" if is_float else "bigint"
+    return WindowAggregate(
+        column=Column(name=name, postgres_type=kind),
+        function=function,
+        number=number,
+        partial_type=kind,
+    )
+
+
+def _instant(second: int | None) -> datetime | None:
+    return None if second is None else _START + timedelta(seconds=second)
