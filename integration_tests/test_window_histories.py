@@ -63,10 +63,10 @@ _steps = st.lists(
 
 _KINDS: dict[str, Rules] = {
     "fixed": Rules(),
-    "fixed-revised": Rules(lateness=12),
+    "fixed-revised-sketched": Rules(lateness=12, sketched=True),
     "sliding-revised": Rules(size=10, every=4, lateness=5),
     "session": Rules(gap=5),
-    "session-revised": Rules(gap=5, lateness=12),
+    "session-revised-sketched": Rules(gap=5, lateness=12, sketched=True),
 }
 
 

@@ -129,6 +129,13 @@ def _window_aggregate(
             _require(output, aggregate, argument_type, frozenset(_SUM_RESULTS))
             partial_type = result_type = "double precision"
             function = AggregateFunction.STDDEV
+        case Declared.APPROX_COUNT_DISTINCT:
+            _require(output, aggregate, argument_type, _ORDERED | _FLAG)
+            function = AggregateFunction.APPROX_COUNT_DISTINCT
+        case Declared.APPROX_PERCENTILE:
+            _require(output, aggregate, argument_type, frozenset(_SUM_RESULTS))
+            partial_type = result_type = "double precision"
+            function = AggregateFunction.APPROX_PERCENTILE
         case Declared.MIN | Declared.MAX:
             result_type = _require(output, aggregate, argument_type, _ORDERED)
             partial_type = result_type
@@ -142,6 +149,7 @@ def _window_aggregate(
         function=function,
         number=position,
         partial_type=partial_type,
+        fraction=aggregate.fraction,
     )
 
 

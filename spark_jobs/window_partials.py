@@ -18,6 +18,7 @@ from sinks.postgres.window_table import (
 from spark_jobs import event_frame as frame
 from spark_jobs.event_frame import argument_column
 from spark_jobs.window_assignment import Assigned, join_sessions
+from spark_jobs.window_sketches import collecting, sketch_groups, sketchable
 
 I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -97,11 +98,22 @@ def aggregate_windows(
             # Where in the task's events: the value, and its place among all events.
             partial_names += [f"{source}_{request}"] * 2
             continue
+        if aggregate.is_sketched:
+            arranged[source] = sketchable(aggregate, events.column(source))
+            requests.append((source, collecting(aggregate)))
+            partial_names += [partial.column.name for partial in aggregate.partials]
+            continue
         arranged[source] = _prepare(aggregate, events.column(source))
         for request in _requests(aggregate):
             requests.append((source, request))
             partial_names.append(f"{source}_{request}")
     grouped = pa.table(arranged).group_by(keys, use_threads=False).aggregate(requests)
+    for aggregate in output.sketched:
+        source = argument_column(output_number, aggregate.number)
+        found = grouped.column(f"{source}_{collecting(aggregate)}")
+        made = sketch_groups(aggregate, found)
+        for partial, column in zip(aggregate.partials, made, strict=True):
+            grouped = grouped.append_column(partial.column.name, column)
     columns = [grouped.column(name) for name in (*keys, "count_all")]
     columns += [
         _partial_column(partial, name, grouped, events)
@@ -192,10 +204,10 @@ def _requests(aggregate: WindowAggregate) -> list[str]:
             return ["min"]
         case AggregateFunction.MAX:
             return ["max"]
-        case AggregateFunction.FIRST | AggregateFunction.LAST:
-            return []
         case AggregateFunction.STDDEV:
             return ["count", "mean", "variance"]
+        case _:
+            return []
 
 
 def _prepare(aggregate: WindowAggregate, argument: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -30,6 +30,8 @@ class Rules:
     every: int = 10
     gap: int | None = None
     lateness: int = 0
+    #: Whether it has the aggregates that are approximate, too.
+    sketched: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,6 +151,7 @@ class WindowModel:
             one.end,
             one.key,
             *_aggregates(one.events),
+            *(_sketched(one.events) if self.rules.sketched else ()),
             one.pane,
             self._is_closed(one.end, self.watermark),
         )
@@ -169,3 +172,9 @@ def _aggregates(events: list[Event]) -> tuple[object, ...]:
         values[-1],
         round(statistics.stdev(values), 9) if len(values) > 1 else None,
     )
+
+
+def _sketched(events: list[Event]) -> tuple[object, ...]:
+    """Different values, and the least that half of the values do not exceed."""
+    values = sorted(event.value for event in events if event.value is not None)
+    return len(set(values)), values[(len(values) - 1) // 2] if values else None

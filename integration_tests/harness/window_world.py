@@ -47,6 +47,15 @@ _AGGREGATES = (
     ("latest", AggregateFunction.LAST, "latest"),
     ("deviation", AggregateFunction.STDDEV, "round(deviation::numeric, 9)::float8"),
 )
+_SKETCHED = (
+    ("different", AggregateFunction.APPROX_COUNT_DISTINCT, "different"),
+    # Within 1 % of one of the model's whole numbers is only that number.
+    ("typical", AggregateFunction.APPROX_PERCENTILE, "round(typical)::int"),
+)
+
+
+def _aggregates_of(rules: Rules) -> tuple[tuple[str, AggregateFunction, str], ...]:
+    return (*_AGGREGATES, *_SKETCHED) if rules.sketched else _AGGREGATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +73,7 @@ class WindowWorld:
     def __init__(self, connection: psycopg.Connection[TupleRow], rules: Rules) -> None:
         self.connection = connection
         self._output = _table(rules)
+        self._aggregates = _aggregates_of(rules)
         self._attempt = 0
         create_result_tables(connection, [self._output], _NAMES.state)
         create_staging(
@@ -119,7 +129,9 @@ class WindowWorld:
 
     def rows(self, table: str = "w") -> list[tuple[int, Row]]:
         """Return the rows of a table with the history of each."""
-        aggregates = sql.SQL(", ").join(sql.SQL(read) for _, _, read in _AGGREGATES)
+        aggregates = sql.SQL(", ").join(
+            sql.SQL(read) for _, _, read in self._aggregates
+        )
         read = self.connection.execute(
             sql.SQL(
                 "SELECT history, extract(epoch FROM window_start - {start})::int, "
@@ -185,7 +197,10 @@ def _rows_of(table: pa.Table, columns: Iterable[str]) -> Iterable[tuple[object, 
 
 
 def _table(rules: Rules) -> WindowTable:
-    functions = [("events", AggregateFunction.COUNT), *(a[:2] for a in _AGGREGATES)]
+    functions = [
+        ("events", AggregateFunction.COUNT),
+        *(a[:2] for a in _aggregates_of(rules)),
+    ]
     return WindowTable(
         table="w",
         staging_table="output_0",
@@ -212,13 +227,15 @@ def _kind(rules: Rules) -> WindowKind:
 
 
 def _aggregate(number: int, name: str, function: AggregateFunction) -> WindowAggregate:
-    is_float = function is AggregateFunction.STDDEV
+    is_percentile = function is AggregateFunction.APPROX_PERCENTILE
+    is_float = is_percentile or function is AggregateFunction.STDDEV
     kind = "double precision" if is_float else "bigint"
     return WindowAggregate(
         column=Column(name=name, postgres_type=kind),
         function=function,
         number=number,
         partial_type=kind,
+        fraction=0.5 if is_percentile else None,
     )
 
 

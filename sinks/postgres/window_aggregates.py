@@ -29,6 +29,13 @@ class AggregateFunction(Enum):
     FIRST = "first"
     LAST = "last"
     STDDEV = "stddev"
+    APPROX_COUNT_DISTINCT = "approx_count_distinct"
+    APPROX_PERCENTILE = "approx_percentile"
+
+
+_SKETCHED = frozenset(
+    {AggregateFunction.APPROX_COUNT_DISTINCT, AggregateFunction.APPROX_PERCENTILE}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +60,8 @@ class Partial:
                 else self.moments.combined_squares
             )
         name: sql.Composable = sql.Identifier(self.column.name)
+        if self.merge == "joined":
+            return sql.SQL("(array_remove(array_agg({}), NULL))[1]").format(name)
         if self.place is not None:
             direction = sql.SQL("ASC" if self.merge == "first" else "DESC")
             return sql.SQL("(array_agg({} ORDER BY {} {} NULLS LAST))[1]").format(
@@ -83,6 +92,8 @@ class Partial:
                 "{n} = CASE WHEN state.{p} IS NULL OR EXCLUDED.{p} {c} state.{p} "
                 "THEN EXCLUDED.{n} ELSE state.{n} END"
             ).format(n=name, p=sql.Identifier(self.place), c=comparison)
+        if self.merge == "joined":
+            return sql.SQL("{n} = EXCLUDED.{n}").format(n=name)
         function = sql.SQL("LEAST" if self.merge == "least" else "GREATEST")
         return sql.SQL("{n} = {f}(state.{n}, EXCLUDED.{n})").format(n=name, f=function)
 
@@ -105,6 +116,13 @@ class WindowAggregate:
     number: int
     #: Type of the sum, the minimum or the maximum.
     partial_type: str
+    #: Of a percentile: which.
+    fraction: float | None = None
+
+    @property
+    def is_sketched(self) -> bool:
+        """Whether joining its partials is beyond SQL."""
+        return self.function in _SKETCHED
 
     @property
     def partials(self) -> tuple[Partial, ...]:
@@ -124,6 +142,14 @@ class WindowAggregate:
                 parts = self._placed("last", "greatest")
             case AggregateFunction.STDDEV:
                 parts = (self._count, self._moment("mean"), self._moment("squares"))
+            case (
+                AggregateFunction.APPROX_COUNT_DISTINCT
+                | AggregateFunction.APPROX_PERCENTILE
+            ):
+                parts = (
+                    self._partial("sketch", "bytea", "joined"),
+                    self._partial("estimate", self.partial_type, "joined"),
+                )
         return parts
 
     @property
@@ -140,6 +166,10 @@ class WindowAggregate:
                 return sql.SQL("({0}::{2} / nullif({1}, 0)::{2})").format(*parts, kind)
             case AggregateFunction.STDDEV:
                 return self._moments.sample_deviation
+            case AggregateFunction.APPROX_COUNT_DISTINCT:
+                return sql.SQL("coalesce({}, 0)").format(parts[1])
+            case AggregateFunction.APPROX_PERCENTILE:
+                return parts[1]
             case _:
                 return parts[0]
 

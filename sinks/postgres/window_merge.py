@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.naming import revisions_table
+from sinks.postgres.sketch_join import SketchJoin
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_table import LatePolicy, WindowTable
 
@@ -49,6 +50,7 @@ class WindowMerge:
             **values,
             "allowed_lateness": timedelta(microseconds=output.allowed_lateness_us),
         }
+        self._staging = staging
         self._tables = {
             "target": table_identifier(output.table),
             "staging": staging,
@@ -73,7 +75,14 @@ class WindowMerge:
         if may_revise and self._output.late is LatePolicy.REVISE:
             self._keep_former_rows()
         if self._output.has_sessions:
-            self._join_sessions()
+            self._execute("take_rows")
+        if self._output.has_sessions or self._output.sketched:
+            columns = names(self._output.staging_columns)
+            self._execute("take_state", staged_columns=columns)
+        if self._output.has_sessions:
+            self._execute("join_sessions", group=_group(self._output))
+        if self._output.sketched:
+            self._join_sketches()
         self._merge()
 
     def settle(self) -> None:
@@ -93,11 +102,10 @@ class WindowMerge:
             ),
         )
 
-    def _join_sessions(self) -> None:
-        """Join staged sessions with stored ones, whose rows and state they replace."""
-        self._execute("take_rows")
-        self._execute("take_state", staged_columns=names(self._output.staging_columns))
-        self._execute("join_sessions", group=_group(self._output))
+    def _join_sketches(self) -> None:
+        SketchJoin(
+            self._connection, self._output, self._staging, self._values["attempts"]
+        ).run()
 
     def _merge(self) -> None:
         output = self._output

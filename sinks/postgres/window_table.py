@@ -53,6 +53,11 @@ class WindowTable:
         return isinstance(self.windows, SessionWindows)
 
     @property
+    def sketched(self) -> tuple[WindowAggregate, ...]:
+        """The aggregates whose partials SQL cannot merge."""
+        return tuple(one for one in self.aggregates if one.is_sketched)
+
+    @property
     def partials(self) -> tuple[Partial, ...]:
         return (
             WINDOW_EVENTS,

@@ -12,7 +12,8 @@ from spark_jobs.pipeline.problems import PipelineError, Problem, raise_if_any
 
 SUPPORTED = (
     "count(*), count(x), count_if(condition), sum(x), avg(x), min(x), max(x), "
-    "first(x), last(x), stddev(x)"
+    "first(x), last(x), stddev(x), approx_count_distinct(x), "
+    "approx_percentile(x, 0.95)"
 )
 
 
@@ -28,6 +29,8 @@ class AggregateFunction(StrEnum):
     FIRST = "first"
     LAST = "last"
     STDDEV = "stddev"
+    APPROX_COUNT_DISTINCT = "approx_count_distinct"
+    APPROX_PERCENTILE = "approx_percentile"
 
 
 _BY_NAME = {function.value: function for function in AggregateFunction}
@@ -42,6 +45,7 @@ class Aggregate:
         column: The result's name.
         function: What is computed.
         argument: Spark SQL over one event; None only in ``count(*)``.
+        fraction: Which percentile, from 0 to 1; of ``approx_percentile`` only.
 
     Raises:
         PipelineError: A bad name, or an argument that is not one value of one event.
@@ -50,6 +54,7 @@ class Aggregate:
     column: str
     function: AggregateFunction
     argument: str | None = None
+    fraction: float | None = None
 
     def __post_init__(self) -> None:
         raise_if_any("Aggregate", self._find_problems())
@@ -60,6 +65,16 @@ class Aggregate:
             yield from inspect_expression(self.argument).problems
         elif self.function is not AggregateFunction.COUNT:
             yield _unsupported(f"{self.function}()")
+        is_percentile = self.function is AggregateFunction.APPROX_PERCENTILE
+        if is_percentile != (self.fraction is not None):
+            yield _unsupported(f"{self.function} with the fraction {self.fraction}")
+        elif self.fraction is not None and not 0 <= self.fraction <= 1:
+            yield Problem(
+                code="PIPELINE_AGGREGATE",
+                saw=f"The percentile of {self.column} is {self.fraction}.",
+                why="It is the share of values below, from 0 to 1.",
+                fix="Write approx_percentile(x, 0.95), for example.",
+            )
 
 
 def parse_aggregate(column: str, text: str) -> Aggregate:
@@ -75,12 +90,26 @@ def parse_aggregate(column: str, text: str) -> Aggregate:
     argument = call[1]
     if argument.split(maxsplit=1)[0].lower() == "distinct":
         raise PipelineError([_unsupported(text)], ["Aggregate"])
+    fraction = None
+    if function is AggregateFunction.APPROX_PERCENTILE:
+        argument, _, last = argument.rpartition(",")
+        fraction = _read_fraction(last)
+        if fraction is None:
+            raise PipelineError([_unsupported(text)], ["Aggregate"])
     is_count_of_rows = function is AggregateFunction.COUNT and argument == "*"
     return Aggregate(
         column=column,
         function=function,
         argument=None if is_count_of_rows else argument,
+        fraction=fraction,
     )
+
+
+def _read_fraction(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _unsupported(text: str) -> Problem:

@@ -25,6 +25,11 @@ def window_to_json(output: WindowOutput) -> dict[str, Any]:
                 "column": aggregate.column,
                 "function": aggregate.function.value,
                 "argument": aggregate.argument,
+                **(
+                    {}
+                    if aggregate.fraction is None
+                    else {"fraction": aggregate.fraction}
+                ),
             }
             for aggregate in output.aggregates
         ],
@@ -45,6 +50,7 @@ def window_from_json(definition: Mapping[str, Any]) -> WindowOutput:
                 column=one["column"],
                 function=AggregateFunction(one["function"]),
                 argument=one["argument"],
+                fraction=one.get("fraction"),
             )
             for one in definition["aggregates"]
         ),

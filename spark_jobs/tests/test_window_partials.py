@@ -36,6 +36,8 @@ _TYPES = {
     AggregateFunction.FIRST: "bigint",
     AggregateFunction.LAST: "bigint",
     AggregateFunction.STDDEV: "double precision",
+    AggregateFunction.APPROX_COUNT_DISTINCT: "bigint",
+    AggregateFunction.APPROX_PERCENTILE: "double precision",
 }
 
 
@@ -55,6 +57,9 @@ def _output(
                 function=function,
                 number=number,
                 partial_type=_TYPES[function],
+                fraction=0.5
+                if function is AggregateFunction.APPROX_PERCENTILE
+                else None,
             )
             for number, function in enumerate(functions)
         ),
@@ -220,3 +225,49 @@ def test_values_and_squares_that_might_underflow_are_zero() -> None:
     assert (2, 0.0, 0.0) == _moments(pa.array([1e-131, -5e-324]))
     count, _, squares = _moments(pa.array([1e-129, 1.0000001e-129]))
     assert (2, 0.0) == (count, squares)
+
+
+@pytest.mark.parametrize(
+    ("values", "different"),
+    [
+        (pa.array([1, 1, 2, None], pa.int32()), 2),
+        (pa.array([None, None], pa.int64()), None),
+        (pa.array([Decimal("1.50"), Decimal("1.5"), Decimal(2)]), 2),
+        (pa.array(["", "a", "a", None]), 2),
+        (pa.array([0.0, -0.0, math.nan, math.nan, 0.5]), 3),
+        (pa.array([True, False, True]), 2),
+        (pa.array([1, 2, 1], pa.date32()), 2),
+        (pa.array([1, 2, 2, 3], pa.timestamp("us", "UTC")), 3),
+    ],
+)
+def test_values_of_every_type_are_told_apart(
+    values: pa.Array, different: int | None
+) -> None:
+    """Null is no value."""
+    output = _output(AggregateFunction.APPROX_COUNT_DISTINCT)
+    found = _aggregate(output, ["x"] * len(values), values)
+    assert different == found["x"]["tallyweir_a0_estimate"]
+
+
+def test_a_number_counts_as_the_same_when_its_field_was_widened() -> None:
+    """Contracts may make a long of an int, or give a decimal more digits."""
+    output = _output(AggregateFunction.APPROX_COUNT_DISTINCT)
+
+    def sketch(values: pa.Array) -> object:
+        found = _aggregate(output, ["x"] * len(values), values)
+        return found["x"]["tallyweir_a0_sketch"]
+
+    assert sketch(pa.array([1, -7], pa.int32())) == sketch(pa.array([1, -7]))
+    few, many = pa.decimal128(9, 2), pa.decimal128(20, 6)
+    decimals = [Decimal("1.5"), Decimal(-70)]
+    assert sketch(pa.array(decimals, few)) == sketch(pa.array(decimals, many))
+
+
+def test_a_percentile_passes_null_over() -> None:
+    """And is null itself where nothing else is."""
+    output = _output(AggregateFunction.APPROX_PERCENTILE)
+    values = pa.array([None, 10, 20, 30, None], pa.int64())
+    found = _aggregate(output, ["x", "x", "x", "x", "y"], values)
+    assert pytest.approx(20, rel=0.01) == found["x"]["tallyweir_a0_estimate"]
+    assert found["y"]["tallyweir_a0_sketch"] is None
+    assert found["y"]["tallyweir_a0_estimate"] is None

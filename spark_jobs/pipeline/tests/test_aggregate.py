@@ -25,6 +25,7 @@ from spark_jobs.pipeline.problems import PipelineError
         ("min(coalesce(a, b))", AggregateFunction.MIN, "coalesce(a, b)"),
         ("max(a)", AggregateFunction.MAX, "a"),
         ("stddev(a)", AggregateFunction.STDDEV, "a"),
+        ("approx_count_distinct(a)", AggregateFunction.APPROX_COUNT_DISTINCT, "a"),
     ],
 )
 def test_supported_aggregates_keep_their_argument_as_written(
@@ -35,9 +36,40 @@ def test_supported_aggregates_keep_their_argument_as_written(
     assert parse_aggregate("c", text) == expected
 
 
+def test_a_percentile_has_its_fraction_behind_the_argument() -> None:
+    """As in Spark, without the accuracy, which is always the same."""
+    expected = Aggregate(
+        column="c",
+        function=AggregateFunction.APPROX_PERCENTILE,
+        argument="coalesce(a, 0)",
+        fraction=0.95,
+    )
+    assert parse_aggregate("c", "approx_percentile(coalesce(a, 0), 0.95)") == expected
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.01, float("nan")])
+def test_a_fraction_lies_between_0_and_1(fraction: float) -> None:
+    """There is no percentile beyond the greatest value."""
+    with pytest.raises(PipelineError) as caught:
+        parse_aggregate("c", f"approx_percentile(a, {fraction})")
+    assert caught.value.code == "PIPELINE_AGGREGATE"
+
+
 @pytest.mark.parametrize(
     "text",
-    ["median(a)", "count(DISTINCT a)", "sum(a) / count(*)", "a", "sum()", "count(", ""],
+    [
+        "median(a)",
+        "count(DISTINCT a)",
+        "sum(a) / count(*)",
+        "a",
+        "sum()",
+        "count(",
+        "",
+        "approx_percentile(a)",
+        "approx_percentile(a, b)",
+        "approx_percentile(f(a, 0.5))",
+        "approx_count_distinct()",
+    ],
 )
 def test_anything_else_is_answered_with_what_is_supported(text: str) -> None:
     """A user sees at once what a window can keep."""
@@ -68,4 +100,17 @@ def test_only_count_does_without_an_argument() -> None:
     """A program cannot build what no file could say."""
     with pytest.raises(PipelineError) as caught:
         Aggregate(column="c", function=AggregateFunction.SUM)
+    assert caught.value.code == "PIPELINE_AGGREGATE"
+
+
+@pytest.mark.parametrize(
+    ("function", "fraction"),
+    [(AggregateFunction.SUM, 0.5), (AggregateFunction.APPROX_PERCENTILE, None)],
+)
+def test_only_a_percentile_has_a_fraction(
+    function: AggregateFunction, fraction: float | None
+) -> None:
+    """A program cannot build what no file could say."""
+    with pytest.raises(PipelineError) as caught:
+        Aggregate(column="c", function=function, argument="a", fraction=fraction)
     assert caught.value.code == "PIPELINE_AGGREGATE"

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.pipeline import (
+    Aggregate,
+    AggregateFunction,
     AppendOutput,
     Deduplicate,
     Enrichment,
@@ -28,6 +30,7 @@ from spark_jobs.pipeline import (
     pipeline_definition_json,
 )
 from spark_jobs.pipeline.tests.pipelines import DEPARTURES, SOURCE
+from spark_jobs.pipeline.window_kinds import WindowKind
 
 WINDOW = DEPARTURES.outputs[1]
 assert isinstance(WINDOW, WindowOutput)
@@ -50,6 +53,33 @@ SCALARS = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text()
 )
+
+
+def outputs(
+    columns: tuple[str, ...] | None,
+    windows: WindowKind,
+    late: Late,
+    lateness: timedelta,
+    fraction: float,
+) -> tuple[AppendOutput, WindowOutput]:
+    """Return an output of each of these kinds."""
+    percentile = Aggregate(
+        column="typical",
+        function=AggregateFunction.APPROX_PERCENTILE,
+        argument="distance_miles",
+        fraction=fraction,
+    )
+    window = WindowOutput(
+        table="w",
+        windows=windows,
+        by=("carrier",),
+        aggregates=(percentile,),
+        allowed_lateness=lateness,
+        late=late,
+    )
+    return AppendOutput(table="t", columns=columns), window
+
+
 PIPELINES = st.builds(
     Pipeline,
     name=st.just("p"),
@@ -77,12 +107,7 @@ PIPELINES = st.builds(
     ).map(tuple),
     predict=st.sampled_from([(), (PREDICTION,)]),
     outputs=st.builds(
-        lambda columns, windows, late, lateness: (
-            AppendOutput(table="t", columns=columns),
-            dataclasses.replace(
-                WINDOW, windows=windows, late=late, allowed_lateness=lateness
-            ),
-        ),
+        outputs,
         st.sampled_from([None, ("event_id", "carrier")]),
         st.builds(
             Fixed, size=DURATIONS, time_zone=st.sampled_from(["UTC", "Europe/Berlin"])
@@ -91,6 +116,7 @@ PIPELINES = st.builds(
         | DURATIONS.map(lambda every: Sliding(size=3 * every, every=every)),
         st.sampled_from(Late),
         DURATIONS,
+        st.floats(0, 1),
     ),
 )
 

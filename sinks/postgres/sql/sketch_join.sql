@@ -1,0 +1,13 @@
+-- What is staged of windows that came in several parts.
+
+-- name: windows_in_parts
+SELECT array_agg(ctid::text), {sketches}
+FROM {staging}
+WHERE tallyweir_attempt = ANY(%(attempts)s)
+GROUP BY {keys}, window_end
+HAVING count(*) > 1
+
+-- name: put_joined
+UPDATE {staging}
+SET {columns}
+WHERE ctid = ANY(%(places)s::tid[])
