@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import psycopg
@@ -26,7 +27,7 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.window_model import Event, Rules, WindowModel
 from integration_tests.harness.window_world import Arrival, WindowWorld
 
-_HISTORIES = int(os.environ.get("TALLYWEIR_WINDOW_HISTORIES", "400"))
+_HISTORIES = int(os.environ.get("TALLYWEIR_WINDOW_HISTORIES", "200"))
 _AT_ONCE = 25
 
 T = TypeVar("T")
@@ -35,9 +36,10 @@ Connection = psycopg.Connection[TupleRow]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """How far a batch brings the watermark, and how often it is undone before."""
+    """How far a batch brings watermark and clock, and how often it is undone."""
 
     watermark_step: int
+    clock_step: int
     undone: int
 
 
@@ -55,6 +57,7 @@ _steps = st.lists(
     st.builds(
         _Step,
         watermark_step=st.sampled_from([0, 0, 1, 3, 10, 25]),
+        clock_step=st.sampled_from([0, 4, 9, 30]),
         undone=st.sampled_from([0, 0, 0, 1]),
     ),
     min_size=_BATCHES,
@@ -65,15 +68,24 @@ _KINDS: dict[str, Rules] = {
     "fixed": Rules(),
     "fixed-revised-sketched": Rules(lateness=12, sketched=True),
     "sliding-revised": Rules(size=10, every=4, lateness=5),
+    "off": Rules(lateness=12, early_every=None),
+    "every-sliding": Rules(size=10, every=4, lateness=5, early_every=10),
+    "discarding": Rules(lateness=12, discarding=True),
+    "discarding-off": Rules(lateness=12, discarding=True, early_every=None),
+    "discarding-every-sketched": Rules(
+        lateness=12, discarding=True, early_every=10, sketched=True
+    ),
     "session": Rules(gap=5),
+    "session-off": Rules(gap=5, lateness=12, early_every=None),
     "session-revised-sketched": Rules(gap=5, lateness=12, sketched=True),
 }
 
 
 @pytest.fixture
-def transaction(home_dsn: str) -> Iterator[Connection]:
-    """All histories happen in it."""
-    with psycopg.connect(home_dsn) as connection:
+def transaction(server_dsn: str) -> Iterator[Connection]:
+    """All histories happen in it; nothing is left of it."""
+    with psycopg.connect(server_dsn) as connection:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS tallyweir_state")
         yield connection
         connection.rollback()
 
@@ -97,45 +109,54 @@ def test_every_pane_of_every_history_is_as_the_model_has_it(
     def agrees(histories: list[list[list[int]]], steps: list[_Step]) -> None:
         world.empty()
         models = [WindowModel(rules=rules) for _ in histories]
-        watermark = None
+        watermark: int | None = None
+        clock = 0
         for number, step in enumerate(steps):
             batches = [
                 _arrivals(history, number, batch)
                 for history, batch in enumerate(_nth_batches(histories, number))
             ]
-            watermark = _follow(world, models, batches, step, watermark)
+            before, clock = watermark, clock + step.clock_step
+            if step.watermark_step:
+                watermark = (before or 0) + step.watermark_step
+            publish = partial(
+                world.publish,
+                before=before,
+                after=watermark,
+                sequence=number + 1,
+                planned_at=clock,
+            )
+            arrivals = [arrival for batch in batches for arrival in batch]
+            for undone in range(step.undone):
+                with transaction.transaction(force_rollback=True):
+                    publish([_moved(arrival, undone + 1) for arrival in arrivals])
+            late = _by_history(publish(arrivals))
+            for model, batch in zip(models, batches, strict=True):
+                events = [arrival.event for arrival in batch]
+                model.take(events, watermark, planned_at=clock)
+            _compare(world, models, late)
 
     agrees()
 
 
-def _follow(
+def _moved(arrival: Arrival, places: int) -> Arrival:
+    return replace(arrival, task=(arrival.task + places) % 2)
+
+
+def _compare(
     world: WindowWorld,
     models: Sequence[WindowModel],
-    batches: Sequence[list[Arrival]],
-    step: _Step,
-    before: int | None,
-) -> int | None:
-    """Publish one batch, hold every history against its model; return the watermark."""
-    after = before
-    if step.watermark_step:
-        after = (before or 0) + step.watermark_step
-    arrivals = [arrival for batch in batches for arrival in batch]
-    for undone in range(step.undone):
-        with world.connection.transaction(force_rollback=True):
-            moved = [replace(a, task=(a.task + undone + 1) % 2) for a in arrivals]
-            world.publish(moved, before, after)
-    late = _by_history(world.publish(arrivals, before, after))
+    late: Mapping[int, list[Event]],
+) -> None:
+    """Hold every history against its model."""
     rows = _by_history(world.rows())
-    revisions = _by_history(world.rows("w_revisions"))
+    revisions = _by_history(world.revisions())
     still_open = Counter(world.open_windows())
-    for history, (model, batch) in enumerate(zip(models, batches, strict=True)):
-        known = len(model.late)
-        model.take([arrival.event for arrival in batch], after)
+    for history, model in enumerate(models):
         assert model.rows() == rows[history]
-        assert sorted(model.late[known:], key=repr) == late[history]
+        assert sorted(model.late_of_batch, key=repr) == late[history]
         assert sorted(model.revisions, key=repr) == revisions[history]
         assert model.open_windows() == still_open[history]
-    return after
 
 
 def _nth_batches(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 from sinks.postgres.columns import Column
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
@@ -15,6 +16,7 @@ from spark_jobs.pipeline.aggregate import AggregateFunction as Declared
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.window import Late, WindowOutput
 from spark_jobs.pipeline.window_kinds import Fixed, Session, Sliding
+from spark_jobs.pipeline.window_panes import Early, Panes
 
 #: As Postgres sums them: wide enough that a sum of integers never overflows.
 _SUM_TYPES = {
@@ -86,8 +88,16 @@ def window_table(
         if output.late is Late.REVISE
         else 0,
         late=LatePolicy(output.late.value),
+        early_us=_early_us(output),
+        discards=output.panes is Panes.DISCARDING,
         branches=branches,
     )
+
+
+def _early_us(output: WindowOutput) -> int | None:
+    if isinstance(output.early, timedelta):
+        return in_microseconds(output.early)
+    return 0 if output.early is Early.BATCH else None
 
 
 def _window_kind(windows: Fixed | Sliding | Session) -> WindowKind:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from sinks.postgres.window_aggregates import AggregateFunction, Partial, WindowAggregate
 from sinks.postgres.window_moments import SQUARES_MIN, VALUE_MAX, VALUE_MIN
 from sinks.postgres.window_table import (
+    WAITING_SINCE,
     WINDOW_END,
     WINDOW_START,
     LatePolicy,
@@ -114,6 +115,11 @@ def aggregate_windows(
         made = sketch_groups(aggregate, found)
         for partial, column in zip(aggregate.partials, made, strict=True):
             grouped = grouped.append_column(partial.column.name, column)
+    if output.waits:
+        # Publishing fills it in: a task does not know when.
+        unknown = pa.nulls(grouped.num_rows, pa.timestamp("us", "UTC"))
+        grouped = grouped.append_column(WAITING_SINCE.column.name, unknown)
+        partial_names.append(WAITING_SINCE.column.name)
     columns = [grouped.column(name) for name in (*keys, "count_all")]
     columns += [
         _partial_column(partial, name, grouped, events)

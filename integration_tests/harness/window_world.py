@@ -85,18 +85,21 @@ class WindowWorld:
 
     def empty(self) -> None:
         """Forget all histories."""
-        tables = [
-            sql.Identifier("w"),
-            sql.Identifier("w_revisions"),
-            _NAMES.state("w"),
-            _NAMES.staging("output_0"),
-        ]
+        tables = [sql.Identifier("w"), _NAMES.state("w"), _NAMES.staging("output_0")]
+        if self._output.keeps_revisions:
+            tables.append(sql.Identifier("w_revisions"))
         self.connection.execute(
             sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables))
         )
 
     def publish(
-        self, arrivals: Sequence[Arrival], before: int | None, after: int | None
+        self,
+        arrivals: Sequence[Arrival],
+        before: int | None,
+        after: int | None,
+        *,
+        sequence: int,
+        planned_at: int,
     ) -> list[tuple[int, Event]]:
         """Stage and publish a batch; return the late events with their histories."""
         late: list[tuple[int, Event]] = []
@@ -111,7 +114,8 @@ class WindowWorld:
             revised += its_revised
             self._stage(rows)
         values = {
-            "sequence": 1,
+            "sequence": sequence,
+            "planned_at": _instant(planned_at),
             "attempts": attempts,
             "watermark_before": _instant(before),
             "watermark_after": _instant(after),
@@ -136,14 +140,21 @@ class WindowWorld:
             sql.SQL(
                 "SELECT history, extract(epoch FROM window_start - {start})::int, "
                 "extract(epoch FROM window_end - {start})::int, key, events, "
-                "{aggregates}, pane, final FROM {table}"
+                "{aggregates}, pane, final{sequence} FROM {table}"
             ).format(
                 start=sql.Literal(_START),
                 aggregates=aggregates,
+                sequence=sql.SQL(
+                    ", tallyweir_sequence" if self._output.discards else ""
+                ),
                 table=sql.Identifier(table),
             )
         )
         return [(history, tuple(row)) for history, *row in read]
+
+    def revisions(self) -> list[tuple[int, Row]]:
+        """Return the former values of settled rows, with the history of each."""
+        return self.rows("w_revisions") if self._output.keeps_revisions else []
 
     def open_windows(self) -> list[int]:
         """Return the history of each window that has state."""
@@ -215,6 +226,8 @@ def _table(rules: Rules) -> WindowTable:
         ),
         allowed_lateness_us=rules.lateness * _SECOND_US,
         late=LatePolicy.REVISE,
+        early_us=None if rules.early_every is None else rules.early_every * _SECOND_US,
+        discards=rules.discarding,
     )
 
 

@@ -75,8 +75,8 @@ class OutputMoves:
         connection: In that transaction; the caller ends it.
         tables: The names of staging and state there.
         tally: What was voted for.
-        values: The transaction's parameters: sequence, attempts, and the watermark
-            before and after the batch.
+        values: The transaction's parameters: sequence, attempts, when the batch was
+            planned, and the watermark before and after it.
     """
 
     def __init__(
@@ -186,6 +186,8 @@ class OutputMoves:
             self.check_moved(staged, moved)
             tally = self._tally.outputs.get(output.table, OutputTally())
             merge.run(is_revised=tally.revised > 0)
+        if output.waits:
+            merge.show_waiting()
         if self._values["watermark_after"] != self._values["watermark_before"]:
             merge.settle()
         return moved

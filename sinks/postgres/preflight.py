@@ -20,7 +20,7 @@ from sinks.postgres.prepare_trial import PrepareTrial
 from sinks.postgres.prepared_branches import branch_prefix, owned_by_another
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId
@@ -275,7 +275,7 @@ def writes_of(outputs: Iterable[Output]) -> dict[str, bool]:
     for output in outputs:
         is_window = isinstance(output, WindowTable)
         writes[output.table] = is_window or writes.get(output.table, False)
-        if isinstance(output, WindowTable) and output.late is LatePolicy.REVISE:
+        if isinstance(output, WindowTable) and output.keeps_revisions:
             writes[revisions_table(output.table)] = False
     return writes
 

@@ -128,6 +128,7 @@ class PostgresPublication:
             sequence=SequenceNumber(stored.progress.last_sequence + 1),
             watermark_before_us=former_us,
             watermark_after_us=watermark_us,
+            planned_at_us=self._plan.planned_at_us,
             decided=read_decided(
                 self._connection, self._layout.pipeline, self._layout.branches
             )
@@ -244,7 +245,6 @@ class PostgresPublication:
                 "checksum": self._tally.checksum,
                 "lookups": Json(dict(self._plan.lookups)),
                 "restagings": self._restagings,
-                "planned_at": to_datetime(self._plan.planned_at_us),
                 "staged_at": self._clock(),
             },
         )
@@ -339,5 +339,6 @@ def publish_values(
         "epoch": epoch,
         "watermark_before": to_datetime(terms.watermark_before_us),
         "watermark_after": to_datetime(terms.watermark_after_us),
+        "planned_at": to_datetime(terms.planned_at_us),
         "attempts": list(tally.attempts),
     }

@@ -17,7 +17,6 @@ from sinks.postgres.statements import load_statements
 from sinks.postgres.window_table import (
     WINDOW_END,
     WINDOW_START,
-    LatePolicy,
     WindowTable,
 )
 from sinks.protocol.errors import ConfigurationError
@@ -78,7 +77,7 @@ def _create_window_tables(
         _execute(connection, "add_open_windows_index", output)
     else:
         _check_window_key(connection, output)
-    if output.late is LatePolicy.REVISE:
+    if output.keeps_revisions:
         if len(output.table.rsplit(".", 1)[-1].encode()) > _REVISED_NAME_BYTES_MAX:
             raise ConfigurationError(
                 "TABLE_NAME_TOO_LONG",
@@ -113,7 +112,7 @@ def _create_window_tables(
 def _execute(connection: _Connection, statement: str, output: WindowTable) -> None:
     connection.execute(
         _SQL[statement].format(
-            target=table_identifier(output.table), keys=names(output.keys)
+            target=table_identifier(output.table), keys=names(output.result_keys)
         )
     )
 
@@ -197,11 +196,11 @@ def _check_window_key(connection: _Connection, output: WindowTable) -> None:
         _SQL["has_window_key"],
         {
             "table": table_identifier(output.table).as_string(connection),
-            "keys": sorted(column.name for column in output.keys),
+            "keys": sorted(column.name for column in output.result_keys),
         },
     ).fetchone()
     if row is None:
-        keys = ", ".join(column.name for column in output.keys)
+        keys = ", ".join(column.name for column in output.result_keys)
         raise ConfigurationError(
             "TABLE_KEY_MISSING",
             saw=f"Table {output.table} exists without a unique key over ({keys}).",

@@ -60,6 +60,8 @@ class Partial:
                 else self.moments.combined_squares
             )
         name: sql.Composable = sql.Identifier(self.column.name)
+        if self.merge == "waiting":
+            return sql.SQL("coalesce(min({}), %(planned_at)s)").format(name)
         if self.merge == "joined":
             return sql.SQL("(array_remove(array_agg({}), NULL))[1]").format(name)
         if self.place is not None:
@@ -94,7 +96,7 @@ class Partial:
             ).format(n=name, p=sql.Identifier(self.place), c=comparison)
         if self.merge == "joined":
             return sql.SQL("{n} = EXCLUDED.{n}").format(n=name)
-        function = sql.SQL("LEAST" if self.merge == "least" else "GREATEST")
+        function = sql.SQL("GREATEST" if self.merge == "greatest" else "LEAST")
         return sql.SQL("{n} = {f}(state.{n}, EXCLUDED.{n})").format(n=name, f=function)
 
     @property

@@ -14,10 +14,11 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import names, table_identifier
+from sinks.postgres.keyed_table import SEQUENCE
 from sinks.postgres.naming import revisions_table
 from sinks.postgres.sketch_join import SketchJoin
 from sinks.postgres.statements import load_statements
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.window_table import WindowTable
 
 _SQL = load_statements("sinks.postgres", "window_merge.sql")
 _COMMA = sql.SQL(", ")
@@ -29,8 +30,8 @@ class WindowMerge:
     Args:
         connection: In the publish transaction; the caller ends it.
         output: The window output.
-        values: The parameters of the publish transaction: sequence, attempts, and
-            the watermark before and after the batch.
+        values: The parameters of the publish transaction: sequence, attempts, when
+            the batch was planned, and the watermark before and after it.
         staging: The output's staging table.
         state: The output's state table.
     """
@@ -46,8 +47,10 @@ class WindowMerge:
     ) -> None:
         self._connection = connection
         self._output = output
+        early_us = output.early_us
         self._values = {
             **values,
+            "early": None if early_us is None else timedelta(microseconds=early_us),
             "allowed_lateness": timedelta(microseconds=output.allowed_lateness_us),
         }
         self._staging = staging
@@ -57,6 +60,10 @@ class WindowMerge:
             "state": state,
             "touches": _touches(output),
         }
+        self._state_columns = {
+            "keys": names(output.keys),
+            "partials": names(partial.column for partial in output.partials),
+        }
 
     def count_staged(self) -> int:
         """Count the staged rows of the attempts that voted."""
@@ -65,14 +72,14 @@ class WindowMerge:
         return int(row[0])
 
     def run(self, *, is_revised: bool) -> None:
-        """Merge the staged partials and bring the result rows up to date.
+        """Merge the staged partials; bring rows up to date that need not wait.
 
         Args:
             is_revised: Whether a window that the watermark has passed gets events.
         """
         # A session that is not revised itself may join one that was settled.
         may_revise = is_revised or self._output.has_sessions
-        if may_revise and self._output.late is LatePolicy.REVISE:
+        if may_revise and self._output.keeps_revisions:
             self._keep_former_rows()
         if self._output.has_sessions:
             self._execute("take_rows")
@@ -83,11 +90,19 @@ class WindowMerge:
             self._execute("join_sessions", group=_group(self._output))
         if self._output.sketched:
             self._join_sketches()
-        self._merge()
+        if self._output.waits:
+            self._connection.execute(self._merged_state(), self._values)
+        else:
+            self._show(self._merged_state())
+
+    def show_waiting(self) -> None:
+        """Show the windows whose events have waited for long enough."""
+        statement = "spend_state" if self._output.discards else "release_state"
+        self._show(_SQL[statement].format(**self._tables, **self._state_columns))
 
     def settle(self) -> None:
         """Mark the windows that the watermark has passed; forget the final ones."""
-        self._execute("settle_windows")
+        self._execute("close_panes" if self._output.discards else "settle_windows")
         self._execute("forget_settled_state")
 
     def _keep_former_rows(self) -> None:
@@ -107,17 +122,32 @@ class WindowMerge:
             self._connection, self._output, self._staging, self._values["attempts"]
         ).run()
 
-    def _merge(self) -> None:
+    def _merged_state(self) -> sql.Composed:
+        partials = self._output.partials
+        return _SQL["merge_state"].format(
+            **self._tables,
+            **self._state_columns,
+            combined=_COMMA.join(partial.combined for partial in partials),
+            merged=_COMMA.join(partial.merged for partial in partials),
+        )
+
+    def _show(self, source: sql.Composed) -> None:
+        """Bring the rows of some windows up to date, or add rows for them.
+
+        Args:
+            source: The statement that returns their keys and partials.
+        """
         output = self._output
         aggregates = [aggregate.column for aggregate in output.aggregates]
         self._execute(
-            "merge_windows",
+            "show_windows",
+            source=source,
             keys=names(output.keys),
-            partials=names(partial.column for partial in output.partials),
-            combined=_COMMA.join(partial.combined for partial in output.partials),
-            merged=_COMMA.join(partial.merged for partial in output.partials),
             aggregates=names(aggregates),
             finals=_COMMA.join(aggregate.final for aggregate in output.aggregates),
+            result_keys=names(output.result_keys),
+            pane_number=sql.SQL(f", {SEQUENCE.name}" if output.discards else ""),
+            pane_number_value=sql.SQL(", %(sequence)s" if output.discards else ""),
             updates=_COMMA.join(
                 sql.SQL("{n} = EXCLUDED.{n}").format(n=sql.Identifier(name))
                 for name in (*(column.name for column in aggregates), "pane", "final")

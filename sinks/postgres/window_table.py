@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
+from sinks.postgres.keyed_table import SEQUENCE
 from sinks.postgres.window_aggregates import Partial, WindowAggregate
 from sinks.postgres.window_kinds import SessionWindows, WindowKind
 
@@ -21,6 +22,16 @@ WINDOW_EVENTS = Partial(
 )
 
 
+#: Since when a group has events that its rows do not show, by the home's clock at the
+#: planning of batches.
+WAITING_SINCE = Partial(
+    column=Column(
+        name="tallyweir_waiting_since", postgres_type="timestamp with time zone"
+    ),
+    merge="waiting",
+)
+
+
 class LatePolicy(Enum):
     """What happens to an event whose window the watermark has passed."""
 
@@ -31,7 +42,14 @@ class LatePolicy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTable:
-    """One row per window and group; ``branches`` as in ``AppendTable``."""
+    """One row per window and group, or several with some of its events each.
+
+    Attributes:
+        early_us: How long events may wait, in an open window, to be shown: 0 for
+            until the end of their batch, None for until the watermark has passed.
+        discards: Whether each row has only the events that no former one has.
+        branches: As in ``AppendTable``.
+    """
 
     table: str
     staging_table: str
@@ -40,12 +58,29 @@ class WindowTable:
     aggregates: tuple[WindowAggregate, ...]
     allowed_lateness_us: int
     late: LatePolicy
+    early_us: int | None = 0
+    discards: bool = False
     branches: tuple[str, ...] = (HOME,)
     kind: ClassVar[str] = "window"
 
     @property
     def keys(self) -> tuple[Column, ...]:
         return (WINDOW_START, *self.by)
+
+    @property
+    def result_keys(self) -> tuple[Column, ...]:
+        """What tells the rows of the result table apart."""
+        return (*self.keys, SEQUENCE) if self.discards else self.keys
+
+    @property
+    def waits(self) -> bool:
+        """Whether its state holds events that no row shows."""
+        return self.discards or self.early_us != 0
+
+    @property
+    def keeps_revisions(self) -> bool:
+        """Whether rows change that were settled."""
+        return self.late is LatePolicy.REVISE and not self.discards
 
     @property
     def has_sessions(self) -> bool:
@@ -62,6 +97,7 @@ class WindowTable:
         return (
             WINDOW_EVENTS,
             *(part for aggregate in self.aggregates for part in aggregate.partials),
+            *((WAITING_SINCE,) if self.waits else ()),
         )
 
     @property
@@ -82,4 +118,5 @@ class WindowTable:
             *(aggregate.column for aggregate in self.aggregates),
             Column(name="pane", postgres_type="text"),
             Column(name="final", postgres_type="boolean"),
+            *((SEQUENCE,) if self.discards else ()),
         )

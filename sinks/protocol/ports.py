@@ -115,6 +115,8 @@ class BatchTerms:
     sequence: SequenceNumber
     watermark_before_us: int | None
     watermark_after_us: int | None
+    #: By the home database's clock.
+    planned_at_us: int
     #: The newest decision of each branch, by its name; all of them are finished.
     decided: Mapping[str, GlobalId]
 

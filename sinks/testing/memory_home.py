@@ -250,6 +250,7 @@ class MemoryPublication:
                 self._clocks.values(),
                 now_us=plan.planned_at_us,
             ),
+            planned_at_us=plan.planned_at_us,
             decided={gid.branch: gid for gid in before.decided},
         )
         assert tally.fired_through_us in {None, self.terms.watermark_after_us}

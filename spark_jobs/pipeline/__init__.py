@@ -35,6 +35,7 @@ from spark_jobs.pipeline.stateful import (
 )
 from spark_jobs.pipeline.window import Late, WindowOutput
 from spark_jobs.pipeline.window_kinds import Fixed, Session, Sliding
+from spark_jobs.pipeline.window_panes import Early, Panes
 
 __all__ = [
     "Aggregate",
@@ -42,6 +43,7 @@ __all__ = [
     "AppendOutput",
     "AsOf",
     "Deduplicate",
+    "Early",
     "Enrichment",
     "Fixed",
     "HeaderId",
@@ -50,6 +52,7 @@ __all__ = [
     "MapState",
     "OutboxOutput",
     "Output",
+    "Panes",
     "Pipeline",
     "PipelineError",
     "Prediction",

@@ -18,6 +18,7 @@ from spark_jobs.pipeline.names import (
 )
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any, suggest
 from spark_jobs.pipeline.window_kinds import WindowKind
+from spark_jobs.pipeline.window_panes import Early, EarlyPanes, Panes, check_panes
 
 
 class Late(StrEnum):
@@ -44,6 +45,8 @@ class WindowOutput:
         aggregates: What is kept of each group.
         allowed_lateness: How long after the on-time pane ``REVISE`` may revise.
         late: What becomes of late events.
+        early: When a window that is not complete yet has a row.
+        panes: What its rows hold.
         databases: As in ``AppendOutput``.
         shard_by: As in ``AppendOutput``; columns of ``by``, so that all events of a
             group go to one database.
@@ -56,6 +59,8 @@ class WindowOutput:
     aggregates: tuple[Aggregate, ...]
     allowed_lateness: timedelta = timedelta()
     late: Late = Late.REVISE
+    early: EarlyPanes = Early.BATCH
+    panes: Panes = Panes.ACCUMULATING
     databases: tuple[str, ...] = (HOME,)
     shard_by: tuple[str, ...] = ()
     where: str | None = None
@@ -74,6 +79,7 @@ class WindowOutput:
         columns = [*self.by, *(aggregate.column for aggregate in self.aggregates)]
         yield from check_distinct(columns, "columns", ())
         yield from check_duration(self.allowed_lateness, ("allowed_lateness",))
+        yield from check_panes(self.windows, self.early, self.panes)
         yield from check_databases(self.databases, ("databases",))
         yield from check_split(self.databases, self.shard_by)
         for index, column in enumerate(self.shard_by):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
@@ -11,6 +12,7 @@ from spark_jobs.pipeline.durations import format_duration, parse_duration
 from spark_jobs.pipeline.place_json import place_to_json
 from spark_jobs.pipeline.window import Late, WindowOutput
 from spark_jobs.pipeline.window_kinds import UTC, Fixed, Session, Sliding, WindowKind
+from spark_jobs.pipeline.window_panes import Early, EarlyPanes, Panes
 
 
 def window_to_json(output: WindowOutput) -> dict[str, Any]:
@@ -35,6 +37,7 @@ def window_to_json(output: WindowOutput) -> dict[str, Any]:
         ],
         "allowed_lateness": format_duration(output.allowed_lateness),
         "late": output.late.value,
+        **_panes_to_json(output),
         **place_to_json(output),
     }
 
@@ -56,10 +59,28 @@ def window_from_json(definition: Mapping[str, Any]) -> WindowOutput:
         ),
         allowed_lateness=parse_duration(definition["allowed_lateness"]),
         late=Late(definition["late"]),
+        early=_early_from_json(definition.get("early", Early.BATCH.value)),
+        panes=Panes(definition.get("panes", Panes.ACCUMULATING)),
         databases=tuple(definition.get("databases", (HOME,))),
         shard_by=tuple(definition.get("shard_by", ())),
         where=definition.get("where"),
     )
+
+
+def _panes_to_json(output: WindowOutput) -> dict[str, Any]:
+    """Describe the panes; defaults are left out, which keeps the hash."""
+    described: dict[str, Any] = {}
+    if isinstance(output.early, timedelta):
+        described["early"] = format_duration(output.early)
+    elif output.early is not Early.BATCH:
+        described["early"] = output.early.value
+    if output.panes is not Panes.ACCUMULATING:
+        described["panes"] = output.panes.value
+    return described
+
+
+def _early_from_json(text: str) -> EarlyPanes:
+    return Early(text) if text in set(Early) else parse_duration(text)
 
 
 def _kind_to_json(windows: WindowKind) -> dict[str, Any]:

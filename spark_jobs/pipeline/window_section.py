@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
+from typing import TypeVar
 
 from spark_jobs.pipeline.aggregate import Aggregate, parse_aggregate
+from spark_jobs.pipeline.durations import parse_duration
 from spark_jobs.pipeline.expression_section import read_condition, read_expressions
 from spark_jobs.pipeline.place_section import PLACE, read_place
 from spark_jobs.pipeline.problems import suggest
 from spark_jobs.pipeline.window import Late, WindowOutput
 from spark_jobs.pipeline.window_kind_section import KINDS, read_kind
+from spark_jobs.pipeline.window_panes import Early, EarlyPanes, Panes
 from spark_jobs.pipeline.yaml_document import Section
+
+Word = TypeVar("Word", bound=StrEnum)
 
 
 def read_window(section: Section) -> WindowOutput | None:
@@ -23,6 +29,8 @@ def read_window(section: Section) -> WindowOutput | None:
         "by",
         "allowed_lateness",
         "late",
+        "early",
+        "panes",
         "where",
         *PLACE,
     )
@@ -32,7 +40,9 @@ def read_window(section: Section) -> WindowOutput | None:
     by = section.texts("by")
     aggregates = _read_aggregates(section)
     allowed_lateness = section.duration("allowed_lateness", timedelta())
-    late = _read_late(section)
+    late = _read_word(section, "late", Late.REVISE)
+    early = _read_early(section)
+    panes = _read_word(section, "panes", Panes.ACCUMULATING)
     databases, shard_by = read_place(section)
     where = read_condition(section, "where")
     section.report.alias((*section.at, "aggregates"), (*section.at, "aggregate"))
@@ -47,6 +57,8 @@ def read_window(section: Section) -> WindowOutput | None:
         aggregates=aggregates,
         allowed_lateness=allowed_lateness,
         late=late,
+        early=early,
+        panes=panes,
         databases=databases,
         shard_by=shard_by,
         where=where,
@@ -66,17 +78,44 @@ def _read_aggregates(window: Section) -> tuple[Aggregate, ...] | None:
     return read if len(read) == len(list(section)) else None
 
 
-def _read_late(section: Section) -> Late:
-    text = section.text("late")
-    known = [late.value for late in Late]
+def _read_word(section: Section, key: str, default: Word) -> Word:
+    """Read one of the words of an enumeration."""
+    text = section.text(key)
+    words = type(default)
     if text is None:
-        return Late.REVISE
-    if text not in known:
+        return default
+    if text not in set(words):
+        known = [word.value for word in words]
         section.reject(
-            "late",
-            f"late is {text!r}.",
+            key,
+            f"{key} is {text!r}.",
             f"It must be one of {', '.join(known)}.",
             suggest(text, known),
         )
-        return Late.REVISE
-    return Late(text)
+        return default
+    return words(text)
+
+
+def _read_early(section: Section) -> EarlyPanes:
+    """Read ``off``, ``batch`` or ``every 10 seconds``."""
+    if "early" not in section:
+        return Early.BATCH
+    if section.is_off("early"):
+        return Early.OFF
+    text = section.text("early")
+    if text is None or text == Early.BATCH:
+        return Early.BATCH
+    every, _, duration = text.partition(" ")
+    try:
+        if every == "every":
+            return parse_duration(duration)
+        seen = f"early is {text!r}."
+    except ValueError as error:
+        seen = f"early is {text!r}: {error}."
+    section.reject(
+        "early",
+        seen,
+        "It says when a window that is not complete yet has a row.",
+        "Write off, batch, or every and a duration, as in every 10 seconds.",
+    )
+    return Early.BATCH

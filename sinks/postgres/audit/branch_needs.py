@@ -89,6 +89,7 @@ def _needs(outputs: Iterable[Mapping[str, Any]], trial: Claim) -> list[BranchNee
 def _writes(output: Mapping[str, Any]) -> dict[str, bool]:
     table = output["table"]
     writes = {table: output["kind"] == "window"}
-    if output.get("late") == LatePolicy.REVISE.value:
+    is_revised = output.get("late") == LatePolicy.REVISE.value
+    if is_revised and output.get("panes") != "discarding":
         writes[revisions_table(table)] = False
     return writes

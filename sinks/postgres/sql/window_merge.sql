@@ -89,17 +89,33 @@ WHERE staged.ctid = spans.place
   AND (staged.window_start, staged.window_end)
       <> (spans.window_start, spans.window_end)
 
--- name: merge_windows
-WITH merged AS (
-    INSERT INTO {state} AS state ({keys}, window_end, {partials})
-    SELECT {keys}, window_end, {combined}
-    FROM {staging}
-    WHERE tallyweir_attempt = ANY(%(attempts)s)
-    GROUP BY {keys}, window_end
-    ON CONFLICT ({keys}) DO UPDATE SET {merged}
-    RETURNING {keys}, window_end, {partials}
-)
-INSERT INTO {target} ({keys}, window_end, {aggregates}, pane, final)
+-- name: merge_state
+INSERT INTO {state} AS state ({keys}, window_end, {partials})
+SELECT {keys}, window_end, {combined}
+FROM {staging}
+WHERE tallyweir_attempt = ANY(%(attempts)s)
+GROUP BY {keys}, window_end
+ON CONFLICT ({keys}) DO UPDATE SET {merged}
+RETURNING {keys}, window_end, {partials}
+
+-- name: release_state
+-- Windows with events that it is time to show.
+UPDATE {state}
+SET tallyweir_waiting_since = NULL
+WHERE window_end <= %(watermark_after)s AND tallyweir_waiting_since IS NOT NULL
+   OR tallyweir_waiting_since + %(early)s::interval <= %(planned_at)s
+RETURNING {keys}, window_end, {partials}
+
+-- name: spend_state
+-- The same, of a window whose next row shows other events.
+DELETE FROM {state}
+WHERE window_end <= %(watermark_after)s
+   OR tallyweir_waiting_since + %(early)s::interval <= %(planned_at)s
+RETURNING {keys}, window_end, {partials}
+
+-- name: show_windows
+WITH shown AS ({source})
+INSERT INTO {target} ({keys}, window_end, {aggregates}, pane, final{pane_number})
 SELECT
     {keys},
     window_end,
@@ -111,9 +127,9 @@ SELECT
     END,
     coalesce(
         window_end + %(allowed_lateness)s <= %(watermark_after)s, false
-    )
-FROM merged
-ON CONFLICT ({keys}) DO UPDATE SET {updates}
+    ){pane_number_value}
+FROM shown
+ON CONFLICT ({result_keys}) DO UPDATE SET {updates}
 
 -- name: settle_windows
 UPDATE {target}
@@ -122,6 +138,12 @@ SET pane = CASE WHEN pane = 'early' THEN 'on_time' ELSE pane END,
 WHERE NOT final
   AND window_end <= %(watermark_after)s
   AND (pane = 'early' OR window_end + %(allowed_lateness)s <= %(watermark_after)s)
+
+-- name: close_panes
+UPDATE {target}
+SET final = true
+WHERE NOT final
+  AND window_end + %(allowed_lateness)s <= %(watermark_after)s
 
 -- name: forget_settled_state
 DELETE FROM {state}

@@ -233,6 +233,7 @@ class ScriptedPublication:
             sequence=SequenceNumber(self._sequence),
             watermark_before_us=None,
             watermark_after_us=None,
+            planned_at_us=0,
             decided={gid.branch: gid for gid in decided},
         )
 

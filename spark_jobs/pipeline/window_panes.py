@@ -1,0 +1,62 @@
+"""When a window's rows are shown, and what each of them holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
+from typing import TypeAlias
+
+from spark_jobs.pipeline.durations import check_duration
+from spark_jobs.pipeline.problems import Problem
+from spark_jobs.pipeline.window_kinds import Session, WindowKind
+
+
+class Early(StrEnum):
+    """Whether a window has a row before the watermark has passed its end."""
+
+    OFF = "off"
+    BATCH = "batch"
+
+
+#: A duration: for how long at most, but for batches, events wait to be shown.
+EarlyPanes: TypeAlias = Early | timedelta
+
+
+class Panes(StrEnum):
+    """What the rows of a window hold.
+
+    ``ACCUMULATING`` keeps one row of each, with all its events. ``DISCARDING`` adds a
+    row each time, with the events that none of the former has.
+    """
+
+    ACCUMULATING = "accumulating"
+    DISCARDING = "discarding"
+
+
+def check_panes(
+    windows: WindowKind, early: EarlyPanes, panes: Panes
+) -> Iterator[Problem]:
+    """Refuse an interval of nothing, and what sessions cannot have."""
+    if isinstance(early, timedelta):
+        yield from check_duration(early, ("early",), zero=False)
+    if not isinstance(windows, Session):
+        return
+    if isinstance(early, timedelta):
+        yield Problem(
+            code="PIPELINE_VALUE",
+            at=("early",),
+            saw="There are both session and early: every.",
+            why="A session that grows or joins another takes the place of their rows, "
+            "which would be gone until it is shown.",
+            fix="Write early: batch, or early: off.",
+        )
+    if panes is Panes.DISCARDING:
+        yield Problem(
+            code="PIPELINE_VALUE",
+            at=("panes",),
+            saw="There are both session and panes: discarding.",
+            why="A session may join others whose panes have been shown, and nobody "
+            "could tell which panes belong to it.",
+            fix="Remove panes, or use fixed or sliding windows.",
+        )
