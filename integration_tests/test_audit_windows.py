@@ -142,6 +142,20 @@ def test_a_group_in_two_databases_is_named(
     assert "origin 1" in violation
 
 
+def test_a_group_may_have_several_rows_in_its_database(
+    connection: Connection, sharded: dict[str, str], home_dsn: str
+) -> None:
+    """One for each pane, where panes discard."""
+    execute(
+        home_dsn,
+        "ALTER TABLE by_origin DROP CONSTRAINT by_origin_window_start_origin_key; "
+        "INSERT INTO by_origin TABLE by_origin",
+    )
+    receipt = verify(connection, PIPELINE, sharded)
+    assert failed(receipt) == {}
+    assert check_of(receipt, "window_groups").checked == 4
+
+
 def test_a_window_table_that_is_gone_from_a_database_is_named(
     connection: Connection, sharded: dict[str, str]
 ) -> None:
