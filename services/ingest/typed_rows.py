@@ -1,4 +1,4 @@
-"""Rows of CSV or JSON lines as records of a contract; the first that misfits ends it."""
+"""Records from a stream of CSV or JSON lines; the first row that misfits ends it."""
 
 from __future__ import annotations
 

@@ -117,9 +117,7 @@ class PostgresPublication:
             "the partitions' clocks moved without a batch"
         )
         self._clocks = self._plan.clocks_after(self._tally)
-        watermark_us = self._layout.clock_rule.watermark_after(
-            former_us, self._clocks.values(), now_us=self._plan.planned_at_us
-        )
+        watermark_us = self._plan.watermark_after(self._layout.clock_rule, self._tally)
         # Timers were fired by this very watermark, before the lock was held.
         assert self._tally.fired_through_us in {None, watermark_us}, (
             "timers were fired by another watermark"
@@ -149,6 +147,7 @@ class PostgresPublication:
         with self._failures("publishing a batch"):
             moves = OutputMoves(self._connection, self._tables, self._tally, values)
             self._write_ledger(values)
+            self._record_run(values)
             self._move_event_logs(values, moves)
             self._advance(values)
             moves.run(self._layout.outputs_of(HOME), HOME)
@@ -275,6 +274,23 @@ class PostgresPublication:
                     "late": tally.late,
                     "revised": tally.revised,
                     "output_checksum": tally.checksum,
+                },
+            )
+
+    def _record_run(self, values: Mapping[str, object]) -> None:
+        run = self._plan.run
+        if run is None:
+            return
+        of_run = {**values, "run": run.name}
+        self._execute("insert_batch_run", of_run)
+        for partition, given in enumerate(run.inputs):
+            self._execute(
+                "insert_batch_run_input",
+                {
+                    **of_run,
+                    "partition": partition,
+                    "name": given.name,
+                    "checksum": given.checksum,
                 },
             )
 

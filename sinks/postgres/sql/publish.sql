@@ -55,6 +55,14 @@ VALUES (
     %(events)s, %(rows)s, %(late)s, %(revised)s, %(output_checksum)s
 )
 
+-- name: insert_batch_run
+INSERT INTO tallyweir.batch_run (pipeline, run, sequence)
+VALUES (%(pipeline)s, %(run)s, %(sequence)s)
+
+-- name: insert_batch_run_input
+INSERT INTO tallyweir.batch_run_input (pipeline, run, partition, name, checksum)
+VALUES (%(pipeline)s, %(run)s, %(partition)s, %(name)s, %(checksum)s)
+
 -- name: move_append
 INSERT INTO {target} ({columns})
 SELECT {sources}
