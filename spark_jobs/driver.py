@@ -181,7 +181,10 @@ class Driver:
         parts = BridgeParts(
             databases=databases,
             jobs=prepared.pipeline.stage_jobs(
-                home, claim=claim, topic=self._pipeline.source.topic
+                home,
+                claim=claim,
+                topic=self._pipeline.source.topic,
+                tasks=prepared.pipeline.parallelism,
             ),
             admin=prepared.admin,
             checkpoint=self._settings.fresh_directory(

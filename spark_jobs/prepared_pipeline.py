@@ -69,8 +69,18 @@ class PreparedPipeline:
                 home=home, participants=tuple(participants), publisher=publisher
             )
 
-    def stage_jobs(self, home: PostgresHome, *, claim: str, topic: str) -> StageJobs:
-        """Return the Spark jobs of a claim, which has a name of its own."""
+    @property
+    def parallelism(self) -> int:
+        """Tasks that Spark runs at a time."""
+        return int(self.spark.sparkContext.defaultParallelism)
+
+    def stage_jobs(
+        self, home: PostgresHome, *, claim: str, topic: str, tasks: int
+    ) -> StageJobs:
+        """Return the Spark jobs of a claim, which has a name of its own.
+
+        Each of at most ``SHARDS`` tasks holds its share of a batch in memory.
+        """
         return StageJobs(
             spark=self.spark,
             home=home,
@@ -82,7 +92,7 @@ class PreparedPipeline:
                 "seen_ids", self.name, claim
             ).parent,
             cache_key=claim,
-            tasks=min(self.spark.sparkContext.defaultParallelism, SHARDS),
+            tasks=min(tasks, SHARDS),
         )
 
     def _dsns(self) -> dict[str, str]:

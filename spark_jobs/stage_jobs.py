@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.home_layout import HomeLayout
+from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch, StagedKeys
 from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
 from sinks.protocol.votes import BatchTally
@@ -138,7 +139,7 @@ class StageJobs:
             installation=claim.installation,
             pipeline_number=claim.pipeline_number,
             epoch=claim.epoch,
-            after_sequence=plan.after_sequence,
+            seen_through=_seen_through(plan),
             watermark_us=plan.watermark_us,
             is_transformed=pipeline.transform is not None,
             filter_conditions=self.recipe.filter_conditions,
@@ -146,3 +147,10 @@ class StageJobs:
             cache_directory=str(self.cache_directory),
             cache_key=self.cache_key,
         )
+
+
+def _seen_through(plan: BatchPlan) -> SequenceNumber:
+    """Return the newest batch whose IDs count as seen; 0 when all are forgotten."""
+    if plan.run is not None and plan.run.replaces:
+        return SequenceNumber(0)
+    return plan.after_sequence

@@ -11,6 +11,7 @@ from datetime import datetime
 import psycopg
 from psycopg.rows import TupleRow
 
+from sinks.postgres.batch_runs import read_published_run
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.home_layout import HomeLayout
@@ -181,17 +182,12 @@ class PostgresHome(PostgresDecisionLedger):
         Raises:
             RetryableError: The server is unreachable.
         """
-
-        def read(
-            connection: psycopg.Connection[TupleRow],
-        ) -> tuple[RunInput, ...] | None:
-            rows = connection.execute(
-                _CLAIM["read_run"], {"pipeline": self._layout.pipeline, "run": name}
-            ).fetchall()
-            inputs = (RunInput(name=row[0], checksum=row[1]) for row in rows)
-            return tuple(inputs) if rows else None
-
-        return self._session.run("reading a batch run", read)
+        return self._session.run(
+            "reading a batch run",
+            lambda connection: read_published_run(
+                connection, self._layout.pipeline, name
+            ),
+        )
 
     def register_positions(
         self, topic_id: str, starts: Mapping[TopicPartition, int]

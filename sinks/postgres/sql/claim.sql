@@ -75,11 +75,16 @@ SELECT EXISTS (
 )
 
 -- name: read_run
-SELECT name, checksum
+SELECT partition, name, checksum
 FROM tallyweir.batch_run_input
 WHERE pipeline = %(pipeline)s
   AND run = %(run)s
 ORDER BY partition
+
+-- name: input_names
+SELECT run, partition, name
+FROM tallyweir.batch_run_input
+WHERE pipeline = %(pipeline)s
 
 -- name: register_position
 INSERT INTO tallyweir.partition_progress (

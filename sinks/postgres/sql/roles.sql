@@ -74,6 +74,8 @@ GRANT UPDATE (value, schema_version, expires_at, sequence)
     ON tallyweir.keyed_state TO tallyweir_publisher;
 GRANT UPDATE (shard, clock, fires_at, sequence)
     ON tallyweir.keyed_timer TO tallyweir_publisher;
+-- A batch run that takes the place of all before it forgets the IDs that they saw.
+GRANT DELETE ON tallyweir.seen_id_run TO tallyweir_publisher;
 -- Its metrics count dead letters by reason.
 GRANT SELECT (pipeline, sequence, reason) ON tallyweir.dead_letter
     TO tallyweir_publisher;
@@ -109,7 +111,8 @@ GRANT SELECT ON
     tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
     tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.duplicate_event,
     tallyweir.filtered_event, tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
-    tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input
+    tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
+    tallyweir.standing_from
 TO tallyweir_reader;
 GRANT SELECT (
     pipeline, sequence, kafka_topic, kafka_partition, kafka_offset, topic, event_id

@@ -9,6 +9,8 @@ CREATE TABLE tallyweir.batch_run (
     pipeline text NOT NULL REFERENCES tallyweir.pipeline,
     run      text NOT NULL,
     sequence bigint NOT NULL,
+    -- truncate: whatever batches before it had brought to the tables went with it.
+    disposition text NOT NULL CHECK (disposition IN ('append', 'truncate')),
     PRIMARY KEY (pipeline, run),
     UNIQUE (pipeline, sequence),
     FOREIGN KEY (pipeline, sequence) REFERENCES tallyweir.batch
@@ -24,3 +26,17 @@ CREATE TABLE tallyweir.batch_run_input (
     PRIMARY KEY (pipeline, run, partition),
     FOREIGN KEY (pipeline, run) REFERENCES tallyweir.batch_run
 );
+
+-- The first batch whose rows, IDs and watermark are still the pipeline's.
+CREATE VIEW tallyweir.standing_from AS
+SELECT pipeline,
+       coalesce(
+           (
+               SELECT max(sequence)
+               FROM tallyweir.batch_run AS run
+               WHERE run.pipeline = pipeline.pipeline
+                 AND run.disposition = 'truncate'
+           ),
+           1
+       ) AS sequence
+FROM tallyweir.pipeline AS pipeline;
