@@ -222,7 +222,7 @@ def _statements(
     }
 
 
-_VIEWS = ("conservation", "visible_through", "visible_offset")
+_VIEWS = ("conservation", "standing_from", "visible_through", "visible_offset")
 
 
 def _assert_matrix(
