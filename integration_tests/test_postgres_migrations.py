@@ -21,6 +21,7 @@ _ALL = [
     ("0005_publisher_without_ddl",),
     ("0006_conditions",),
     ("0007_keyed_state",),
+    ("0008_batch_runs",),
 ]
 
 

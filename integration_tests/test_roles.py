@@ -67,7 +67,9 @@ _HOME: dict[str, dict[str, str]] = {
     "batch_output": {"select": "PVM", "insert": "P"},
     "batch_branch": {"select": "PVM", "insert": "P", "update committed_at": "P"},
     "accepted_gap": {"select": "PVM"},
-    "seen_id_run": {"select": "PM", "insert": "P"},
+    "seen_id_run": {"select": "PM", "insert": "P", "delete": "P"},
+    "batch_run": {"select": "PVM", "insert": "P"},
+    "batch_run_input": {"select": "PVM", "insert": "P"},
     "dead_letter": {
         "select": "PRVM",
         "select kafka_topic": "RVM",
@@ -101,6 +103,7 @@ _HOME: dict[str, dict[str, str]] = {
         "delete": "R",
     },
     "conservation": {"select": "PVM"},
+    "standing_from": {"select": "VM"},
     "visible_through": {"select": "PRVM"},
     "visible_offset": {"select": "PRVM"},
     "_yoyo_migration": {"select": "PRVM"},
@@ -219,7 +222,7 @@ def _statements(
     }
 
 
-_VIEWS = ("conservation", "visible_through", "visible_offset")
+_VIEWS = ("conservation", "standing_from", "visible_through", "visible_offset")
 
 
 def _assert_matrix(

@@ -31,6 +31,9 @@ _FAULTS = ("--duplicates=0.1", "--poison=0.02", "--disorder=0.1", "--seed=7")
 
 #: What each pipeline's windows must hold, told by SQL from the rows of its events.
 _WINDOWS = {
+    "csv-import": [
+        ("SELECT count(*) > 0 FROM imported_orders", "SELECT true"),
+    ],
     "departures": [
         (
             (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import signal
 import sys
@@ -16,6 +15,7 @@ from schemas.errors import ContractError
 from sinks.metrics_endpoint import serve_metrics
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.pipeline import load_pipeline
+from spark_jobs.process_log import configure_logging
 from spark_jobs.settings import DriverSettings
 
 _DRAINED = 0
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
-    _configure_logging()
+    configure_logging()
     try:
         return _run(arguments.pipeline, once=arguments.once)
     except (TallyweirError, ContractError) as error:
@@ -55,28 +55,6 @@ def _run(pipeline_file: Path, *, once: bool) -> int:
     with serve_metrics(metrics.registry, live={}, ready=metrics.ready_checks):
         driver.run()
     return _DRAINED
-
-
-def _configure_logging() -> None:
-    """One line an event on stderr: for people on a terminal, else as JSON."""
-    level = os.environ.get("TALLYWEIR_LOG_LEVEL", "info").upper()
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer()
-        if sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level]
-        ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 if __name__ == "__main__":

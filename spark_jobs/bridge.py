@@ -19,7 +19,6 @@ from sinks.protocol.recovery import check_topic_identity, topic_ids
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.offset_log import read_planned_ranges
 from spark_jobs.spark_failure import SPARK_FAILURES, what_failed_and_why
-from spark_jobs.stage_jobs import StageJobs
 
 #: Seconds between two looks for timers that are due.
 _TICK_LOOK_S = 1.0
@@ -51,11 +50,11 @@ class Bridge:
         on_published: Callable[[BatchReport], None],
     ) -> None:
         self._parts = parts
-        self._jobs = StageJobs(parts)
         self._on_planned = on_planned
         self._on_published = on_published
         self._coordinator = Coordinator(
-            parts.publisher, self._jobs.stage_keys if parts.layout.keyed else None
+            parts.databases.publisher,
+            parts.jobs.stage_keys if parts.jobs.layout.keyed else None,
         )
         self._looks_again_at = 0.0
         self._draining = False
@@ -86,7 +85,7 @@ class Bridge:
         Raises:
             TallyweirError: As a batch does; it is kept in ``failure`` as well.
         """
-        if not self._parts.layout.keyed:
+        if not self._parts.jobs.layout.keyed:
             return False
         if not at_once and time.monotonic() < self._looks_again_at:
             return False
@@ -128,7 +127,8 @@ class Bridge:
         def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
             nonlocal staged_s
             since = time.monotonic()
-            staged = self._jobs.stage_events(raw, plan, rejected)
+            staged = self._parts.jobs.stage_events(raw, plan, rejected)
+            self._check_topic_is_the_same(plan)
             staged_s += time.monotonic() - since
             return staged
 
@@ -168,7 +168,7 @@ class Bridge:
         progress = parts.home.read_progress()
         check_epoch(parts.epoch, progress.newest_epoch)
         now_us = parts.home.read_clock_us()
-        watermark_us = parts.layout.clock_rule.watermark_after(
+        watermark_us = parts.jobs.layout.clock_rule.watermark_after(
             progress.watermark_us, progress.clocks.values(), now_us=now_us
         )
         if not parts.home.has_due_timers(watermark_us=watermark_us, now_us=now_us):
@@ -185,21 +185,18 @@ class Bridge:
             )
 
     def _tidy(self, plan: BatchPlan) -> None:
-        """Leave nothing behind that the next batch has no use for."""
-        self._parts.publisher.sweep()
-        self._parts.home.tidy(live_from_us=self._live_from_us(plan))
-        for participant in self._parts.participants:
-            participant.tidy()
+        parts = self._parts
+        parts.databases.tidy(live_from_us=parts.jobs.live_from_us(plan))
 
     def _plan(self, batch_id: SparkBatchId) -> BatchPlan:
         parts = self._parts
         progress = parts.home.read_progress()
         check_epoch(parts.epoch, progress.newest_epoch)
         planned_at_us = parts.home.read_clock_us()
-        parts.lookups.refresh(planned_at_us)
+        parts.jobs.lookups.refresh(planned_at_us)
         ranges = read_planned_ranges(parts.checkpoint, batch_id, parts.starts)
         topic_id = parts.admin.read_topic_id()
-        topic = parts.recipe.pipeline.source.topic
+        topic = parts.jobs.topic
         check_topic_identity(topic_ids(progress.positions), {topic: topic_id})
         return BatchPlan(
             key=BatchKey(epoch=parts.epoch, spark_batch_id=batch_id),
@@ -209,14 +206,17 @@ class Bridge:
             clocks=progress.clocks,
             planned_at_us=planned_at_us,
             topic_ids={topic: topic_id},
-            lookups={**parts.lookups.versions, **parts.recipe.model_versions},
+            lookups=parts.jobs.versions,
         )
 
-    def _live_from_us(self, plan: BatchPlan) -> int | None:
-        horizon_us = self._parts.layout.horizon_us
-        if horizon_us is None or plan.watermark_us is None:
-            return None
-        return plan.watermark_us - horizon_us
+    def _check_topic_is_the_same(self, plan: BatchPlan) -> None:
+        """Make sure that the rows just read are still the same topic's.
+
+        A topic that is deleted and made again while a batch reads it would otherwise
+        give other events under the planned offsets.
+        """
+        topic = self._parts.jobs.topic
+        check_topic_identity(plan.topic_ids, {topic: self._parts.admin.read_topic_id()})
 
     def _name_fence(self, error: Exception) -> Exception:
         """Tell a driver whose tables a newer one has dropped that it is fenced."""

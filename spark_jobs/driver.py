@@ -7,11 +7,9 @@ So there is one way to begin, and it is the way of recovery.
 
 from __future__ import annotations
 
-import shutil
 import threading
 import uuid
-from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,39 +17,35 @@ from typing import NoReturn
 
 import structlog
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from schemas.contract import load_contract, versions_of
-from sinks.postgres.branch_names import HOME
 from sinks.postgres.home import PostgresHome
-from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.migrations import migrate
-from sinks.postgres.participant import PostgresParticipant
-from sinks.postgres.preflight import check_distinct
+from sinks.protocol.batch_run import streamed
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import (
     ConfigurationError,
+    FencedError,
     RetryableError,
     TallyweirError,
 )
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan
-from sinks.protocol.publication import Publisher
 from sinks.protocol.recovery import decide_start, topic_ids
 from spark_jobs.bridge import BatchReport, Bridge
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.driver_metrics import DriverMetrics
-from spark_jobs.event_frame import EventFrameRecipe
-from spark_jobs.home_layout import SHARDS, build_home_layout
 from spark_jobs.kafka_admin import KafkaAdmin, TopicState
-from spark_jobs.kafka_source import empty_batch, read_stream
-from spark_jobs.lookups import Lookups, open_lookups
-from spark_jobs.model_file import read_model
+from spark_jobs.kafka_source import read_stream
 from spark_jobs.pipeline import Pipeline
-from spark_jobs.predictor import Predictor
-from spark_jobs.session import start_session
+from spark_jobs.prepared_pipeline import (
+    ClaimedDatabases,
+    PreparedPipeline,
+    prepare_pipeline,
+    read_pipeline_files,
+)
+from spark_jobs.run_at_work import await_run_at_work
 from spark_jobs.settings import DriverSettings
 from spark_jobs.spark_failure import what_failed
 from spark_jobs.topic_watch import TopicWatch
@@ -67,27 +61,15 @@ _PATIENT_PAUSE_MAX_S = 5.0
 #: Failures in a row that are not an unreachable server.
 _FAILURES_MAX = 5
 #: These last as long as they last; giving up would need a person to start again.
-_PATIENT = frozenset({"KAFKA_UNREACHABLE", "POSTGRES_UNREACHABLE"})
+_PATIENT = frozenset({"FENCED_BY_RUN", "KAFKA_UNREACHABLE", "POSTGRES_UNREACHABLE"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
     """What is the same for every start within one process."""
 
-    spark: SparkSession
-    recipe: EventFrameRecipe
-    layout: HomeLayout
-    lookups: Lookups
+    pipeline: PreparedPipeline
     admin: KafkaAdmin
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Databases:
-    """What one claim works with."""
-
-    home: PostgresHome
-    participants: Sequence[PostgresParticipant]
-    publisher: Publisher
 
 
 class Driver:
@@ -144,40 +126,19 @@ class Driver:
 
     def _prepare(self) -> _Prepared:
         """Check everything outside before the first claim: all of it must be there."""
-        contract = load_contract(self._pipeline.source.schema, self._pipeline_file)
-        writers = versions_of(contract)
-        models = [
-            read_model(prediction, self._pipeline_file)
-            for prediction in self._pipeline.predict
-        ]
+        files = read_pipeline_files(self._pipeline, self._pipeline_file)
         admin = KafkaAdmin(self._settings.kafka_bootstrap, self._pipeline.source.topic)
         try:
             admin.read_positions()
             migrate(self._settings.home_dsn)
-            spark = start_session(self._settings, name=self._pipeline.name)
-            lookups = open_lookups(
-                spark, self._settings, self._pipeline.enrich, self._pipeline_file
-            )
-            lookups.refresh(0)
+            pipeline = prepare_pipeline(self._settings, files)
         except RetryableError as error:
             # Before the first start nothing is known to be right, so a server that
             # does not answer is more likely a wrong address than an outage.
             raise ConfigurationError(
                 error.code, saw=error.saw, why=error.why, fix=error.fix
             ) from error
-        recipe = EventFrameRecipe(
-            pipeline=self._pipeline,
-            contract=contract,
-            writers=writers,
-            shards=SHARDS,
-            shard_seed=self._pipeline.name,
-            predictors=[Predictor(spark, model) for model in models],
-        )
-        events = recipe.build(empty_batch(spark), lookups.frames)
-        layout = build_home_layout(self._pipeline, contract, events.schema)
-        return _Prepared(
-            spark=spark, recipe=recipe, layout=layout, lookups=lookups, admin=admin
-        )
+        return _Prepared(pipeline=pipeline, admin=admin)
 
     def _claim_and_run(self, prepared: _Prepared) -> None:
         """Claim an epoch and run one query under it until it ends.
@@ -187,60 +148,49 @@ class Driver:
         """
         # Asked before, or each try during an outage would claim an epoch.
         prepared.admin.read_topic_id()
-        dsns = {
-            database: self._dsn_of(database)
-            for database in (HOME, *prepared.layout.databases)
-        }
-        check_distinct(dsns)
-        home = PostgresHome(self._settings.home_dsn, prepared.layout)
-        with ExitStack() as opened:
-            opened.callback(home.close)
-            if self._epoch is not None:
-                check_epoch(self._epoch, home.read_progress().newest_epoch)
+        with closing(prepared.pipeline.open_home()) as home:
+            self._check_not_superseded(home)
+            await_run_at_work(home, self._stop, self._log)
+            if self._stop.is_set():
+                return
             self._epoch = home.claim_epoch()
-            participants = [
-                PostgresParticipant(
-                    dsns[database], database, prepared.layout, home.claim
-                )
-                for database in prepared.layout.databases
-            ]
-            for participant in participants:
-                opened.callback(participant.close)
-            publisher = Publisher(home, participants)
-            publisher.start()
-            home.drop_superseded_staging()
-            databases = _Databases(
-                home=home, participants=participants, publisher=publisher
-            )
-            self._run_query(prepared, self._start_bridge(prepared, databases))
+            try:
+                with prepared.pipeline.opened_databases(home) as databases:
+                    self._run_query(prepared, self._start_bridge(prepared, databases))
+            except FencedError as fenced:
+                self._check_not_superseded(home)
+                raise RetryableError(
+                    "FENCED_BY_RUN",
+                    saw="A batch run has taken the pipeline over.",
+                    why="One claim publishes at a time.",
+                    fix="Nothing to do: the driver goes on when the run has ended.",
+                ) from fenced
 
-    def _dsn_of(self, database: str) -> str:
-        if database == HOME:
-            return self._settings.home_dsn
-        return self._settings.databases[database]
+    def _check_not_superseded(self, home: PostgresHome) -> None:
+        """Refuse to go on once a newer driver has claimed; a batch run is none."""
+        if self._epoch is not None:
+            check_epoch(self._epoch, home.read_newest_driver_epoch())
 
     def _start_bridge(
-        self, prepared: _Prepared, databases: _Databases
+        self, prepared: _Prepared, databases: ClaimedDatabases
     ) -> tuple[Bridge, BridgeParts]:
         home = databases.home
         epoch = home.claim.epoch
         claim = f"{epoch}-{uuid.uuid4().hex[:12]}"
         starts = self._read_starts(prepared.admin, home)
         parts = BridgeParts(
-            spark=prepared.spark,
-            home=home,
-            participants=databases.participants,
-            publisher=databases.publisher,
-            layout=prepared.layout,
-            recipe=prepared.recipe,
-            lookups=prepared.lookups,
+            databases=databases,
+            jobs=prepared.pipeline.stage_jobs(
+                home,
+                claim=claim,
+                topic=self._pipeline.source.topic,
+                tasks=prepared.pipeline.parallelism,
+            ),
             admin=prepared.admin,
-            epoch=epoch,
-            checkpoint=self._fresh_directory("checkpoints", claim),
+            checkpoint=self._settings.fresh_directory(
+                "checkpoints", self._pipeline.name, claim
+            ),
             starts=starts,
-            cache_directory=self._fresh_directory("seen_ids", claim).parent,
-            cache_key=claim,
-            tasks=min(prepared.spark.sparkContext.defaultParallelism, SHARDS),
         )
         self._log.info(
             "driver started",
@@ -258,7 +208,7 @@ class Driver:
         self, admin: KafkaAdmin, home: PostgresHome
     ) -> dict[TopicPartition, int]:
         broker = admin.read_positions()
-        stored = home.read_progress().positions
+        stored = streamed(home.read_progress().positions)
         starts = decide_start(stored, broker)
         fresh = {tp: offset for tp, offset in starts.items() if tp not in stored}
         if fresh:
@@ -272,7 +222,7 @@ class Driver:
     ) -> None:
         bridge, parts = started
         stream = read_stream(
-            prepared.spark, self._settings, self._pipeline, parts.starts
+            prepared.pipeline.spark, self._settings, self._pipeline, parts.starts
         )
         writer = stream.writeStream.foreachBatch(bridge).option(
             "checkpointLocation", parts.checkpoint.as_uri()
@@ -282,7 +232,7 @@ class Driver:
             if self._once
             else writer.trigger(processingTime="0 seconds")
         )
-        ids = topic_ids(parts.home.read_progress().positions)
+        ids = topic_ids(streamed(parts.home.read_progress().positions))
         query = writer.start()
         self.metrics.note_started(parts.epoch, parts.starts)
         try:
@@ -366,20 +316,6 @@ class Driver:
             filtered=counts.filtered,
             seconds=round(report.seconds, 3),
         )
-
-    def _fresh_directory(self, kind: str, claim: str) -> Path:
-        """Make the directory of a claim, and drop those of the claims before it.
-
-        Should an older driver still work in one of them, it notices, and it is
-        fenced anyway.
-        """
-        parent = self._settings.state_directory / kind / self._pipeline.name
-        if parent.is_dir():
-            for former in parent.iterdir():
-                shutil.rmtree(former, ignore_errors=True)
-        directory = parent / claim
-        directory.mkdir(parents=True)
-        return directory
 
 
 def _text(plan: BatchPlan) -> str:

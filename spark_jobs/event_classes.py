@@ -120,6 +120,7 @@ def find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
         classes=np.zeros(table.num_rows, dtype=np.uint8),
         event_time_us=np.asarray(times.cast(pa.int64()).fill_null(0)),
     )
+    _mark_misfits(events)
     _mark_undecodable(events, rules)
     _mark_without_identity(events)
     _mark_without_time(events, rules)
@@ -137,6 +138,14 @@ def mark_filtered(events: ClassifiedEvents) -> None:
         is_filtered = np.asarray(events.array(frame.FILTERED_BY).is_valid())
         chosen = is_filtered & events.is_class(EventClass.COMMITTED)
         events.classes[chosen] = EventClass.FILTERED
+
+
+def _mark_misfits(events: ClassifiedEvents) -> None:
+    if frame.MISFIT not in events.table.column_names:
+        return
+    misfits = events.array(frame.MISFIT)
+    for row in np.flatnonzero(np.asarray(misfits.is_valid())).tolist():
+        events.mark_dead(row, "ROW_MISFIT", misfits[row].as_py())
 
 
 def _mark_undecodable(events: ClassifiedEvents, rules: Rules) -> None:
@@ -266,6 +275,8 @@ def _stored_columns(table: pa.Table) -> pa.Table:
     internal = {
         frame.KEY,
         frame.VALUE,
+        frame.ORIGINAL,
+        frame.MISFIT,
         frame.BROKEN_RULE,
         frame.MODEL_ERROR,
         frame.TIMESTAMP,

@@ -42,6 +42,9 @@ FILTERED_BY = "tallyweir_filtered_by"
 EVENT_ID = "tallyweir_event_id"
 ID_SOURCE = "tallyweir_id_source"
 EVENT_TIME = "tallyweir_event_time"
+#: Of rows of files: their bytes there, and why they are no events of the contract.
+ORIGINAL = "tallyweir_original"
+MISFIT = "tallyweir_misfit"
 
 
 def argument_column(output_number: int, aggregate_number: int) -> str:
@@ -122,7 +125,8 @@ class EventFrameRecipe:
         """Return one row per record of ``raw``, undecodable ones included.
 
         Args:
-            raw: Records as Spark's Kafka source delivers them.
+            raw: Records as Spark's Kafka source delivers them; those that are made of
+                a file's rows with the columns ``ORIGINAL`` and ``MISFIT`` as well.
             lookups: One small table per enrichment of the pipeline.
         """
         positioned = raw.select(
@@ -132,6 +136,7 @@ class EventFrameRecipe:
             F.col("key").alias(KEY),
             F.col("value").alias(VALUE),
             *self._header_ids(),
+            *(F.col(name) for name in (ORIGINAL, MISFIT) if name in raw.columns),
             decode_value(self.contract, self.writers).alias("tallyweir_event"),
         )
         fields = [

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sinks.kafka_settings import spark_options
-from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.offsets import OffsetRange, TopicPartition
 from spark_jobs.pipeline import HeaderId, Pipeline
 from spark_jobs.settings import DriverSettings
 
@@ -20,16 +20,12 @@ _RECORD_SCHEMA = (
 )
 
 
-def committed_records(bootstrap: str, topic: str) -> dict[str, str]:
-    """Name the options by which Spark finds a topic and reads what counts of it.
+def committed_records(bootstrap: str) -> dict[str, str]:
+    """Name the options by which Spark reads what counts of a topic.
 
     Events of producer transactions that were aborted do not.
     """
-    return {
-        **spark_options(bootstrap),
-        "subscribe": topic,
-        "kafka.isolation.level": "read_committed",
-    }
+    return {**spark_options(bootstrap), "kafka.isolation.level": "read_committed"}
 
 
 def read_stream(
@@ -49,9 +45,40 @@ def read_stream(
     topic = pipeline.source.topic
     first = {str(tp.partition): offset for tp, offset in starts.items()}
     options = {
-        **committed_records(settings.kafka_bootstrap, topic),
+        **_event_records(settings, pipeline),
+        "subscribe": topic,
         "startingOffsets": json.dumps({topic: first}),
         "maxOffsetsPerTrigger": str(settings.batch_offsets_max),
+    }
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def read_ranges(
+    spark: SparkSession,
+    settings: DriverSettings,
+    pipeline: Pipeline,
+    ranges: Sequence[OffsetRange],
+) -> DataFrame:
+    """Read ranges of one topic, at most one for each of its partitions."""
+    (topic,) = {one.topic_partition.topic for one in ranges}
+    partitions = [one.topic_partition.partition for one in ranges]
+
+    def by_partition(offset: Callable[[OffsetRange], int]) -> str:
+        chosen = {str(one.topic_partition.partition): offset(one) for one in ranges}
+        return json.dumps({topic: chosen})
+
+    options = {
+        **_event_records(settings, pipeline),
+        "assign": json.dumps({topic: partitions}),
+        "startingOffsets": by_partition(lambda one: one.from_offset),
+        "endingOffsets": by_partition(lambda one: one.until_offset),
+    }
+    return spark.read.format("kafka").options(**options).load()
+
+
+def _event_records(settings: DriverSettings, pipeline: Pipeline) -> dict[str, str]:
+    return {
+        **committed_records(settings.kafka_bootstrap),
         # A range that retention has deleted stops the pipeline.
         "failOnDataLoss": "true",
         "includeHeaders": str(isinstance(pipeline.source.event_id, HeaderId)).lower(),
@@ -63,7 +90,6 @@ def read_stream(
         "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
         "kafka.receive.buffer.bytes": str(1024 * 1024),
     }
-    return spark.readStream.format("kafka").options(**options).load()
 
 
 def empty_batch(spark: SparkSession) -> DataFrame:

@@ -106,7 +106,8 @@ class LookupTopic:
         raw = (
             self._spark.read.format("kafka")
             .options(
-                **committed_records(self._bootstrap, self._topic),
+                **committed_records(self._bootstrap),
+                subscribe=self._topic,
                 startingOffsets=json.dumps({self._topic: starts}),
                 endingOffsets=json.dumps({self._topic: ends}),
             )

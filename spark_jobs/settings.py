@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,20 @@ class DriverSettings:
             ),
             driver_memory=environment.get("TALLYWEIR_DRIVER_MEMORY", "2g"),
         )
+
+    def fresh_directory(self, kind: str, pipeline: str, claim: str) -> Path:
+        """Make the directory of a claim, and drop those of the claims before it.
+
+        Should an older driver still work in one of them, it notices, and it is
+        fenced anyway.
+        """
+        parent = self.state_directory / kind / pipeline
+        if parent.is_dir():
+            for former in parent.iterdir():
+                shutil.rmtree(former, ignore_errors=True)
+        directory = parent / claim
+        directory.mkdir(parents=True)
+        return directory
 
 
 def _local_master() -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from sinks.postgres.home import PostgresHome
+from sinks.postgres.home_layout import HomeLayout
+from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch, StagedKeys
-from sinks.protocol.recovery import check_topic_identity
 from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
 from sinks.protocol.votes import BatchTally
-from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.event_classes import Rules
-from spark_jobs.event_frame import SHARD, nested_as_json
+from spark_jobs.event_frame import SHARD, EventFrameRecipe, nested_as_json
 from spark_jobs.keyed.key_task import KeyTask
+from spark_jobs.lookups import Lookups
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
 
@@ -22,11 +26,29 @@ from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
 _COUNTS_MAX = 3
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageJobs:
-    """Runs them for one claim of one epoch; each collects the votes of its tasks."""
+    """Runs them for one claim of one epoch; each collects the votes of its tasks.
 
-    def __init__(self, parts: BridgeParts) -> None:
-        self._parts = parts
+    Who planned the batch, a stream's trigger or a batch run, is no matter to them.
+    """
+
+    spark: SparkSession
+    home: PostgresHome
+    layout: HomeLayout
+    recipe: EventFrameRecipe
+    lookups: Lookups
+    #: What the events' positions are noted under.
+    topic: str
+    cache_directory: Path
+    cache_key: str
+    #: Spark tasks that stage at a time.
+    tasks: int
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What the events are enriched with, for the ledger."""
+        return {**self.lookups.versions, **self.recipe.model_versions}
 
     def stage_events(
         self, raw: DataFrame, plan: BatchPlan, rejected: Sequence[RejectedRow]
@@ -51,31 +73,57 @@ class StageJobs:
     def _stage_once(
         self, raw: DataFrame, plan: BatchPlan, rejected: Sequence[RejectedRow]
     ) -> StagedBatch:
-        parts = self._parts
         observation = Observation()
         observed = raw.observe(observation, F.count(F.lit(1)).alias("records"))
-        events = nested_as_json(parts.recipe.build(observed, parts.lookups.frames))
-        transformed = parts.recipe.pipeline.transform is not None
-        if parts.layout.horizon_us is not None or transformed:
+        events = nested_as_json(self.recipe.build(observed, self.lookups.frames))
+        transformed = self.recipe.pipeline.transform is not None
+        if self.layout.horizon_us is not None or transformed:
             # All copies of an ID must meet in one task, and all of one event, which
             # a transform may double.
-            task = F.col(SHARD) % F.lit(parts.tasks)
-            events = events.repartitionById(parts.tasks, task)
+            task = F.col(SHARD) % F.lit(self.tasks)
+            events = events.repartitionById(self.tasks, task)
         lines = events.mapInArrow(self._task(plan, rejected), VOTE_SCHEMA).collect()
         votes = [parse_vote(line["vote"]) for line in lines]
-        self._check_topic_is_the_same(plan)
         return StagedBatch(votes=votes, records_read=observation.get["records"])
 
+    def stage_keys(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:
+        """Run phase 2b: one task for each share of the keys."""
+        watermark_us = plan.watermark_after(self.layout.clock_rule, tally)
+        claim = self.home.claim
+        outputs = self.recipe.pipeline.stateful
+        task = KeyTask(
+            outputs=tuple(zip(outputs, self.layout.keyed, strict=True)),
+            pipeline=self.layout.pipeline,
+            pipeline_number=claim.pipeline_number,
+            epoch=claim.epoch,
+            voted=tally.attempts,
+            sequence=plan.after_sequence + 1,
+            watermark_us=watermark_us,
+            planned_at_us=plan.planned_at_us,
+            shards=self.layout.shards,
+            tasks=self.tasks,
+        )
+        shares = self.spark.range(0, self.tasks, 1, self.tasks)
+        lines = shares.mapInArrow(task, VOTE_SCHEMA).collect()
+        votes = [parse_keyed_vote(line["vote"]) for line in lines]
+        return StagedKeys(votes=votes, watermark_us=watermark_us)
+
+    def live_from_us(self, plan: BatchPlan) -> int | None:
+        """Return the event time before which no ID is remembered; None if all are."""
+        if self.layout.horizon_us is None or plan.watermark_us is None:
+            return None
+        return plan.watermark_us - self.layout.horizon_us
+
     def _task(self, plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StageTask:
-        parts = self._parts
-        pipeline = parts.recipe.pipeline
+        pipeline = self.recipe.pipeline
+        claim = self.home.claim
         bound_us = in_microseconds(pipeline.source.future_bound)
         deduplicate = pipeline.deduplicate
         return StageTask(
-            layout=parts.layout,
+            layout=self.layout,
             rules=Rules(
-                contract=parts.recipe.contract,
-                writers=parts.recipe.writers,
+                contract=self.recipe.contract,
+                writers=self.recipe.writers,
                 latest_event_time_us=plan.planned_at_us + bound_us,
                 rejected={
                     (row.topic_partition.partition, row.offset): row.detail
@@ -85,52 +133,24 @@ class StageJobs:
                     rule.reason_code: rule.condition for rule in pipeline.validate
                 },
             ),
-            topic=pipeline.source.topic,
-            aliases=parts.recipe.aliases,
+            topic=self.topic,
+            aliases=self.recipe.aliases,
             declared_databases=pipeline.written_databases,
-            installation=parts.home.claim.installation,
-            pipeline_number=parts.home.claim.pipeline_number,
-            epoch=parts.epoch,
-            after_sequence=plan.after_sequence,
+            installation=claim.installation,
+            pipeline_number=claim.pipeline_number,
+            epoch=claim.epoch,
+            seen_through=_seen_through(plan),
             watermark_us=plan.watermark_us,
             is_transformed=pipeline.transform is not None,
-            filter_conditions=parts.recipe.filter_conditions,
+            filter_conditions=self.recipe.filter_conditions,
             keeps_payload_hashes=deduplicate is not None and deduplicate.conflicts,
-            cache_directory=str(parts.cache_directory),
-            cache_key=parts.cache_key,
+            cache_directory=str(self.cache_directory),
+            cache_key=self.cache_key,
         )
 
-    def _check_topic_is_the_same(self, plan: BatchPlan) -> None:
-        """Make sure that the rows just read are still the same topic's.
 
-        A topic that is deleted and made again while a batch reads it would otherwise
-        give other events under the planned offsets.
-        """
-        topic = self._parts.recipe.pipeline.source.topic
-        check_topic_identity(plan.topic_ids, {topic: self._parts.admin.read_topic_id()})
-
-    def stage_keys(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:
-        """Run phase 2b: one task for each share of the keys."""
-        parts = self._parts
-        watermark_us = parts.layout.clock_rule.watermark_after(
-            plan.watermark_us,
-            plan.clocks_after(tally).values(),
-            now_us=plan.planned_at_us,
-        )
-        outputs = parts.recipe.pipeline.stateful
-        task = KeyTask(
-            outputs=tuple(zip(outputs, parts.layout.keyed, strict=True)),
-            pipeline=parts.layout.pipeline,
-            pipeline_number=parts.home.claim.pipeline_number,
-            epoch=parts.epoch,
-            voted=tally.attempts,
-            sequence=plan.after_sequence + 1,
-            watermark_us=watermark_us,
-            planned_at_us=plan.planned_at_us,
-            shards=parts.layout.shards,
-            tasks=parts.tasks,
-        )
-        shares = parts.spark.range(0, parts.tasks, 1, parts.tasks)
-        lines = shares.mapInArrow(task, VOTE_SCHEMA).collect()
-        votes = [parse_keyed_vote(line["vote"]) for line in lines]
-        return StagedKeys(votes=votes, watermark_us=watermark_us)
+def _seen_through(plan: BatchPlan) -> SequenceNumber:
+    """Return the newest batch whose IDs count as seen; 0 when all are forgotten."""
+    if plan.run is not None and plan.run.replaces:
+        return SequenceNumber(0)
+    return plan.after_sequence

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -74,7 +75,7 @@ class StageTask:
     pipeline_number: int
     epoch: Epoch
     #: The newest batch whose IDs count as seen.
-    after_sequence: int
+    seen_through: int
     watermark_us: int | None
     #: Whether users' code has had the rows in its hands.
     is_transformed: bool
@@ -101,7 +102,12 @@ class StageTask:
         received = [batch for batch in batches if batch.num_rows]
         if not received:
             return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
+        arrived = np.concatenate(
+            [np.asarray(batch.column(frame.PARTITION)) for batch in received]
+        )
         table = pa.Table.from_batches(received).combine_chunks()
+        # The table has a copy of all of it; a task holds its rows once.
+        received.clear()
         if self.is_transformed:
             _check_positions_differ(table)
         for alias, field in self.aliases.items():
@@ -144,7 +150,7 @@ class StageTask:
             outputs = staged.write(staging, runs)
         return Vote(
             attempt=attempt,
-            partitions=self._tally_partitions(events, received),
+            partitions=self._tally_partitions(events, arrived),
             staged=staging.rows,
             outputs=outputs,
             checksum=events.checksum(events.is_class(EventClass.COMMITTED)),
@@ -191,7 +197,7 @@ class StageTask:
                 shard=shard,
                 catalog=source,
                 live_from_bucket=self._live_from_bucket(),
-                through_sequence=self.after_sequence,
+                through_sequence=self.seen_through,
             )
             claimed = claim(of_shard, view)
             of_rows = rows[chosen]
@@ -237,16 +243,13 @@ class StageTask:
         return oldest_s // self.layout.bucket_seconds * self.layout.bucket_seconds
 
     def _tally_partitions(
-        self, events: ClassifiedEvents, received: list[pa.RecordBatch]
+        self, events: ClassifiedEvents, arrived: npt.NDArray[np.int32]
     ) -> Mapping[TopicPartition, PartitionTally]:
         """Count by partition: what arrived, and what each class took of it.
 
         What arrived is counted in the batches as Spark handed them over, the classes
         in the rows as they were decided upon; the conservation law compares the two.
         """
-        arrived = np.concatenate(
-            [np.asarray(batch.column(frame.PARTITION)) for batch in received]
-        )
         partitions = np.asarray(events.array(frame.PARTITION))
         offsets = np.asarray(events.array(frame.OFFSET))
         valid = ~events.is_class(EventClass.DEAD)

@@ -234,7 +234,7 @@ class StagedRows:
                 *self._positions(chosen),
                 _id_text(chosen),
                 chosen.column(frame.EVENT_TIME),
-                chosen.column(frame.VALUE),
+                _payloads(chosen),
             ],
         )
 
@@ -244,7 +244,7 @@ class StagedRows:
         if expired.num_rows:
             times, values = (
                 expired.column(frame.EVENT_TIME),
-                expired.column(frame.VALUE),
+                _payloads(expired),
             )
             self._copy_log(
                 staging,
@@ -289,7 +289,7 @@ class StagedRows:
                 pa.array([detail for _, detail in reasons]),
                 _readable_ids(dead),
                 dead.column(frame.KEY),
-                dead.column(frame.VALUE),
+                _payloads(dead),
             ],
         )
 
@@ -345,6 +345,12 @@ def _filter(table: pa.Table, chosen: BoolArray) -> pa.Table:
 
 def _constant(text: str, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(text), rows)
+
+
+def _payloads(rows: pa.Table) -> pa.ChunkedArray:
+    """Return what arrived: Kafka's values, or the rows of a file as it has them."""
+    is_of_file = frame.ORIGINAL in rows.column_names
+    return rows.column(frame.ORIGINAL if is_of_file else frame.VALUE)
 
 
 def _id_text(rows: pa.Table) -> pa.ChunkedArray:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,14 +34,15 @@ class DriverProcess:
         home_dsn: str,
         state_directory: Path,
         once: bool = False,
+        arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         module: str = "spark_jobs",
     ) -> None:
         self.lines: list[str] = []
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
-        arguments = [sys.executable, "-m", module, str(pipeline_file)]
+        command = [sys.executable, "-m", module, str(pipeline_file), *arguments]
         self._process = subprocess.Popen(
-            [*arguments, *(["--once"] if once else [])],
+            [*command, *(["--once"] if once else [])],
             cwd=_ROOT,
             stderr=subprocess.PIPE,
             text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 import time
 import uuid
@@ -20,6 +21,7 @@ from integration_tests.harness.topic_log import TopicLog
 from sinks.postgres.audit import verify
 
 _POLL_S = 0.05
+_RUN_ENDS = {"run published", "run was done before"}
 _FAULTY_DRIVER = "integration_tests.harness.faulty_driver"
 
 #: The beginning of a pipeline file.
@@ -108,6 +110,43 @@ class DriverWorld:
             environment=settings,
             module="spark_jobs" if fault is None else _FAULTY_DRIVER,
         )
+
+    def batch(
+        self,
+        name: str,
+        *inputs: Path | str,
+        environment: Mapping[str, str] | None = None,
+        fault: str | None = None,
+        disposition: str = "append",
+    ) -> DriverProcess:
+        """Start a batch run over files, or over ranges of a topic."""
+        settings = dict(environment or {})
+        if fault is not None:
+            settings[FAULT_VARIABLE] = fault
+        return DriverProcess(
+            self.pipeline_file,
+            kafka_bootstrap=self.topic.bootstrap,
+            home_dsn=self.home_dsn,
+            state_directory=self.directory / "batch-state",
+            arguments=[
+                "--run",
+                name,
+                f"--disposition={disposition}",
+                *map(_input_option, inputs),
+            ],
+            environment=settings,
+            module="spark_jobs.batch" if fault is None else _FAULTY_DRIVER,
+        )
+
+    def run_batch(
+        self, name: str, *inputs: Path | str, disposition: str = "append"
+    ) -> dict[str, Any]:
+        """Do a batch run, which must end well; return what it says it did."""
+        with self.batch(name, *inputs, disposition=disposition) as run:
+            assert run.wait() == 0, run.text
+        said = [json.loads(line) for line in run.lines if line.startswith("{")]
+        (last,) = (line for line in said if line["event"] in _RUN_ENDS)
+        return dict(last)
 
     def run_to_the_end(
         self,
@@ -237,6 +276,10 @@ class DriverWorld:
             return connection.execute(
                 "SELECT * FROM tallyweir.batch ORDER BY pipeline, sequence"
             ).fetchall()
+
+
+def _input_option(given: Path | str) -> str:
+    return f"--{'input' if isinstance(given, Path) else 'offsets'}={given}"
 
 
 def numbered(

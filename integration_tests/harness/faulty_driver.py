@@ -1,5 +1,7 @@
 """``python -m integration_tests.harness.faulty_driver``: a driver with a fault in it.
 
+With ``--run`` it is a batch run.
+
 ``TALLYWEIR_TEST_FAULT=after:voted:2:SIGKILL`` sends the signal to the driver and its
 JVM when it reaches that side of that fault point for the second time.
 """
@@ -12,7 +14,8 @@ import sys
 from itertools import count
 
 from sinks.faultpoints import FaultPoint, Side, arm
-from spark_jobs.__main__ import main
+from spark_jobs.__main__ import main as run_driver
+from spark_jobs.batch.__main__ import main as do_batch_run
 
 FAULT_VARIABLE = "TALLYWEIR_TEST_FAULT"
 
@@ -30,4 +33,4 @@ def _arm(fault: str) -> None:
 
 if __name__ == "__main__":
     _arm(os.environ[FAULT_VARIABLE])
-    sys.exit(main())
+    sys.exit(do_batch_run() if "--run" in sys.argv else run_driver())

@@ -17,6 +17,7 @@ COMMAND_MODULES = (
     "services.cli.up",
     "services.cli.migrate",
     "services.cli.run",
+    "services.cli.batch",
     "services.cli.templates",
     "services.cli.emit",
     "services.cli.ingest",

@@ -118,9 +118,18 @@ def payload_reader(schema: str, pipeline: str) -> Callable[[bytes], str | None]:
         try:
             return str(decode(payload, versions))
         except DecodeError:
-            return None
+            return readable_text(payload)
 
     return read
+
+
+def readable_text(payload: bytes) -> str | None:
+    """Return a payload that is a line of text, as rows of files are; None otherwise."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() else None
 
 
 def _read_unread(

@@ -11,6 +11,7 @@ from datetime import datetime
 import psycopg
 from psycopg.rows import TupleRow
 
+from sinks.postgres.batch_runs import read_published_run
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.home_layout import HomeLayout
@@ -27,6 +28,7 @@ from sinks.postgres.staging import staging_tables
 from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import read_decided, read_stored_progress
+from sinks.protocol.batch_run import RunInput
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim, GlobalId
@@ -44,10 +46,16 @@ class PostgresHome(PostgresDecisionLedger):
 
     Holds one connection, opened anew after a failure. Not for use by several
     threads at once.
+
+    Args:
+        dsn: libpq connection string.
+        layout: The pipeline's tables.
+        run: The batch run that claims; None for a driver.
     """
 
-    def __init__(self, dsn: str, layout: HomeLayout) -> None:
+    def __init__(self, dsn: str, layout: HomeLayout, *, run: str | None = None) -> None:
         self._layout = layout
+        self._run = run
         self._session = Session(dsn, application_name=application_name(0, 0))
         super().__init__(self._session, layout.pipeline)
         self._claim: Claim | None = None
@@ -124,6 +132,62 @@ class PostgresHome(PostgresDecisionLedger):
             return read_stored_progress(connection, self._layout.pipeline)
 
         return self._session.run("reading the pipeline's progress", read)
+
+    def read_newest_driver_epoch(self) -> Epoch:
+        """Return the newest epoch that a driver has claimed, and no batch run.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+
+        def read(connection: psycopg.Connection[TupleRow]) -> Epoch:
+            row = connection.execute(
+                _CLAIM["newest_driver_epoch"], {"pipeline": self._layout.pipeline}
+            ).fetchone()
+            assert row is not None
+            return Epoch(row[0])
+
+        return self._session.run("reading the claims", read)
+
+    def read_run_at_work(self) -> str | None:
+        """Return the batch run that works under the newest claim, if one does.
+
+        A run whose process has ended is not at work: it has no session any more.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+
+        def read(connection: psycopg.Connection[TupleRow]) -> str | None:
+            row = connection.execute(
+                _CLAIM["newest_claim"], {"pipeline": self._layout.pipeline}
+            ).fetchone()
+            if row is None:
+                return None
+            epoch, run, number, has_published, is_fresh = row
+            if run is None or has_published:
+                return None
+            sessions = connection.execute(
+                _CLAIM["has_sessions"],
+                {"application_name": application_name(number, epoch)},
+            ).fetchone()
+            assert sessions is not None
+            return str(run) if is_fresh or sessions[0] else None
+
+        return self._session.run("looking for a batch run", read)
+
+    def read_run(self, name: str) -> tuple[RunInput, ...] | None:
+        """Return what a batch run of that name has published; None if nothing.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        return self._session.run(
+            "reading a batch run",
+            lambda connection: read_published_run(
+                connection, self._layout.pipeline, name
+            ),
+        )
 
     def register_positions(
         self, topic_id: str, starts: Mapping[TopicPartition, int]
@@ -303,6 +367,7 @@ class PostgresHome(PostgresDecisionLedger):
             "pipeline": self._layout.pipeline,
             "host": socket.gethostname(),
             "process_id": os.getpid(),
+            "run": self._run,
         }
         while True:
             row = connection.execute(_CLAIM["claim_epoch"], values).fetchone()

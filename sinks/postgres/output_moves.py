@@ -20,7 +20,7 @@ from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.home_layout import Output
 from sinks.postgres.keyed_moves import move_results
 from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.naming import staging_table, state_table
+from sinks.postgres.naming import revisions_table, staging_table, state_table
 from sinks.postgres.outbox_table import OUTBOX_EVENT_ID, OutboxTable
 from sinks.postgres.sqlstate import is_row_rejection
 from sinks.postgres.statements import load_statements
@@ -66,6 +66,19 @@ class TableNames:
     def state(self, table: str) -> sql.Identifier:
         """Name the state of a window table."""
         return state_table(self.pipeline_number, table, installation=self.installation)
+
+
+def kept_tables(output: Output, names: TableNames) -> Iterator[sql.Identifier]:
+    """Yield the tables that keep what an output took of all batches so far.
+
+    Messages of an outbox are the relay's, not the pipeline's any more.
+    """
+    if isinstance(output, AppendTable | WindowTable):
+        yield table_identifier(output.table)
+    if isinstance(output, WindowTable):
+        yield names.state(output.table)
+        if output.late is LatePolicy.REVISE:
+            yield table_identifier(revisions_table(output.table))
 
 
 class OutputMoves:

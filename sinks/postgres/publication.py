@@ -33,7 +33,12 @@ from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_datetime
 from sinks.postgres.keyed_moves import KeyedMoves
-from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
+from sinks.postgres.output_moves import (
+    OutputMoves,
+    RowRefusedError,
+    TableNames,
+    kept_tables,
+)
 from sinks.postgres.rejections import find_rejected
 from sinks.postgres.sqlstate import translate
 from sinks.postgres.staging import EVENT_LOGS
@@ -109,7 +114,8 @@ class PostgresPublication:
             # for the batch before it: they may not have had it when it was found.
             self._commit()
             return
-        former_us = stored.progress.watermark_us
+        replaces = self._plan.run is not None and self._plan.run.replaces
+        former_us = None if replaces else stored.progress.watermark_us
         assert former_us == self._plan.watermark_us, (
             "the watermark moved without offsets"
         )
@@ -117,9 +123,7 @@ class PostgresPublication:
             "the partitions' clocks moved without a batch"
         )
         self._clocks = self._plan.clocks_after(self._tally)
-        watermark_us = self._layout.clock_rule.watermark_after(
-            former_us, self._clocks.values(), now_us=self._plan.planned_at_us
-        )
+        watermark_us = self._plan.watermark_after(self._layout.clock_rule, self._tally)
         # Timers were fired by this very watermark, before the lock was held.
         assert self._tally.fired_through_us in {None, watermark_us}, (
             "timers were fired by another watermark"
@@ -150,6 +154,9 @@ class PostgresPublication:
         with self._failures("publishing a batch"):
             moves = OutputMoves(self._connection, self._tables, self._tally, values)
             self._write_ledger(values)
+            self._record_run(values)
+            if self._plan.run is not None and self._plan.run.replaces:
+                self._forget(values)
             self._move_event_logs(values, moves)
             self._advance(values)
             moves.run(self._layout.outputs_of(HOME), HOME)
@@ -277,6 +284,35 @@ class PostgresPublication:
                     "output_checksum": tally.checksum,
                 },
             )
+
+    def _record_run(self, values: Mapping[str, object]) -> None:
+        run = self._plan.run
+        if run is None:
+            return
+        of_run = {**values, "run": run.name, "disposition": run.disposition.value}
+        self._execute("insert_batch_run", of_run)
+        for given in run.inputs:
+            self._execute(
+                "insert_batch_run_input",
+                {
+                    **of_run,
+                    "partition": given.partition,
+                    "name": given.name,
+                    "checksum": given.checksum,
+                },
+            )
+
+    def _forget(self, values: Mapping[str, object]) -> None:
+        """Take away what batches before have left in tables and catalog, and of time.
+
+        The ledger keeps their story, and so do dead letters and other events that did
+        not become results.
+        """
+        for output in self._layout.outputs_of(HOME):
+            for table in kept_tables(output, self._tables):
+                self._execute("delete_rows", table=table)
+        self._execute("forget_seen_ids", values)
+        self._execute("forget_watermark", values)
 
     def _move_event_logs(
         self, values: Mapping[str, object], moves: OutputMoves

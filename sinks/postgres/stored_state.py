@@ -10,6 +10,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.instants import to_microseconds
 from sinks.postgres.statements import load_statements
+from sinks.protocol.batch_run import streamed
 from sinks.protocol.decisions import claim_lost
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
@@ -92,6 +93,6 @@ def _read(connection: _Connection, pipeline: str, first: str) -> StoredState:
         watermark_us=to_microseconds(watermark),
         last_sequence=SequenceNumber(last_sequence),
         newest_epoch=Epoch(epoch),
-        clocks=clocks,
+        clocks=streamed(clocks),
     )
     return StoredState(progress=progress, nonce=nonce)

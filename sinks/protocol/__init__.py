@@ -76,6 +76,11 @@ superseded driver learns it at its next publish, or when its staging tables are 
 and stops; it must never claim again by itself, or two drivers would fence each other
 for ever.
 
+A batch run (``batch_run``) claims an epoch as a driver does, and publishes bounded
+input as one batch together with its own name. It fences the driver of a stream; that
+one may claim again when the run has published or its process has ended, if no other
+driver has claimed meanwhile.
+
 What may fail, and why nothing is lost or doubled
 =================================================
 Task attempt dies, hangs or runs twice

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
+from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.decisions import PublishDecision
 from sinks.protocol.identity import BatchKey, Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
@@ -27,7 +28,12 @@ from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import StoredPosition
 from sinks.protocol.votes import BatchTally, Vote
-from sinks.protocol.watermark import PartitionClock, move_clocks
+from sinks.protocol.watermark import (
+    ClockRule,
+    PartitionClock,
+    latest_of,
+    move_clocks,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,7 @@ class Progress:
     watermark_us: int | None
     last_sequence: SequenceNumber
     newest_epoch: Epoch
-    #: Event time and activity of each partition.
+    #: Event time and activity of each partition of the stream.
     clocks: Mapping[TopicPartition, PartitionClock]
 
 
@@ -63,11 +69,29 @@ class BatchPlan:
     topic_ids: Mapping[str, str]
     #: Versions of the lookup tables, for the ledger.
     lookups: Mapping[str, str] = field(default_factory=dict)
+    #: The batch run that the batch is; its ranges are in the run's own topic then.
+    run: BatchRun | None = None
 
     def clocks_after(self, tally: BatchTally) -> dict[TopicPartition, PartitionClock]:
         """Return the partitions' clocks after the batch, by what it held of each."""
         covered = [planned.topic_partition for planned in self.ranges]
         return move_clocks(self.clocks, covered, tally.partitions, self.planned_at_us)
+
+    def watermark_after(self, rule: ClockRule, tally: BatchTally) -> int | None:
+        """Return the watermark after the batch, by what it held of each partition.
+
+        A run says nothing about the events that a stream is still to bring, so in a
+        pipeline that reads one it moves no watermark. Without a stream its newest
+        event moves it: the input is bounded, and none of it is still to come.
+        """
+        clocks = list(self.clocks_after(tally).values())
+        if self.run is not None:
+            if self.clocks:
+                return self.watermark_us
+            clocks = [latest_of(clocks)]
+        return rule.watermark_after(
+            self.watermark_us, clocks, now_us=self.planned_at_us
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,17 @@ def advance_clock(
     return PartitionClock(event_time_max_us=newest_us, active_at_us=now_us)
 
 
+def latest_of(clocks: Iterable[PartitionClock]) -> PartitionClock:
+    """Return the clock of partitions that are read to their end together."""
+    return max(
+        clocks,
+        key=lambda clock: (
+            clock.event_time_max_us is not None,
+            clock.event_time_max_us or 0,
+        ),
+    )
+
+
 def advance_watermark(
     former_us: int | None,
     clocks: Iterable[PartitionClock],

@@ -16,6 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from sinks.protocol.batch_run import streamed
 from sinks.protocol.decisions import PublishDecision, decide_publish
 from sinks.protocol.errors import OutcomeUnknownError, RetryableError
 from sinks.protocol.identity import Epoch
@@ -245,11 +246,7 @@ class MemoryPublication:
         self.terms = BatchTerms(
             sequence=SequenceNumber(len(before.ledger) + 1),
             watermark_before_us=before.watermark_us,
-            watermark_after_us=database.clock_rule.watermark_after(
-                before.watermark_us,
-                self._clocks.values(),
-                now_us=plan.planned_at_us,
-            ),
+            watermark_after_us=plan.watermark_after(database.clock_rule, tally),
             planned_at_us=plan.planned_at_us,
             decided={gid.branch: gid for gid in before.decided},
         )
@@ -315,7 +312,7 @@ class MemoryPublication:
             replace(
                 before,
                 positions={**before.positions, **advanced},
-                clocks=self._clocks,
+                clocks=streamed(self._clocks),
                 watermark_us=self.terms.watermark_after_us,
                 ledger=(*before.ledger, entry),
                 decided=(*before.decided, *self._branches),

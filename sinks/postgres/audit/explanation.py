@@ -38,6 +38,7 @@ from sinks.postgres.audit.branches import (
     read_marked,
     read_unresolved,
 )
+from sinks.postgres.batch_runs import read_input_names
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.statements import load_statements
 from sinks.protocol.offsets import TopicPartition
@@ -131,6 +132,8 @@ class Explanation:
     positions: dict[TopicPartition, int]
     awaited: tuple[DecidedBranch, ...]
     id_has_source: bool
+    #: What the partitions of batch runs were: the name of a file, or a range.
+    inputs: Mapping[TopicPartition, str]
 
     @property
     def is_known(self) -> bool:
@@ -190,6 +193,7 @@ def explain(
             connection, _EXPLANATION["letters_without_id"], pipeline=pipeline
         )
         positions = read_positions(connection, pipeline)
+        inputs = read_input_names(connection, pipeline)
     return Explanation(
         pipeline=pipeline,
         event_id=event_id,
@@ -208,6 +212,7 @@ def explain(
         positions=positions,
         awaited=awaited,
         id_has_source=audited.id_has_source,
+        inputs=inputs,
     )
 
 

@@ -29,7 +29,8 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
     for sighting in explanation.sightings:
         place = (sighting.position, sighting.offset)
         copy = copies.setdefault(place, len(copies) + 1)
-        yield _tell_sighting(sighting, copy, read_payload)
+        source = explanation.inputs.get(sighting.position)
+        yield _tell_sighting(sighting, copy, source, read_payload)
     for hit in explanation.catalog_hits:
         yield _tell_hit(hit)
     yield from _tell_awaited(explanation)
@@ -90,8 +91,12 @@ def narrate_unknown(
         yield "The pipeline has read everything that Kafka holds."
 
 
-def _tell_sighting(sighting: Sighting, copy: int, read_payload: PayloadReader) -> str:
+def _tell_sighting(
+    sighting: Sighting, copy: int, source: str | None, read_payload: PayloadReader
+) -> str:
     where = f"{sighting.position} offset {sighting.offset}"
+    if source is not None:
+        where += f" ({source})"
     which = "A copy" if copy == 1 else f"Copy {copy}"
     batch = _batch(sighting.batch)
     match sighting.fate:

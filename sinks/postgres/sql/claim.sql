@@ -27,8 +27,8 @@ FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
 
 -- name: claim_epoch
-INSERT INTO tallyweir.epoch_claim (pipeline, epoch, host, process_id)
-SELECT %(pipeline)s, coalesce(max(epoch), 0) + 1, %(host)s, %(process_id)s
+INSERT INTO tallyweir.epoch_claim (pipeline, epoch, host, process_id, run)
+SELECT %(pipeline)s, coalesce(max(epoch), 0) + 1, %(host)s, %(process_id)s, %(run)s
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
 ON CONFLICT DO NOTHING
@@ -40,6 +40,51 @@ FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
 ORDER BY epoch DESC
 LIMIT 1
+
+-- name: newest_driver_epoch
+SELECT coalesce(max(epoch), 0)
+FROM tallyweir.epoch_claim
+WHERE pipeline = %(pipeline)s
+  AND run IS NULL
+
+-- name: newest_claim
+-- With the run that made it, and whether the run has published. A claim is followed by
+-- a session under its name, in a moment.
+SELECT claim.epoch,
+       claim.run,
+       pipeline.pipeline_number,
+       EXISTS (
+           SELECT
+           FROM tallyweir.batch
+           WHERE batch.pipeline = claim.pipeline
+             AND batch.epoch = claim.epoch
+       ) AS has_published,
+       claim.claimed_at > clock_timestamp() - interval '10 seconds' AS is_fresh
+FROM tallyweir.epoch_claim AS claim
+JOIN tallyweir.pipeline AS pipeline USING (pipeline)
+WHERE claim.pipeline = %(pipeline)s
+ORDER BY claim.epoch DESC
+LIMIT 1
+
+-- name: has_sessions
+SELECT EXISTS (
+    SELECT
+    FROM pg_stat_activity
+    WHERE datname = current_database()
+      AND application_name = %(application_name)s
+)
+
+-- name: read_run
+SELECT partition, name, checksum
+FROM tallyweir.batch_run_input
+WHERE pipeline = %(pipeline)s
+  AND run = %(run)s
+ORDER BY partition
+
+-- name: input_names
+SELECT run, partition, name
+FROM tallyweir.batch_run_input
+WHERE pipeline = %(pipeline)s
 
 -- name: register_position
 INSERT INTO tallyweir.partition_progress (

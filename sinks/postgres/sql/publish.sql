@@ -55,6 +55,28 @@ VALUES (
     %(events)s, %(rows)s, %(late)s, %(revised)s, %(output_checksum)s
 )
 
+-- name: insert_batch_run
+INSERT INTO tallyweir.batch_run (pipeline, run, sequence, disposition)
+VALUES (%(pipeline)s, %(run)s, %(sequence)s, %(disposition)s)
+
+-- name: insert_batch_run_input
+INSERT INTO tallyweir.batch_run_input (pipeline, run, partition, name, checksum)
+VALUES (%(pipeline)s, %(run)s, %(partition)s, %(name)s, %(checksum)s)
+
+-- name: delete_rows
+-- Not TRUNCATE, which keeps readers waiting until the COMMIT, and shows an empty table
+-- to a snapshot that is older than it.
+DELETE FROM {table}
+
+-- name: forget_seen_ids
+DELETE FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+
+-- name: forget_watermark
+UPDATE tallyweir.pipeline
+SET watermark = NULL
+WHERE pipeline = %(pipeline)s
+
 -- name: move_append
 INSERT INTO {target} ({columns})
 SELECT {sources}

@@ -101,4 +101,6 @@ WHERE (stored.sequence, stored.kafka_topic, stored.kafka_partition,
 -- name: read_visible_offsets
 SELECT pipeline, topic, partition, next_offset
 FROM tallyweir.visible_offset
+-- Kafka knows nothing of the positions of batch runs.
+WHERE NOT starts_with(topic, 'batch:')
 ORDER BY pipeline, topic, partition

@@ -57,14 +57,15 @@ GRANT SELECT ON
     tallyweir.partition_progress, tallyweir.batch, tallyweir.batch_partition,
     tallyweir.batch_output, tallyweir.batch_branch, tallyweir.accepted_gap,
     tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
-    tallyweir.visible_offset
+    tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input
 TO tallyweir_publisher;
 GRANT INSERT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
     tallyweir.batch_branch, tallyweir.seen_id_run, tallyweir.dead_letter,
     tallyweir.late_event, tallyweir.expired_event, tallyweir.duplicate_event,
-    tallyweir.filtered_event, tallyweir.outbox
+    tallyweir.filtered_event, tallyweir.outbox, tallyweir.batch_run,
+    tallyweir.batch_run_input
 TO tallyweir_publisher;
 -- Keyed state and timers it changes as functions say.
 GRANT SELECT, INSERT, DELETE ON tallyweir.keyed_state, tallyweir.keyed_timer
@@ -73,6 +74,8 @@ GRANT UPDATE (value, schema_version, expires_at, sequence)
     ON tallyweir.keyed_state TO tallyweir_publisher;
 GRANT UPDATE (shard, clock, fires_at, sequence)
     ON tallyweir.keyed_timer TO tallyweir_publisher;
+-- A batch run that takes the place of all before it forgets the IDs that they saw.
+GRANT DELETE ON tallyweir.seen_id_run TO tallyweir_publisher;
 -- Its metrics count dead letters by reason.
 GRANT SELECT (pipeline, sequence, reason) ON tallyweir.dead_letter
     TO tallyweir_publisher;
@@ -108,7 +111,8 @@ GRANT SELECT ON
     tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
     tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.duplicate_event,
     tallyweir.filtered_event, tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
-    tallyweir.visible_offset
+    tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
+    tallyweir.standing_from
 TO tallyweir_reader;
 GRANT SELECT (
     pipeline, sequence, kafka_topic, kafka_partition, kafka_offset, topic, event_id

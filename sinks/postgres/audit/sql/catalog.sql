@@ -23,7 +23,9 @@ SELECT part.sequence,
        extract(epoch FROM batch.watermark_before)::bigint AS watermark_before_s
 FROM tallyweir.batch_partition AS part
 JOIN tallyweir.batch AS batch USING (pipeline, sequence)
+JOIN tallyweir.standing_from AS standing USING (pipeline)
 WHERE part.pipeline = %(pipeline)s
+  AND part.sequence >= standing.sequence
 GROUP BY part.sequence, batch.watermark_before
 ORDER BY part.sequence;
 

@@ -160,6 +160,9 @@ FROM (
     SELECT sequence, kind, watermark,
            lag(watermark) OVER (ORDER BY sequence, kind) AS former
     FROM step
+    WHERE sequence >= (
+        SELECT sequence FROM tallyweir.standing_from WHERE pipeline = %(pipeline)s
+    )
 ) AS followed
 WHERE former IS NOT NULL
   AND (watermark IS NULL OR watermark < former)

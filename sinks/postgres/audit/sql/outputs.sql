@@ -77,8 +77,10 @@ SELECT output.sequence, output.events, output.rows,
        output.checksum IS NOT NULL AS is_conditional
 FROM tallyweir.batch_output AS output
 JOIN tallyweir.batch AS batch USING (pipeline, sequence)
+JOIN tallyweir.standing_from AS standing USING (pipeline)
 WHERE output.pipeline = %(pipeline)s
   AND output.output_table = %(output_table)s
+  AND output.sequence >= standing.sequence
 ORDER BY output.sequence;
 
 -- name: next_offsets

@@ -1,0 +1,42 @@
+"""Rows of Avro object container files, as values that the codec writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import fastavro
+
+from schemas.codec import EventRecord
+from schemas.safety import parse_schema
+
+
+class AvroFileError(Exception):
+    """The file is damaged, or none of records."""
+
+
+def read_avro_file(path: Path) -> Iterator[EventRecord]:
+    """Yield a file's records in order, by the schema that the file itself holds.
+
+    Raises:
+        AvroFileError: It cannot be read; records before the damage were yielded.
+        UnsafeContractError: Its schema allows what no decoder survives.
+        OSError: There is no such file.
+    """
+    with path.open("rb") as file:
+        try:
+            reader = fastavro.reader(file)
+            schema = json.loads(reader.metadata["avro.schema"])
+        except Exception as exc:
+            # fastavro raises what it likes on bytes that are none of its own.
+            raise AvroFileError(f"no Avro file ({exc})") from exc
+        if not isinstance(schema, dict) or schema.get("type") != "record":
+            raise AvroFileError("the file holds no records")
+        parse_schema(schema)
+        try:
+            for record in reader:
+                yield cast(EventRecord, record)
+        except Exception as exc:
+            raise AvroFileError(f"the file is damaged ({exc!r})") from exc

@@ -1,0 +1,42 @@
+"""What the home database knows of batch runs."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+from sinks.protocol.batch_run import RunInput, run_topic
+from sinks.protocol.offsets import TopicPartition
+
+_CLAIM = load_statements("sinks.postgres", "claim.sql")
+
+
+def read_published_run(
+    connection: psycopg.Connection[TupleRow], pipeline: str, run: str
+) -> tuple[RunInput, ...] | None:
+    """Return what a run of that name has published; None if there was none.
+
+    Raises:
+        TallyweirError: As ``translate`` finds.
+    """
+    with translated("reading a batch run"):
+        rows = connection.execute(
+            _CLAIM["read_run"], {"pipeline": pipeline, "run": run}
+        ).fetchall()
+    inputs = (
+        RunInput(partition=partition, name=name, checksum=checksum)
+        for partition, name, checksum in rows
+    )
+    return tuple(inputs) or None
+
+
+def read_input_names(
+    connection: psycopg.Connection[TupleRow], pipeline: str
+) -> dict[TopicPartition, str]:
+    """Return what each partition of the runs' topics was, inside of a snapshot."""
+    rows = connection.execute(_CLAIM["input_names"], {"pipeline": pipeline})
+    return {
+        TopicPartition(run_topic(run), partition): name for run, partition, name in rows
+    }

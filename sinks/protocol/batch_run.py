@@ -1,0 +1,132 @@
+"""Batch runs: bounded inputs, each published as one batch, once by the run's name.
+
+The inputs of a run are partitions of a topic of its own, whose name no topic of Kafka
+can have. Its positions are kept like Kafka's, so a replay is noticed in the same way;
+but they are no part of the stream: no driver resumes from them, and no clock of theirs
+outlives the run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.offsets import TopicPartition
+
+#: Kafka allows no colon in a topic's name.
+_PREFIX = "batch:"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_NAME_SHOWN = 100
+#: Inputs that an error names.
+_SHOWN = 5
+
+_Held = TypeVar("_Held")
+
+
+class Disposition(Enum):
+    """What becomes of the rows that the pipeline's tables hold before a run."""
+
+    APPEND = "append"
+    #: They go in the transaction that brings the run's own, and with them all that
+    #: the pipeline remembers: seen IDs, windows and watermark.
+    TRUNCATE = "truncate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInput:
+    """One input of a run.
+
+    Attributes:
+        partition: Its number in the topic of the run: a file's place among the files,
+            a Kafka partition's own.
+        name: As people know it: the file's name, or a topic's partition and range.
+        checksum: Differs where the content does.
+    """
+
+    partition: int
+    name: str
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRun:
+    """A run, as it was asked for.
+
+    Raises:
+        ConfigurationError: ``RUN_NAME_INVALID``.
+    """
+
+    name: str
+    inputs: tuple[RunInput, ...]
+    disposition: Disposition = Disposition.APPEND
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                "RUN_NAME_INVALID",
+                saw=f"The run is called {self.name[:_NAME_SHOWN]!r}.",
+                why="The name stands in the ledger and beside every row.",
+                fix="Use up to 100 letters, digits, dots, underscores and hyphens.",
+            )
+
+    @property
+    def topic(self) -> str:
+        """The topic that its positions are noted under."""
+        return run_topic(self.name)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the run starts from nothing, as if it were the pipeline's first."""
+        return self.disposition is Disposition.TRUNCATE
+
+    def is_done(self, recorded: tuple[RunInput, ...] | None) -> bool:
+        """Tell whether the run was published already.
+
+        Args:
+            recorded: What the ledger has under its name; None when there is nothing.
+
+        Raises:
+            ConfigurationError: ``RUN_NAME_TAKEN``: it was published with other input.
+        """
+        if recorded is None:
+            return False
+        if recorded != self.inputs:
+            raise ConfigurationError(
+                "RUN_NAME_TAKEN",
+                saw=f"Run {self.name} was published with {_listed(recorded)}; now it "
+                f"is asked for with {_listed(self.inputs)}.",
+                why="A name is published once, so that a run that is started again "
+                "changes nothing; other input under it would be skipped silently.",
+                fix="Give the new input a run name of its own.",
+            )
+        return True
+
+
+def run_topic(run: str) -> str:
+    """Return the topic that the positions of a run are noted under."""
+    return f"{_PREFIX}{run}"
+
+
+def is_run_topic(topic: str) -> bool:
+    """Tell the topic of a run from Kafka's topics."""
+    return topic.startswith(_PREFIX)
+
+
+def streamed(
+    by_partition: Mapping[TopicPartition, _Held],
+) -> dict[TopicPartition, _Held]:
+    """Leave out what belongs to batch runs."""
+    return {
+        topic_partition: held
+        for topic_partition, held in by_partition.items()
+        if not is_run_topic(topic_partition.topic)
+    }
+
+
+def _listed(inputs: tuple[RunInput, ...]) -> str:
+    shown = ", ".join(f"{one.name} ({one.checksum[:12]})" for one in inputs[:_SHOWN])
+    return shown + (f" and {len(inputs) - _SHOWN} more" if inputs[_SHOWN:] else "")

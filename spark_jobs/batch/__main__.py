@@ -1,0 +1,66 @@
+"""``python -m spark_jobs.batch PIPELINE --input FILE --run NAME``: one batch run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import structlog
+
+from schemas.errors import ContractError
+from sinks.protocol.batch_run import BatchRun, Disposition
+from sinks.protocol.errors import TallyweirError, describe_error
+from spark_jobs.pipeline import load_pipeline
+from spark_jobs.process_log import configure_logging
+from spark_jobs.settings import DriverSettings
+
+
+def main() -> int:
+    """Do a run, say on stdout how it ended, and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m spark_jobs.batch")
+    parser.add_argument("pipeline", type=Path)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--input", type=Path, action="append", default=[])
+    source.add_argument("--offsets", action="append", default=[])
+    parser.add_argument("--run", required=True)
+    parser.add_argument("--disposition", type=Disposition, default=Disposition.APPEND)
+    parser.add_argument("--debug", action="store_true")
+    arguments = parser.parse_args()
+    configure_logging()
+    try:
+        _execute(arguments)
+    except (TallyweirError, ContractError) as error:
+        if arguments.debug:
+            structlog.get_logger().exception("run failed")
+        sys.stderr.write("\n".join(describe_error(error)) + "\n")
+        return error.exit_code
+    return 0
+
+
+def _execute(arguments: argparse.Namespace) -> None:
+    pipeline = load_pipeline(arguments.pipeline)
+    settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
+    # Spark takes seconds to import; mistakes in the pipeline are told before.
+    from spark_jobs.batch.file_source import open_files  # noqa: PLC0415
+    from spark_jobs.batch.kafka_ranges import open_ranges, parse_ranges  # noqa: PLC0415
+    from spark_jobs.batch.run import RunExecution  # noqa: PLC0415
+    from spark_jobs.batch.run_source import RunSource  # noqa: PLC0415
+    from spark_jobs.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
+
+    files = read_pipeline_files(pipeline, arguments.pipeline)
+    source: RunSource = (
+        open_files(files, arguments.input)
+        if arguments.input
+        else open_ranges(settings, pipeline, parse_ranges(arguments.offsets))
+    )
+    run = BatchRun(
+        name=arguments.run, inputs=source.inputs, disposition=arguments.disposition
+    )
+    report = RunExecution(settings, files, run, source).execute()
+    sys.stdout.write(f"{report}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Files as a Spark source: rows become records as a producer would have sent them.
+
+A row is encoded by its contract, so that the pipeline reads it as it reads Kafka, and
+its payload's hash is the one that the same event has in the stream. A row that does
+not fit keeps its bytes and the reason, and becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from schemas.contract import Contract
+from sinks.protocol.batch_run import RunInput
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs import event_frame as frame
+from spark_jobs.batch.file_chunk import FileChunk, FileForm, FileRow
+from spark_jobs.batch.input_files import InputFile, read_input_files
+from spark_jobs.batch.record_files import read_avro_rows, read_parquet_rows
+from spark_jobs.batch.text_files import read_text_rows
+from spark_jobs.pipeline import HeaderId
+from spark_jobs.prepared_pipeline import PipelineFiles
+
+_ROWS_PER_BATCH = 2_000
+
+_COLUMNS = (
+    "partition int, offset bigint, timestamp timestamp, key binary, value binary, "
+    f"{frame.ORIGINAL} binary, {frame.MISFIT} string"
+)
+_READERS = {
+    FileForm.CSV: read_text_rows,
+    FileForm.JSON_LINES: read_text_rows,
+    FileForm.PARQUET: read_parquet_rows,
+    FileForm.AVRO: read_avro_rows,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSource:
+    """Files that the executors see under the same paths; see ``RunSource``."""
+
+    files: tuple[InputFile, ...]
+    contract: Contract
+
+    @property
+    def inputs(self) -> tuple[RunInput, ...]:
+        return tuple(file.as_input for file in self.files)
+
+    @property
+    def until_offsets(self) -> tuple[int, ...]:
+        return tuple(file.until_offset for file in self.files)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        chunks = tuple(chunk for file in self.files for chunk in file.chunks)
+        tasks = spark.range(0, len(chunks), 1, max(1, len(chunks)))
+        return tasks.mapInArrow(_ReadChunks(chunks, self.contract), _COLUMNS)
+
+    def check_unchanged(self) -> None:
+        for file in self.files:
+            file.check_unchanged()
+
+
+def read_rows(chunk: FileChunk, contract: Contract) -> Iterator[FileRow]:
+    """Yield the rows of a chunk in order; what does not fit says why."""
+    return _READERS[chunk.form](chunk, contract)
+
+
+def open_files(files: PipelineFiles, paths: Sequence[Path]) -> FileSource:
+    """Look at the files of a run, in the order that was asked for.
+
+    Raises:
+        ConfigurationError: ``RUN_WITHOUT_IDS``, or as ``read_input_files``.
+    """
+    event_id = files.pipeline.source.event_id
+    if isinstance(event_id, HeaderId):
+        raise ConfigurationError(
+            "RUN_WITHOUT_IDS",
+            saw=f"The pipeline takes the event ID from the header {event_id.header!r}.",
+            why="A row of a file has no headers, and without its ID a repeat of an "
+            "event could not be noticed.",
+            fix="Give the pipeline an event_id that is a field.",
+        )
+    found = read_input_files(paths, files.contract)
+    return FileSource(files=tuple(found), contract=files.contract)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadChunks:
+    """What a task does; it travels to the executors."""
+
+    chunks: tuple[FileChunk, ...]
+    contract: Contract
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                chunk = self.chunks[number]
+                rows = read_rows(chunk, self.contract)
+                while some := list(islice(rows, _ROWS_PER_BATCH)):
+                    yield _as_batch(chunk.partition, some)
+
+
+def _as_batch(partition: int, rows: Sequence[FileRow]) -> pa.RecordBatch:
+    numbers, originals, values, misfits = zip(*rows, strict=True)
+    nothing = [None] * len(rows)
+    columns = {
+        "partition": pa.array([partition] * len(rows), pa.int32()),
+        "offset": pa.array(numbers, pa.int64()),
+        "timestamp": pa.array(nothing, pa.timestamp("us", "UTC")),
+        "key": pa.array(nothing, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        frame.ORIGINAL: pa.array(originals, pa.binary()),
+        frame.MISFIT: pa.array(misfits, pa.string()),
+    }
+    return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,129 @@
+"""The files of a run: what they are called, what is in them, and how they are split.
+
+Each file is read once before Spark starts: for its checksum, by which a run that is
+repeated is told from one with other input, and for the places where tasks begin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.contract import Contract
+from sinks.protocol.batch_run import RunInput
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.batch.file_chunk import FileChunk, FileForm
+from spark_jobs.batch.record_files import split_avro_file, split_parquet_file
+from spark_jobs.batch.text_files import split_text_file
+
+_FORMS = {form.value: form for form in FileForm} | {".ndjson": FileForm.JSON_LINES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """One file, as it was when the run began.
+
+    Attributes:
+        path: Where it is.
+        partition: Its place among the files of the run.
+        checksum: SHA-256 of its bytes, in hex.
+        until_offset: One more than the number of its last line or row.
+        chunks: All of its rows, each once.
+        version: Differs when the file was written to since.
+    """
+
+    path: Path
+    partition: int
+    checksum: str
+    until_offset: int
+    chunks: tuple[FileChunk, ...]
+    version: tuple[int, int]
+
+    @property
+    def as_input(self) -> RunInput:
+        return RunInput(
+            partition=self.partition, name=self.path.name, checksum=self.checksum
+        )
+
+    def check_unchanged(self) -> None:
+        """Refuse what was read when the file is no more what it was.
+
+        Raises:
+            ConfigurationError: ``INPUT_CHANGED``.
+        """
+        if _version(self.path) != self.version:
+            raise ConfigurationError(
+                "INPUT_CHANGED",
+                saw=f"{self.path} was written to while the run read it.",
+                why="What was read is neither the old content nor the new.",
+                fix="Run again when the file is complete; nothing was published.",
+            )
+
+
+def read_input_files(paths: Sequence[Path], contract: Contract) -> list[InputFile]:
+    """Look at every file of a run, in the order that was asked for.
+
+    Raises:
+        ConfigurationError: ``INPUT_FORM``, ``INPUT_MISSING``, ``INPUT_EMPTY``,
+            ``INPUT_COLUMN`` or ``INPUT_MALFORMED``: a file cannot be read at all. A
+            row that does not fit is none of these; it becomes a dead letter.
+        ContractError: The schema of an Avro file allows what could kill a decoder.
+    """
+    return [
+        _read_input_file(path, partition, contract)
+        for partition, path in enumerate(paths)
+    ]
+
+
+def _read_input_file(path: Path, partition: int, contract: Contract) -> InputFile:
+    form = _FORMS.get(path.suffix.lower())
+    if form is None:
+        raise ConfigurationError(
+            "INPUT_FORM",
+            saw=f"The input is {str(path)!r}.",
+            why="The ending tells how to read it.",
+            fix=f"Use a file that ends in {', '.join(_FORMS)}.",
+        )
+    try:
+        version = _version(path)
+        checksum = _checksum(path)
+        chunks, until_offset = _split(path, partition, form, contract)
+    except OSError as exc:
+        raise ConfigurationError(
+            "INPUT_MISSING",
+            saw=f"{path} cannot be read ({exc.strerror}).",
+            why="It holds the events.",
+            fix="Correct the path.",
+        ) from exc
+    return InputFile(
+        path=path,
+        partition=partition,
+        checksum=checksum,
+        until_offset=until_offset,
+        chunks=tuple(chunks),
+        version=version,
+    )
+
+
+def _split(
+    path: Path, partition: int, form: FileForm, contract: Contract
+) -> tuple[list[FileChunk], int]:
+    match form:
+        case FileForm.PARQUET:
+            return split_parquet_file(path, partition, contract)
+        case FileForm.AVRO:
+            return split_avro_file(path, partition)
+        case FileForm.CSV | FileForm.JSON_LINES:
+            return split_text_file(path, partition, form, contract)
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _version(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns

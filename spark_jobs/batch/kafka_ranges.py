@@ -1,0 +1,127 @@
+"""Ranges of a topic's offsets as the input of a run: a backfill from Kafka itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sinks.protocol.batch_run import RunInput
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+from sinks.protocol.recovery import check_topic_identity
+from spark_jobs.kafka_admin import KafkaAdmin
+from spark_jobs.kafka_source import read_ranges
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.settings import DriverSettings
+
+_RANGE = re.compile(r"([A-Za-z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})-(\d{1,18})")
+
+
+def parse_ranges(texts: Sequence[str]) -> list[OffsetRange]:
+    """Read ranges as people write them: ``TOPIC:PARTITION:FROM-UNTIL``.
+
+    Raises:
+        ConfigurationError: ``RANGE_MALFORMED``.
+    """
+    ranges = []
+    for text in texts:
+        match = _RANGE.fullmatch(text)
+        if match is None or int(match[3]) >= int(match[4]):
+            raise _malformed(f"--offsets is {text!r}.")
+        ranges.append(
+            OffsetRange(
+                topic_partition=TopicPartition(match[1], int(match[2])),
+                from_offset=int(match[3]),
+                until_offset=int(match[4]),
+            )
+        )
+    places = {one.topic_partition for one in ranges}
+    if len(places) < len(ranges) or len({place.topic for place in places}) > 1:
+        raise _malformed("The ranges are of several topics, or of one partition twice.")
+    return sorted(ranges, key=lambda one: one.topic_partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaRanges:
+    """Ranges of one topic, at most one for each partition; see ``RunSource``."""
+
+    settings: DriverSettings
+    pipeline: Pipeline
+    admin: KafkaAdmin
+    ranges: tuple[OffsetRange, ...]
+    topic_id: str
+
+    @property
+    def inputs(self) -> tuple[RunInput, ...]:
+        return tuple(
+            RunInput(
+                partition=one.topic_partition.partition,
+                name=str(one),
+                checksum=f"{self.topic_id} {one.from_offset} {one.until_offset}",
+            )
+            for one in self.ranges
+        )
+
+    @property
+    def until_offsets(self) -> tuple[int, ...]:
+        return tuple(one.until_offset for one in self.ranges)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        return read_ranges(spark, self.settings, self.pipeline, self.ranges)
+
+    def check_unchanged(self) -> None:
+        topic = self.ranges[0].topic_partition.topic
+        check_topic_identity(
+            {topic: self.topic_id}, {topic: self.admin.read_topic_id()}
+        )
+
+
+def open_ranges(
+    settings: DriverSettings, pipeline: Pipeline, ranges: Sequence[OffsetRange]
+) -> KafkaRanges:
+    """Make sure that the broker holds all of the ranges.
+
+    Raises:
+        ConfigurationError: ``RANGE_NOT_THERE``, or as ``KafkaAdmin``.
+        RetryableError: The broker did not answer.
+    """
+    admin = KafkaAdmin(settings.kafka_bootstrap, ranges[0].topic_partition.topic)
+    held = admin.read_positions()
+    for wanted in ranges:
+        position = held.get(wanted.topic_partition)
+        if (
+            position is None
+            or wanted.from_offset < position.log_start_offset
+            or wanted.until_offset > position.log_end_offset
+        ):
+            there = (
+                "has no such partition"
+                if position is None
+                else f"holds {position.log_start_offset}..{position.log_end_offset}"
+            )
+            raise ConfigurationError(
+                "RANGE_NOT_THERE",
+                saw=f"{wanted} was asked for; the broker {there}.",
+                why="A run over less than was asked for would look complete.",
+                fix="Ask for what the broker holds.",
+            )
+    (topic_id,) = {position.topic_id for position in held.values()}
+    return KafkaRanges(
+        settings=settings,
+        pipeline=pipeline,
+        admin=admin,
+        ranges=tuple(ranges),
+        topic_id=topic_id,
+    )
+
+
+def _malformed(saw: str) -> ConfigurationError:
+    return ConfigurationError(
+        "RANGE_MALFORMED",
+        saw=saw,
+        why="A range is half-open, and there is one for each partition of one topic.",
+        fix="Write it as TOPIC:PARTITION:FROM-UNTIL, such as orders:0:0-1000.",
+    )

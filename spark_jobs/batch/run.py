@@ -1,0 +1,187 @@
+"""A batch run from its claim to its one publish transaction.
+
+The steps are a stream's, taken once: claim an epoch, plan, stage, publish. Whatever
+ends a run before the COMMIT leaves nothing behind but staged rows that nobody will
+move; the same command again does the run from its beginning. Whatever ends it after
+the COMMIT, the same command again finds the run's name in the ledger.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+
+import structlog
+
+from sinks.faultpoints import FaultPoint, making
+from sinks.postgres.batch_runs import read_published_run
+from sinks.postgres.connection import connect
+from sinks.postgres.home import PostgresHome
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.migrations import migrate
+from sinks.protocol.batch_run import BatchRun
+from sinks.protocol.coordinator import Coordinator
+from sinks.protocol.decisions import check_epoch
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.identity import BatchKey, SparkBatchId
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+from sinks.protocol.ports import BatchPlan, Progress, RejectedRow, StagedBatch
+from sinks.protocol.votes import EventCounts
+from spark_jobs.batch.run_report import RunReport
+from spark_jobs.batch.run_source import RunSource
+from spark_jobs.home_layout import SHARDS
+from spark_jobs.prepared_pipeline import (
+    PipelineFiles,
+    PreparedPipeline,
+    prepare_pipeline,
+)
+from spark_jobs.run_at_work import await_run_at_work
+from spark_jobs.settings import DriverSettings
+from spark_jobs.stage_jobs import StageJobs
+
+
+class RunExecution:
+    """Publishes bounded input as one batch of a pipeline, once by the run's name.
+
+    Args:
+        settings: Where things are.
+        files: The pipeline, and what it names.
+        run: What is asked for.
+        source: Its input.
+    """
+
+    def __init__(
+        self,
+        settings: DriverSettings,
+        files: PipelineFiles,
+        run: BatchRun,
+        source: RunSource,
+    ) -> None:
+        self._settings = settings
+        self._files = files
+        self._run = run
+        self._source = source
+        self._log = structlog.get_logger().bind(
+            pipeline=files.pipeline.name, run=run.name
+        )
+
+    def execute(self) -> RunReport:
+        """Do the run, unless it was done before.
+
+        Raises:
+            ConfigurationError: ``RUN_NAME_TAKEN``, ``RUN_CANNOT_TRUNCATE``, or what
+                else a person must change.
+            FencedError: A driver, or another run, was started meanwhile.
+            RetryableError: The outside world failed; the same call again may succeed.
+            FatalError: Going on could lose or double events.
+
+        Crash:
+            Before the COMMIT nothing of the run is visible and its name is free.
+            After it all of it is, and the same call again only says so.
+        """
+        run = self._run
+        migrate(self._settings.home_dsn)
+        if self._is_done():
+            return self._report(None)
+        prepared = prepare_pipeline(self._settings, self._files)
+        with closing(prepared.open_home(run=run.name)) as home:
+            await_run_at_work(home, threading.Event(), self._log)
+            home.claim_epoch()
+            # It may have been done by whoever was waited for.
+            if run.is_done(home.read_run(run.name)):
+                return self._report(None)
+            counts = self._publish(prepared, home)
+        return self._report(counts)
+
+    def _report(self, counts: EventCounts | None) -> RunReport:
+        if counts is None:
+            self._log.info("run was done before")
+        else:
+            self._log.info("run published", **asdict(counts))
+        return RunReport(run=self._run, counts=counts)
+
+    def _is_done(self) -> bool:
+        pipeline, run = self._files.pipeline.name, self._run
+        name = "tallyweir batch"
+        with connect(self._settings.home_dsn, application_name=name) as connection:
+            return run.is_done(read_published_run(connection, pipeline, run.name))
+
+    def _publish(self, prepared: PreparedPipeline, home: PostgresHome) -> EventCounts:
+        run, source = self._run, self._source
+        claim = f"{home.claim.epoch}-{uuid.uuid4().hex[:12]}"
+        # A run may be large: the more tasks, the smaller is what each must hold.
+        jobs = prepared.stage_jobs(home, claim=claim, topic=run.topic, tasks=SHARDS)
+        with prepared.opened_databases(home) as databases:
+            with making(FaultPoint.PLANNED):
+                plan = _plan(home, jobs, run, source)
+            self._log.info("run planned", epoch=plan.key.epoch, inputs=len(run.inputs))
+            raw = source.read(prepared.spark)
+
+            def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
+                staged = jobs.stage_events(raw, plan, rejected)
+                source.check_unchanged()
+                return staged
+
+            coordinator = Coordinator(
+                databases.publisher,
+                jobs.stage_keys if jobs.layout.keyed else None,
+            )
+            result = coordinator.run_batch(plan, stage)
+            with making(FaultPoint.SEALED):
+                databases.tidy(live_from_us=jobs.live_from_us(plan))
+        return result.tally.counts
+
+
+def _plan(
+    home: PostgresHome, jobs: StageJobs, run: BatchRun, source: RunSource
+) -> BatchPlan:
+    progress = home.read_progress()
+    epoch = home.claim.epoch
+    check_epoch(epoch, progress.newest_epoch)
+    if run.replaces:
+        _check_replaceable(jobs.layout, progress)
+    planned_at_us = home.read_clock_us()
+    jobs.lookups.refresh(planned_at_us)
+    return BatchPlan(
+        key=BatchKey(epoch=epoch, spark_batch_id=SparkBatchId(0)),
+        ranges=[
+            OffsetRange(
+                topic_partition=TopicPartition(run.topic, given.partition),
+                # Nothing is before the first; a gap in a range is none of the law's.
+                from_offset=0,
+                until_offset=until_offset,
+            )
+            for given, until_offset in zip(
+                run.inputs, source.until_offsets, strict=True
+            )
+        ],
+        watermark_us=None if run.replaces else progress.watermark_us,
+        after_sequence=progress.last_sequence,
+        clocks=progress.clocks,
+        planned_at_us=planned_at_us,
+        topic_ids={run.topic: run.name},
+        lookups=jobs.versions,
+        run=run,
+    )
+
+
+def _check_replaceable(layout: HomeLayout, progress: Progress) -> None:
+    """Refuse to take away what the run could not bring again."""
+    obstacles = {
+        "reads a stream, whose events would be gone": progress.clocks,
+        "has outputs in other databases or in branches": layout.branches,
+        "keeps state for keys": layout.keyed,
+    }
+    for obstacle, is_there in obstacles.items():
+        if is_there:
+            raise ConfigurationError(
+                "RUN_CANNOT_TRUNCATE",
+                saw=f"The pipeline {obstacle}.",
+                why="A run that truncates takes the place of everything before it, in "
+                "one transaction of the home database.",
+                fix="Append, or load into a pipeline with a name and tables of its "
+                "own.",
+            )

@@ -1,0 +1,180 @@
+"""A pipeline made ready to run: what is the same for every claim within one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from schemas.contract import Contract, load_contract, versions_of
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.home import PostgresHome
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.participant import PostgresParticipant
+from sinks.postgres.preflight import check_distinct
+from sinks.protocol.publication import Publisher
+from spark_jobs.event_frame import EventFrameRecipe
+from spark_jobs.home_layout import SHARDS, build_home_layout
+from spark_jobs.kafka_source import empty_batch
+from spark_jobs.lookups import Lookups, open_lookups
+from spark_jobs.model_file import Model, read_model
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.predictor import Predictor
+from spark_jobs.session import start_session
+from spark_jobs.settings import DriverSettings
+from spark_jobs.stage_jobs import StageJobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedPipeline:
+    """A pipeline, valid against its contract, and the Spark session to run it in."""
+
+    settings: DriverSettings
+    spark: SparkSession
+    recipe: EventFrameRecipe
+    layout: HomeLayout
+    lookups: Lookups
+
+    @property
+    def name(self) -> str:
+        return self.layout.pipeline
+
+    def open_home(self, *, run: str | None = None) -> PostgresHome:
+        """Return the home database for one claim; whoever asks closes it."""
+        check_distinct(self._dsns())
+        return PostgresHome(self.settings.home_dsn, self.layout, run=run)
+
+    @contextmanager
+    def opened_databases(self, home: PostgresHome) -> Iterator[ClaimedDatabases]:
+        """Open the databases beside the home for its claim, and finish what is left.
+
+        Raises:
+            TallyweirError: As ``Publisher.start`` does.
+        """
+        dsns = self._dsns()
+        with ExitStack() as opened:
+            participants = [
+                PostgresParticipant(dsns[database], database, self.layout, home.claim)
+                for database in self.layout.databases
+            ]
+            for participant in participants:
+                opened.callback(participant.close)
+            publisher = Publisher(home, participants)
+            publisher.start()
+            home.drop_superseded_staging()
+            yield ClaimedDatabases(
+                home=home, participants=tuple(participants), publisher=publisher
+            )
+
+    @property
+    def parallelism(self) -> int:
+        """Tasks that Spark runs at a time."""
+        return int(self.spark.sparkContext.defaultParallelism)
+
+    def stage_jobs(
+        self, home: PostgresHome, *, claim: str, topic: str, tasks: int
+    ) -> StageJobs:
+        """Return the Spark jobs of a claim, which has a name of its own.
+
+        Each of at most ``SHARDS`` tasks holds its share of a batch in memory.
+        """
+        return StageJobs(
+            spark=self.spark,
+            home=home,
+            layout=self.layout,
+            recipe=self.recipe,
+            lookups=self.lookups,
+            topic=topic,
+            cache_directory=self.settings.fresh_directory(
+                "seen_ids", self.name, claim
+            ).parent,
+            cache_key=claim,
+            tasks=min(tasks, SHARDS),
+        )
+
+    def _dsns(self) -> dict[str, str]:
+        beside = {name: self.settings.databases[name] for name in self.layout.databases}
+        return {HOME: self.settings.home_dsn, **beside}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedDatabases:
+    """What one claim publishes to."""
+
+    home: PostgresHome
+    participants: tuple[PostgresParticipant, ...]
+    publisher: Publisher
+
+    def tidy(self, *, live_from_us: int | None) -> None:
+        """Leave nothing behind that the next batch has no use for."""
+        self.publisher.sweep()
+        self.home.tidy(live_from_us=live_from_us)
+        for participant in self.participants:
+            participant.tidy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineFiles:
+    """What a pipeline names that is read from files.
+
+    Attributes:
+        pipeline: The pipeline.
+        path: Its own file.
+        contract: What its events are read as.
+        writers: Contracts that events may be written by, by schema id.
+        models: One for each prediction.
+    """
+
+    pipeline: Pipeline
+    path: Path
+    contract: Contract
+    writers: Mapping[int, Contract]
+    models: Sequence[Model]
+
+
+def read_pipeline_files(pipeline: Pipeline, path: Path) -> PipelineFiles:
+    """Read the files beside a pipeline file; no server is asked for anything.
+
+    Raises:
+        ContractError: The contract cannot be used.
+        ConfigurationError: A model cannot be.
+    """
+    contract = load_contract(pipeline.source.schema, path)
+    return PipelineFiles(
+        pipeline=pipeline,
+        path=path,
+        contract=contract,
+        writers=versions_of(contract),
+        models=[read_model(prediction, path) for prediction in pipeline.predict],
+    )
+
+
+def prepare_pipeline(
+    settings: DriverSettings, files: PipelineFiles
+) -> PreparedPipeline:
+    """Start Spark and check the pipeline against its contract and lookup tables.
+
+    Raises:
+        ConfigurationError: Something in a file must be changed.
+        RetryableError: A lookup table could not be read.
+    """
+    pipeline = files.pipeline
+    spark = start_session(settings, name=pipeline.name)
+    lookups = open_lookups(spark, settings, pipeline.enrich, files.path)
+    lookups.refresh(0)
+    recipe = EventFrameRecipe(
+        pipeline=pipeline,
+        contract=files.contract,
+        writers=files.writers,
+        shards=SHARDS,
+        shard_seed=pipeline.name,
+        predictors=[Predictor(spark, model) for model in files.models],
+    )
+    events = recipe.build(empty_batch(spark), lookups.frames)
+    layout = build_home_layout(pipeline, files.contract, events.schema)
+    return PreparedPipeline(
+        settings=settings, spark=spark, recipe=recipe, layout=layout, lookups=lookups
+    )

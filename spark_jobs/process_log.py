@@ -1,0 +1,31 @@
+"""How a driver, or a batch run, logs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import structlog
+
+
+def configure_logging() -> None:
+    """One line an event on stderr: for people on a terminal, else as JSON."""
+    level = os.environ.get("TALLYWEIR_LOG_LEVEL", "info").upper()
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer()
+        if sys.stderr.isatty()
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
