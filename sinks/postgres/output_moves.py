@@ -77,7 +77,7 @@ def kept_tables(output: Output, names: TableNames) -> Iterator[sql.Identifier]:
         yield table_identifier(output.table)
     if isinstance(output, WindowTable):
         yield names.state(output.table)
-        if output.late is LatePolicy.REVISE:
+        if output.keeps_revisions:
             yield table_identifier(revisions_table(output.table))
 
 
