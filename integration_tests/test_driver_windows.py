@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import statistics
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,32 @@ _PIPELINE = """
           by: [sensor]
           aggregate: {{readings: count(*), total: sum(amount)}}
           late: drop
+"""
+
+_SUMMARIES = """
+    pipeline: readings
+    source:
+      topic: {topic}
+      schema: reading.v1.avsc
+      event_id: event_id
+      event_time: at
+      watermark_delay: 1 hour
+    outputs:
+      - window:
+          table: complete
+          fixed: 1 hour
+          by: [sensor]
+          aggregate:
+            spread: stddev(amount)
+            different: approx_count_distinct(event_id)
+            middle: approx_percentile(amount, 0.5)
+          early: off
+      - window:
+          table: pieces
+          fixed: 1 hour
+          by: [sensor]
+          aggregate: {{readings: count(*), total: sum(amount)}}
+          panes: discarding
 """
 
 
@@ -107,6 +134,33 @@ def test_late_events_are_revised_put_aside_or_counted(
         "ORDER BY 1"
     )
     assert [(12, "late", True), (13, "late", False), (15, "early", False)] == panes
+
+
+def test_sketches_and_panes_pass_through_spark(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Of nine readings in three batches; the tenth completes their window."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world.write_pipeline(_SUMMARIES)
+    world.topic.send(
+        [
+            *[_at(world, f"a{n}", n / 10, amount=10 * n) for n in range(1, 10)],
+            _at(world, "b", 2.5, amount=1),
+        ]
+    )
+    world.run_to_the_end(batch=3)
+
+    world.assert_verified()
+    ((hour, spread, different, middle, pane),) = world.fetch(
+        "SELECT extract(hour FROM window_start)::int, spread, different, middle, pane "
+        "FROM complete"
+    )
+    assert (12, 9, "on_time") == (hour, different, pane)
+    assert statistics.stdev(range(10, 100, 10)) == pytest.approx(spread)
+    assert pytest.approx(50, rel=0.01) == middle
+    assert [(1, 3, 60), (2, 3, 150), (3, 3, 240), (4, 1, 1)] == world.fetch(
+        "SELECT tallyweir_sequence, readings, total::int FROM pieces ORDER BY 1"
+    )
 
 
 def _windows(world: DriverWorld, table: str) -> list[tuple[object, ...]]:
