@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import statistics
 from pathlib import Path
 
@@ -60,6 +61,8 @@ _SUMMARIES = """
             spread: stddev(amount)
             different: approx_count_distinct(event_id)
             middle: approx_percentile(amount, 0.5)
+            huge: sum(-1e306D * amount)
+            tiny: avg(if(amount = 10, 4.9e-324D, 0D))
           early: off
       - window:
           table: pieces
@@ -136,7 +139,7 @@ def test_late_events_are_revised_put_aside_or_counted(
     assert [(12, "late", True), (13, "late", False), (15, "early", False)] == panes
 
 
-def test_sketches_and_panes_pass_through_spark(
+def test_sketches_panes_and_extreme_sums_pass_through_spark(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
     """Of nine readings in three batches; the tenth completes their window."""
@@ -151,11 +154,13 @@ def test_sketches_and_panes_pass_through_spark(
     world.run_to_the_end(batch=3)
 
     world.assert_verified()
-    ((hour, spread, different, middle, pane),) = world.fetch(
-        "SELECT extract(hour FROM window_start)::int, spread, different, middle, pane "
-        "FROM complete"
+    ((hour, spread, different, middle, huge, tiny, pane),) = world.fetch(
+        "SELECT extract(hour FROM window_start)::int, spread, different, middle, huge, "
+        "tiny, pane FROM complete"
     )
     assert (12, 9, "on_time") == (hour, different, pane)
+    # Postgres would refuse to add these up, and the batch with them.
+    assert (-math.inf, 0) == (huge, tiny)
     assert statistics.stdev(range(10, 100, 10)) == pytest.approx(spread)
     assert pytest.approx(50, rel=0.01) == middle
     assert [(1, 3, 60), (2, 3, 150), (3, 3, 240), (4, 1, 1)] == world.fetch(

@@ -25,6 +25,10 @@ I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 _INT64_MAX = 2**63 - 1
+#: Sums of a task's floating point that are further from zero are infinite, and those
+#: that are closer are zero.
+_SUM_MAX = 1e290
+_SUM_MIN = 1e-290
 
 #: Aggregates that take the value of one event, and which of the task's it is.
 _PLACED = {AggregateFunction.FIRST: "min", AggregateFunction.LAST: "max"}
@@ -245,6 +249,19 @@ def _as_stored(column: pa.ChunkedArray, partial: Partial) -> pa.ChunkedArray:
     """Bring a partial to the type of its staging column; an empty sum is zero."""
     if partial.column.postgres_type == "numeric" and pa.types.is_integer(column.type):
         column = column.cast(pa.decimal128(38, 0))
-    if partial.merge in ("add", "mean"):
-        return pc.fill_null(column, pa.scalar(0).cast(column.type))
-    return column
+    if partial.merge not in ("add", "mean"):
+        return column
+    column = pc.fill_null(column, pa.scalar(0).cast(column.type))
+    return _summable(column) if pa.types.is_floating(column.type) else column
+
+
+def _summable(sums: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return floating point that Postgres can add up, and divide by a count.
+
+    It raises an error where IEEE arithmetic gives infinity or zero, and a batch that
+    holds such values would never be published.
+    """
+    size = pc.abs(sums)
+    sums = pc.if_else(pc.less(size, _SUM_MIN), 0.0, sums)
+    infinite = pc.if_else(pc.less(sums, 0.0), -np.inf, np.inf)
+    return pc.if_else(pc.greater(size, _SUM_MAX), infinite, sums)
