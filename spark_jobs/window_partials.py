@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -25,6 +28,9 @@ I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 _INT64_MAX = 2**63 - 1
+_DECIMAL_DIGITS = 38
+#: Names the column of ``_parts``.
+_PART = "tallyweir_part"
 #: Sums of a task's floating point that are further from zero are infinite, and those
 #: that are closer are zero.
 _SUM_MAX = 1e290
@@ -77,7 +83,8 @@ def aggregate_windows(
         output_number: Its position in the pipeline, which names its arguments.
 
     Returns:
-        One row per group, columns as ``output.staging_columns``.
+        One row per group, more where decimals are too long to be added up here; columns
+        as ``output.staging_columns``.
     """
     events, assigned = _select(events, assigned, output, output_number)
     if output.has_sessions:
@@ -89,7 +96,7 @@ def aggregate_windows(
         WINDOW_END.name: _instants(assigned.ends),
         **{column.name: events.column(column.name) for column in output.by},
     }
-    requests: list[tuple[object, str]] = [([], "count_all")]
+    requests: list[tuple[Any, str]] = [([], "count_all")]
     partial_names: list[str] = []
     for aggregate in output.aggregates:
         source = argument_column(output_number, aggregate.number)
@@ -112,7 +119,10 @@ def aggregate_windows(
         for request in _requests(aggregate):
             requests.append((source, request))
             partial_names.append(f"{source}_{request}")
-    grouped = pa.table(arranged).group_by(keys, use_threads=False).aggregate(requests)
+    summed = [arranged[name] for name, request in requests if request == "sum"]
+    arranged[_PART] = _parts(summed, len(assigned.rows))
+    groups_of = pa.table(arranged).group_by([*keys, _PART], use_threads=False)
+    grouped = groups_of.aggregate(requests)
     for aggregate in output.sketched:
         source = argument_column(output_number, aggregate.number)
         found = grouped.column(f"{source}_{collecting(aggregate)}")
@@ -243,6 +253,24 @@ def _bounded(argument: pa.ChunkedArray) -> pa.ChunkedArray:
     size = pc.abs(values)
     values = pc.if_else(pc.less(size, VALUE_MIN), 0.0, values)
     return pc.if_else(pc.less_equal(size, VALUE_MAX), values, np.nan)
+
+
+def _parts(summed: Sequence[pa.ChunkedArray], events: int) -> I64Array:
+    """Number the parts of the events whose decimals can be added up without a loss.
+
+    Arrow wraps a sum of decimals that needs more than 128 bits. Mostly there is one
+    part; else a group has partials of several, as it has of several tasks.
+    """
+    digits = 0
+    for values in summed:
+        if pa.types.is_decimal(values.type):
+            bounds = pc.min_max(values).as_py()
+            for bound in (bounds["min"], bounds["max"]):
+                if bound:
+                    digits = max(digits, bound.adjusted() + 1 + values.type.scale)
+    together = min(events, 10 ** max(0, _DECIMAL_DIGITS - digits))
+    parts: I64Array = np.arange(events) // max(1, together)
+    return parts
 
 
 def _as_stored(column: pa.ChunkedArray, partial: Partial) -> pa.ChunkedArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import math
 import statistics
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sinks.postgres.columns import Column
@@ -185,6 +186,37 @@ def test_a_sum_beyond_64_bits_does_not_wrap() -> None:
     assert Decimal(3 * largest) in found["x"].values()
     found = _aggregate(output, ["x"] * 3, pa.array([-largest - 1] * 3, pa.int64()))
     assert Decimal(3 * (-largest - 1)) in found["x"].values()
+
+
+_LONGEST = decimal.Context(prec=60)
+
+
+@example([Decimal(9 * 10**35)] * 3)
+@given(st.lists(st.decimals(1 - 10**36, 10**36 - 1, places=2), min_size=1, max_size=40))
+def test_sums_of_long_decimals_do_not_wrap(values: list[Decimal]) -> None:
+    """Arrow adds decimals modulo 2**128: parts are staged where they would not fit."""
+    output = _output(AggregateFunction.SUM)
+    events = pa.table(
+        {
+            "kind": ["x"] * len(values),
+            argument_column(0, 0): pa.array(values, pa.decimal128(38, 2)),
+        }
+    )
+    rows = aggregate_windows(events, _in_one_window(len(values)), output, 0).to_pylist()
+    total = found = Decimal(0)
+    for value in values:
+        total = _LONGEST.add(total, value)
+    for row in rows:
+        found = _LONGEST.add(found, row["tallyweir_a0_sum"])
+    assert total == found
+    assert len(values) == sum(row["tallyweir_events"] for row in rows)
+
+
+def test_short_decimals_make_one_part() -> None:
+    """Prices of any kind are added up by the task."""
+    output = _output(AggregateFunction.SUM)
+    found = _aggregate(output, ["x"] * 3, pa.array([Decimal("12.34")] * 3))
+    assert Decimal("37.02") in found["x"].values()
 
 
 def _moments(values: pa.Array) -> tuple[int, float, float]:
