@@ -7,7 +7,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
-from sinks.protocol.batch_run import RunInput, run_topic
+from sinks.protocol.batch_run import BatchRun, Disposition, RunInput, run_topic
 from sinks.protocol.offsets import TopicPartition
 
 _CLAIM = load_statements("sinks.postgres", "claim.sql")
@@ -15,8 +15,8 @@ _CLAIM = load_statements("sinks.postgres", "claim.sql")
 
 def read_published_run(
     connection: psycopg.Connection[TupleRow], pipeline: str, run: str
-) -> tuple[RunInput, ...] | None:
-    """Return what a run of that name has published; None if there was none.
+) -> BatchRun | None:
+    """Return the run of that name that was published; None if there was none.
 
     Raises:
         TallyweirError: As ``translate`` finds.
@@ -25,11 +25,16 @@ def read_published_run(
         rows = connection.execute(
             _CLAIM["read_run"], {"pipeline": pipeline, "run": run}
         ).fetchall()
-    inputs = (
-        RunInput(partition=partition, name=name, checksum=checksum)
-        for partition, name, checksum in rows
+    if not rows:
+        return None
+    return BatchRun(
+        name=run,
+        inputs=tuple(
+            RunInput(partition=partition, name=name, checksum=checksum)
+            for partition, name, checksum, _ in rows
+        ),
+        disposition=Disposition(rows[0][-1]),
     )
-    return tuple(inputs) or None
 
 
 def read_input_names(

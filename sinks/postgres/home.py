@@ -28,7 +28,7 @@ from sinks.postgres.staging import staging_tables
 from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import read_decided, read_stored_progress
-from sinks.protocol.batch_run import RunInput
+from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim, GlobalId
@@ -176,8 +176,8 @@ class PostgresHome(PostgresDecisionLedger):
 
         return self._session.run("looking for a batch run", read)
 
-    def read_run(self, name: str) -> tuple[RunInput, ...] | None:
-        """Return what a batch run of that name has published; None if nothing.
+    def read_run(self, name: str) -> BatchRun | None:
+        """Return the batch run of that name that was published; None if there was none.
 
         Raises:
             RetryableError: The server is unreachable.

@@ -83,27 +83,37 @@ class BatchRun:
         """Whether the run starts from nothing, as if it were the pipeline's first."""
         return self.disposition is Disposition.TRUNCATE
 
-    def is_done(self, recorded: tuple[RunInput, ...] | None) -> bool:
+    def is_done(self, recorded: BatchRun | None) -> bool:
         """Tell whether the run was published already.
 
         Args:
             recorded: What the ledger has under its name; None when there is nothing.
 
         Raises:
-            ConfigurationError: ``RUN_NAME_TAKEN``: it was published with other input.
+            ConfigurationError: ``RUN_NAME_TAKEN``: it was published with other input,
+                or in another way.
         """
         if recorded is None:
             return False
-        if recorded != self.inputs:
+        if recorded != self:
             raise ConfigurationError(
                 "RUN_NAME_TAKEN",
-                saw=f"Run {self.name} was published with {_listed(recorded)}; now it "
-                f"is asked for with {_listed(self.inputs)}.",
+                saw=f"Run {self.name} was published to {recorded.work}; now it is "
+                f"asked to {self.work}.",
                 why="A name is published once, so that a run that is started again "
-                "changes nothing; other input under it would be skipped silently.",
-                fix="Give the new input a run name of its own.",
+                "changes nothing; other work under it would be skipped silently.",
+                fix="Give the new work a run name of its own.",
             )
         return True
+
+    @property
+    def work(self) -> str:
+        """What it does, in words."""
+        shown = ", ".join(
+            f"{one.name} ({one.checksum[:12]})" for one in self.inputs[:_SHOWN]
+        )
+        more = f" and {len(self.inputs) - _SHOWN} more" if self.inputs[_SHOWN:] else ""
+        return f"{self.disposition.value} {shown}{more}"
 
 
 def run_topic(run: str) -> str:
@@ -125,8 +135,3 @@ def streamed(
         for topic_partition, held in by_partition.items()
         if not is_run_topic(topic_partition.topic)
     }
-
-
-def _listed(inputs: tuple[RunInput, ...]) -> str:
-    shown = ", ".join(f"{one.name} ({one.checksum[:12]})" for one in inputs[:_SHOWN])
-    return shown + (f" and {len(inputs) - _SHOWN} more" if inputs[_SHOWN:] else "")

@@ -75,11 +75,12 @@ SELECT EXISTS (
 )
 
 -- name: read_run
-SELECT partition, name, checksum
-FROM tallyweir.batch_run_input
-WHERE pipeline = %(pipeline)s
-  AND run = %(run)s
-ORDER BY partition
+SELECT input.partition, input.name, input.checksum, published.disposition
+FROM tallyweir.batch_run AS published
+JOIN tallyweir.batch_run_input AS input USING (pipeline, run)
+WHERE published.pipeline = %(pipeline)s
+  AND published.run = %(run)s
+ORDER BY input.partition
 
 -- name: input_names
 SELECT run, partition, name

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.protocol.batch_run import BatchRun, RunInput, is_run_topic, streamed
+from sinks.protocol.batch_run import (
+    BatchRun,
+    Disposition,
+    RunInput,
+    is_run_topic,
+    streamed,
+)
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
 from sinks.protocol.offsets import OffsetRange, TopicPartition
@@ -60,20 +66,21 @@ def _tally(*newest_us: int | None) -> BatchTally:
 def test_the_same_input_under_the_same_name_is_done() -> None:
     """And a name that nobody has used is free."""
     assert not _RUN.is_done(None)
-    assert _RUN.is_done((_MAY, _JUNE))
+    assert _RUN.is_done(replace(_RUN))
 
 
 @pytest.mark.parametrize(
     "recorded",
     [
-        (_MAY,),
-        (_JUNE, _MAY),
-        (_MAY, replace(_JUNE, checksum="cc")),
-        (_MAY, replace(_JUNE, name="july.csv")),
+        replace(_RUN, inputs=(_MAY,)),
+        replace(_RUN, inputs=(_JUNE, _MAY)),
+        replace(_RUN, inputs=(_MAY, replace(_JUNE, checksum="cc"))),
+        replace(_RUN, inputs=(_MAY, replace(_JUNE, name="july.csv"))),
+        replace(_RUN, disposition=Disposition.TRUNCATE),
     ],
 )
-def test_other_input_under_a_name_is_refused(recorded: tuple[RunInput, ...]) -> None:
-    """Fewer files, another order, other content, another name."""
+def test_other_work_under_a_name_is_refused(recorded: BatchRun) -> None:
+    """Fewer files, another order, other content, another name, another disposition."""
     with pytest.raises(ConfigurationError, match="RUN_NAME_TAKEN"):
         _RUN.is_done(recorded)
 
