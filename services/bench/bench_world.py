@@ -19,6 +19,8 @@ from services.ingest.topics import ensure_topic
 TOPIC = "bench-page-views"
 TABLE = "bench_page_views"
 PARTITIONS = 4
+#: A run that is slower is given up.
+EVENTS_PER_SECOND_MIN = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class BenchPipeline:
     Attributes:
         name: As its file says.
         file: Its file.
-        table: Where it appends the page views.
+        table: Where its rows go.
         databases: Where they may be beside the home, by name.
     """
 
@@ -43,6 +45,13 @@ PAGE_VIEWS = BenchPipeline(
     name="bench-page-views",
     file=Path(__file__).with_name("page-views-append.yaml"),
     table=TABLE,
+)
+
+#: Deduplicated page views counted per user and ten seconds.
+WINDOWS = BenchPipeline(
+    name="bench-windows",
+    file=Path(__file__).with_name("page-views-windows.yaml"),
+    table="bench_views_by_user",
 )
 
 

@@ -9,32 +9,27 @@ between batches counts.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 
 from services.bench.bench_world import (
+    EVENTS_PER_SECOND_MIN,
     PAGE_VIEWS,
-    TOPIC,
     BenchPipeline,
     bench_servers,
     produce_page_views,
 )
 from services.bench.driver_run import MeasuredBatch, await_events, running_driver
-from services.embedded.jars import bench_jars
-from services.endpoints import Endpoints, child_environment
+from services.bench.peer_run import PeerQuery, run_peer
+from services.endpoints import Endpoints
 from sinks.protocol.errors import FatalError
 
 #: The share of messages that repeat an earlier one.
 DUPLICATES = 0.02
 PEER = "Spark dropDuplicatesWithinWatermark (RocksDB) + JDBC append, at-least-once"
 _PEER_TABLE = "bench_peer_page_views"
-_EVENTS_PER_SECOND_MIN = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +64,11 @@ def measure_throughput(
         _check_distinct(endpoints.home_dsn, PAGE_VIEWS.table, distinct)
         say(f"tallyweir: cold {ours.cold:,.0f}, warm {ours.warm:,.0f} events/s")
         say("running the peer")
-        peer = _measure_peer(endpoints, events, rounds, distinct)
+        measured = run_peer(
+            endpoints, PeerQuery.ROWS, _PEER_TABLE, events=rounds * events
+        )
+        peer = rates_of(measured, events)
+        _check_distinct(endpoints.home_dsn, _PEER_TABLE, distinct)
         say(f"peer: cold {peer.cold:,.0f}, warm {peer.warm:,.0f} events/s")
     return {
         "events_per_second": round(ours.warm),
@@ -118,7 +117,7 @@ def measure_driver(
     Raises:
         FatalError: The run did not end.
     """
-    timeout_s = 120 + rounds * events / _EVENTS_PER_SECOND_MIN
+    timeout_s = 120 + rounds * events / EVENTS_PER_SECOND_MIN
     with running_driver(endpoints, pipeline) as driver:
         batches = await_events(
             driver,
@@ -128,43 +127,6 @@ def measure_driver(
             timeout_s=timeout_s,
         )
     return rates_of(batches, events)
-
-
-def _measure_peer(
-    endpoints: Endpoints, events: int, rounds: int, distinct: int
-) -> Rates:
-    environment = child_environment(endpoints)
-    jars = ",".join(map(str, bench_jars()))
-    environment["TALLYWEIR_SPARK_JARS"] += f",{jars}"
-    url, user, password = _jdbc(endpoints.home_dsn)
-    environment |= {"PEER_JDBC_URL": url, "PGUSER": user, "PGPASSWORD": password}
-    peer = subprocess.run(
-        [sys.executable, "-m", "spark_jobs.jdbc_peer", TOPIC, _PEER_TABLE],
-        env=environment,
-        capture_output=True,
-        timeout=120 + rounds * events / _EVENTS_PER_SECOND_MIN,
-        check=False,
-    )
-    if peer.returncode:
-        raise FatalError(
-            "BENCH_INCOMPLETE",
-            saw=f"The peer ended with exit code {peer.returncode}: "
-            f"{peer.stderr.decode()[-2000:]}",
-            why="A part of a run is no measurement.",
-            fix="Correct what the peer complains of.",
-        )
-    batches = [
-        MeasuredBatch(**line)
-        for line in map(json.loads, peer.stdout.decode().splitlines())
-    ]
-    _check_distinct(endpoints.home_dsn, _PEER_TABLE, distinct)
-    return rates_of(batches, events)
-
-
-def _jdbc(dsn: str) -> tuple[str, str, str]:
-    fields = conninfo_to_dict(dsn)
-    url = f"jdbc:postgresql://{fields['host']}:{fields['port']}/{fields['dbname']}"
-    return url, str(fields["user"]), str(fields["password"])
 
 
 def _check_distinct(dsn: str, table: str, distinct: int) -> None:

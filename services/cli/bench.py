@@ -23,13 +23,14 @@ def register(app: typer.Typer) -> None:
     bench.command(epilog=example("tallyweir bench throughput --json"))(throughput)
     bench.command(epilog=example("tallyweir bench latency --json"))(latency)
     bench.command(epilog=example("tallyweir bench databases --json"))(databases)
+    bench.command(epilog=example("tallyweir bench windows --json"))(windows)
     bench.command(epilog=example("tallyweir bench ingest --json"))(ingest)
     app.add_typer(bench)
 
 
 def throughput(
     events: Annotated[
-        int, typer.Option(min=100_000, help="Events of each of the two rounds.")
+        int, typer.Option(min=300_000, help="Events of each of the two rounds.")
     ] = 2_000_000,
     seed: _Seed = 7,
     as_json: _Json = False,
@@ -53,7 +54,7 @@ def latency(
 
 def databases(
     events: Annotated[
-        int, typer.Option(min=100_000, help="Events of each of the two rounds.")
+        int, typer.Option(min=300_000, help="Events of each of the two rounds.")
     ] = 1_000_000,
     seed: _Seed = 7,
     as_json: _Json = False,
@@ -62,6 +63,19 @@ def databases(
     from services.bench.several_databases import measure_databases
 
     _show(measure_databases(events=events, seed=seed, say=note), as_json=as_json)
+
+
+def windows(
+    events: Annotated[
+        int, typer.Option(min=300_000, help="Events of each of the two rounds.")
+    ] = 1_250_000,
+    seed: _Seed = 7,
+    as_json: _Json = False,
+) -> None:
+    """Windowed counts with 100,000 live groups, beside Spark's own in the same run."""
+    from services.bench.windows import measure_windows
+
+    _show(measure_windows(events=events, seed=seed, say=note), as_json=as_json)
 
 
 def ingest(

@@ -1,0 +1,150 @@
+"""Deduplicated, windowed counts with 100,000 live groups, beside a peer.
+
+Two rounds in one run, as in ``throughput``; after each of them the state of the windows
+is looked at, which must not grow with the windows that have come and gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from services.bench.bench_world import (
+    EVENTS_PER_SECOND_MIN,
+    WINDOWS,
+    bench_servers,
+    produce_page_views,
+)
+from services.bench.driver_run import await_events, running_driver
+from services.bench.peer_run import PeerQuery, run_peer
+from services.bench.throughput import DUPLICATES, Rates, rates_of
+from services.endpoints import Endpoints
+from sinks.postgres.naming import state_table
+from sinks.protocol.errors import FatalError
+
+PEER = (
+    "Spark dropDuplicatesWithinWatermark and window counts (RocksDB), complete windows "
+    "only + JDBC append, at-least-once"
+)
+_PEER_TABLE = "bench_peer_windows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSize:
+    """What the open windows take in the home database."""
+
+    groups: int
+    bytes: int
+
+
+def measure_windows(
+    *, events: int, seed: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure the product and its peer over two rounds of ``events`` each.
+
+    Raises:
+        FatalError: A run did not end, or the windows do not count each event once.
+    """
+    with bench_servers() as endpoints:
+        say(f"producing 2 rounds of {events:,} page views")
+        distinct = produce_page_views(
+            endpoints.kafka_bootstrap,
+            events=2 * events,
+            duplicates=DUPLICATES,
+            seed=seed,
+        )
+        say("running tallyweir")
+        ours, former, latter = _measure_driver(endpoints, events)
+        windows = _check_counts(endpoints.home_dsn, distinct)
+        say(f"tallyweir: cold {ours.cold:,.0f}, warm {ours.warm:,.0f} events/s")
+        say("running the peer")
+        batches = run_peer(endpoints, PeerQuery.WINDOWS, _PEER_TABLE, events=2 * events)
+        peer = rates_of(batches, events)
+        _check_peer(endpoints.home_dsn)
+        say(f"peer: cold {peer.cold:,.0f}, warm {peer.warm:,.0f} events/s")
+    return {
+        "events_per_second": round(ours.warm),
+        "cold_events_per_second": round(ours.cold),
+        "peer": PEER,
+        "peer_events_per_second": round(peer.warm),
+        "peer_cold_events_per_second": round(peer.cold),
+        "ratio": round(ours.warm / peer.warm, 2),
+        "cold_ratio": round(ours.cold / peer.cold, 2),
+        "windows": windows,
+        "live_groups_after_each_round": [former.groups, latter.groups],
+        "state_bytes_after_each_round": [former.bytes, latter.bytes],
+        "events": events,
+        "duplicates": DUPLICATES,
+        "seed": seed,
+    }
+
+
+def _measure_driver(
+    endpoints: Endpoints, events: int
+) -> tuple[Rates, StateSize, StateSize]:
+    sizes = []
+    timeout_s = 120 + 2 * events / EVENTS_PER_SECOND_MIN
+    with running_driver(endpoints, WINDOWS) as driver:
+        for rounds in (1, 2):
+            batches = await_events(
+                driver,
+                endpoints.home_dsn,
+                WINDOWS,
+                events=rounds * events,
+                timeout_s=timeout_s,
+            )
+            sizes.append(_read_state(endpoints.home_dsn))
+    return rates_of(batches, events), sizes[0], sizes[1]
+
+
+def _read_state(dsn: str) -> StateSize:
+    with psycopg.connect(dsn) as connection:
+        numbers = "SELECT pipeline_number FROM tallyweir.pipeline WHERE pipeline = %s"
+        ((number,),) = connection.execute(numbers, (WINDOWS.name,)).fetchall()
+        state = state_table(number, WINDOWS.table)
+        ((groups, size),) = connection.execute(
+            sql.SQL("SELECT count(*), pg_total_relation_size({}) FROM {}").format(
+                sql.Literal(state.as_string(connection)), state
+            )
+        ).fetchall()
+    return StateSize(groups=groups, bytes=size)
+
+
+def _check_counts(dsn: str, distinct: int) -> int:
+    """Count the windows, if all of them together count each event once."""
+    with psycopg.connect(dsn) as connection:
+        ((counted, windows),) = connection.execute(
+            sql.SQL("SELECT sum(views), count(DISTINCT window_start) FROM {}").format(
+                sql.Identifier(WINDOWS.table)
+            )
+        ).fetchall()
+    if counted != distinct:
+        raise _wrong(f"The windows count {counted} of {distinct} events.")
+    return int(windows)
+
+
+def _check_peer(dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        ((rows, others),) = connection.execute(
+            sql.SQL(
+                "SELECT count(*), count(*) FILTER (WHERE peer.views IS DISTINCT FROM "
+                "ours.views) FROM {peer} AS peer LEFT JOIN {ours} AS ours "
+                "USING (window_start, user_id)"
+            ).format(
+                peer=sql.Identifier(_PEER_TABLE), ours=sql.Identifier(WINDOWS.table)
+            )
+        ).fetchall()
+    if others or not rows:
+        raise _wrong(f"Of {rows} windows of the peer {others} have other counts.")
+
+
+def _wrong(saw: str) -> FatalError:
+    return FatalError(
+        "BENCH_WRONG",
+        saw=saw,
+        why="The rate of a wrong result means nothing.",
+        fix="Report this with the seed.",
+    )
