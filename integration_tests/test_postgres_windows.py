@@ -17,6 +17,7 @@ from integration_tests.harness.postgres_driver import (
     PostgresDriver,
     Row,
     append_table,
+    execute,
     layout_of,
     query,
 )
@@ -26,7 +27,7 @@ from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import RetryableError
+from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SIZE_S = 10
@@ -59,6 +60,15 @@ _MERGED = (
     + " FROM by_origin ORDER BY 1, 2 NULLS FIRST"
 )
 
+
+_METRICS = (
+    'SELECT metric_name, value, dimensions FROM metrics ORDER BY "timestamp", '
+    "metric_name, dimensions"
+)
+_OTHER_METRICS = (
+    "SELECT now() AS timestamp, 'by hand' AS metric_name, 1::numeric AS value, "
+    "'{}'::jsonb AS dimensions"
+)
 
 _DEVIATION = WindowAggregate(
     column=Column(name="deviation", postgres_type="double precision"),
@@ -224,6 +234,51 @@ def test_a_window_passes_through_its_panes_and_keeps_former_values(
         home_dsn, "SELECT pane, final FROM by_origin WHERE origin = 'LGA'"
     )[0]
     assert 2 == len(query(home_dsn, revisions))
+
+
+def test_metrics_are_a_view_of_the_windows(home_dsn: str) -> None:
+    """A row for each aggregate that is a number; a changed output changes the view."""
+    output = replace(_window_table(), metrics="metrics")
+    driver = PostgresDriver(dsn=home_dsn, layout=layout_of(_EVENTS, output))
+    _publish(driver, [_event(3), _event(4, origin="LGA")])
+    found = query(home_dsn, _METRICS)
+    assert ("events", Decimal(1), {"origin": "JFK"}) in found
+    assert ("events", Decimal(1), {"origin": "LGA"}) in found
+    numbers = {name for name, _, kind, _ in _AGGREGATES if kind != "text"}
+    assert numbers == {name for name, *_ in found}
+    ((at,),) = query(home_dsn, 'SELECT DISTINCT "timestamp" FROM metrics')
+    assert _START == at
+
+    execute(home_dsn, "CREATE OR REPLACE VIEW public.metrics AS " + _OTHER_METRICS)
+    PostgresDriver(dsn=home_dsn, layout=driver.layout)
+    # Its comment says that it is ours, so it is not ours to change.
+    assert [("by hand", Decimal(1), {})] == query(home_dsn, _METRICS)
+    execute(home_dsn, "COMMENT ON VIEW public.metrics IS 'of a former output'")
+    PostgresDriver(dsn=home_dsn, layout=driver.layout)
+    assert found == query(home_dsn, _METRICS)
+
+
+@pytest.mark.parametrize(
+    "taken", ["CREATE TABLE public.metrics (n int)", "CREATE VIEW public.metrics AS SELECT 1 AS n"]
+)
+def test_metrics_take_nothing_elses_place(home_dsn: str, taken: str) -> None:
+    """Neither a table's nor that of a view with other columns."""
+    execute(home_dsn, taken)
+    output = replace(_window_table(), metrics="metrics")
+    with pytest.raises(ConfigurationError, match="TABLE_DIFFERS"):
+        PostgresDriver(dsn=home_dsn, layout=layout_of(_EVENTS, output))
+
+
+def test_metrics_without_a_number_are_refused(home_dsn: str) -> None:
+    """There would be no row, ever."""
+    words = tuple(
+        aggregate
+        for aggregate in _window_table().aggregates
+        if aggregate.column.postgres_type == "text"
+    )
+    output = replace(_window_table(), aggregates=words, metrics="metrics")
+    with pytest.raises(ConfigurationError, match="METRICS_EMPTY"):
+        PostgresDriver(dsn=home_dsn, layout=layout_of(_EVENTS, output))
 
 
 def test_a_refused_publish_leaves_windows_and_state_as_they_were(

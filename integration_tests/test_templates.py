@@ -74,7 +74,19 @@ _WINDOWS = {
                 "SELECT date_trunc('minute', viewed_at), page, country, count(*) "
                 "FROM page_views GROUP BY 1, 2, 3"
             ),
-        )
+        ),
+        (
+            (
+                "SELECT dimensions, sum(value) FILTER (WHERE metric_name = 'views'), "
+                "round(sum(value) FILTER (WHERE metric_name = 'value'), 6) "
+                "FROM page_view_metrics GROUP BY 1"
+            ),
+            (
+                "SELECT jsonb_build_object('page', page, 'country', country), "
+                "count(*)::numeric, round(sum(value)::numeric, 6) "
+                "FROM page_views GROUP BY 1"
+            ),
+        ),
     ],
     "factory": [
         (

@@ -90,6 +90,7 @@ def window_table(
         late=LatePolicy(output.late.value),
         early_us=_early_us(output),
         discards=output.panes is Panes.DISCARDING,
+        metrics=output.metrics,
         branches=branches,
     )
 

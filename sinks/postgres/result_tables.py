@@ -12,6 +12,7 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.columns import Column, names, table_identifier, type_name
 from sinks.postgres.home_layout import Output
 from sinks.postgres.keyed_table import KeyedTable
+from sinks.postgres.metrics_view import create_metrics_view
 from sinks.postgres.naming import revisions_table
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_table import (
@@ -87,6 +88,8 @@ def _create_window_tables(
             )
         revisions = (*output.result_columns, *_REVISION_COLUMNS)
         _create_or_check(connection, revisions_table(output.table), revisions)
+    if output.metrics is not None:
+        create_metrics_view(connection, output, output.metrics)
     definitions = [
         *(column.definition for column in (WINDOW_START, WINDOW_END, *output.by)),
         *(partial.definition for partial in output.partials),

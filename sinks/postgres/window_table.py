@@ -48,6 +48,7 @@ class WindowTable:
         early_us: How long events may wait, in an open window, to be shown: 0 for
             until the end of their batch, None for until the watermark has passed.
         discards: Whether each row has only the events that no former one has.
+        metrics: Name of the view with a row for each aggregate, if there is one.
         branches: As in ``AppendTable``.
     """
 
@@ -60,6 +61,7 @@ class WindowTable:
     late: LatePolicy
     early_us: int | None = 0
     discards: bool = False
+    metrics: str | None = None
     branches: tuple[str, ...] = (HOME,)
     kind: ClassVar[str] = "window"
 

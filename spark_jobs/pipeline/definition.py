@@ -117,16 +117,20 @@ class Pipeline:
         taken: set[str] = set()
         for index, output in enumerate(self.outputs):
             # Where no schema is named, the server's search path decides: public.
-            table = output.table.removeprefix("public.").casefold()
-            if table in taken:
-                yield Problem(
-                    code="PIPELINE_DUPLICATE_NAME",
-                    at=("outputs", index, "table"),
-                    saw=f"Two outputs write the table {output.table!r}.",
-                    why="Their rows could not be told apart.",
-                    fix="Give one of them another table.",
-                )
-            taken.add(table)
+            named = {"table": output.table}
+            if isinstance(output, WindowOutput) and output.metrics is not None:
+                named["metrics"] = output.metrics
+            for key, name in named.items():
+                table = name.removeprefix("public.").casefold()
+                if table in taken:
+                    yield Problem(
+                        code="PIPELINE_DUPLICATE_NAME",
+                        at=("outputs", index, key),
+                        saw=f"Two outputs write the table {name!r}.",
+                        why="Their rows could not be told apart.",
+                        fix="Give one of them another table.",
+                    )
+                taken.add(table)
             if isinstance(output, OutboxOutput) and output.topic == self.source.topic:
                 yield Problem(
                     code="PIPELINE_DUPLICATE_NAME",

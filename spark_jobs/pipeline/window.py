@@ -47,6 +47,7 @@ class WindowOutput:
         late: What becomes of late events.
         early: When a window that is not complete yet has a row.
         panes: What its rows hold.
+        metrics: Name of a view with a row for each window, group and aggregate.
         databases: As in ``AppendOutput``.
         shard_by: As in ``AppendOutput``; columns of ``by``, so that all events of a
             group go to one database.
@@ -61,6 +62,7 @@ class WindowOutput:
     late: Late = Late.REVISE
     early: EarlyPanes = Early.BATCH
     panes: Panes = Panes.ACCUMULATING
+    metrics: str | None = None
     databases: tuple[str, ...] = (HOME,)
     shard_by: tuple[str, ...] = ()
     where: str | None = None
@@ -72,6 +74,8 @@ class WindowOutput:
         for problem in check_condition(self.where):
             yield problem.under("where")
         yield from check_output_table(self.table, ("table",))
+        if self.metrics is not None:
+            yield from check_output_table(self.metrics, ("metrics",))
         for index, column in enumerate(self.by):
             yield from check_output_column(column, ("by", index))
         if not self.aggregates:

@@ -38,6 +38,7 @@ def window_to_json(output: WindowOutput) -> dict[str, Any]:
         "allowed_lateness": format_duration(output.allowed_lateness),
         "late": output.late.value,
         **_panes_to_json(output),
+        **({} if output.metrics is None else {"metrics": output.metrics}),
         **place_to_json(output),
     }
 
@@ -61,6 +62,7 @@ def window_from_json(definition: Mapping[str, Any]) -> WindowOutput:
         late=Late(definition["late"]),
         early=_early_from_json(definition.get("early", Early.BATCH.value)),
         panes=Panes(definition.get("panes", Panes.ACCUMULATING)),
+        metrics=definition.get("metrics"),
         databases=tuple(definition.get("databases", (HOME,))),
         shard_by=tuple(definition.get("shard_by", ())),
         where=definition.get("where"),

@@ -31,6 +31,7 @@ def read_window(section: Section) -> WindowOutput | None:
         "late",
         "early",
         "panes",
+        "metrics",
         "where",
         *PLACE,
     )
@@ -43,6 +44,7 @@ def read_window(section: Section) -> WindowOutput | None:
     late = _read_word(section, "late", Late.REVISE)
     early = _read_early(section)
     panes = _read_word(section, "panes", Panes.ACCUMULATING)
+    metrics = section.text("metrics")
     databases, shard_by = read_place(section)
     where = read_condition(section, "where")
     section.report.alias((*section.at, "aggregates"), (*section.at, "aggregate"))
@@ -59,6 +61,7 @@ def read_window(section: Section) -> WindowOutput | None:
         late=late,
         early=early,
         panes=panes,
+        metrics=metrics,
         databases=databases,
         shard_by=shard_by,
         where=where,

@@ -82,3 +82,17 @@ def test_panes_that_cannot_be_are_refused(
     assert code == caught.value.code
     assert words in str(caught.value)
     assert f"p.yaml:{line}" in str(caught.value)
+
+
+def test_the_name_of_a_view_of_metrics_comes_back_from_the_ledger(
+    tmp_path: Path,
+) -> None:
+    """And no table of the pipeline may have it."""
+    pipeline = load_pipeline(_write(tmp_path, "fixed: 1 hour; metrics: m"))
+    (output,) = pipeline.outputs
+    assert isinstance(output, WindowOutput)
+    assert "m" == output.metrics
+    assert pipeline == from_json(pipeline_definition_json(pipeline))
+    with pytest.raises(PipelineError) as raised:
+        load_pipeline(_write(tmp_path, "fixed: 1 hour; metrics: public.W"))
+    assert "PIPELINE_DUPLICATE_NAME" in str(raised.value)
