@@ -259,7 +259,11 @@ def test_metrics_are_a_view_of_the_windows(home_dsn: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "taken", ["CREATE TABLE public.metrics (n int)", "CREATE VIEW public.metrics AS SELECT 1 AS n"]
+    "taken",
+    [
+        "CREATE TABLE public.metrics (n int)",
+        "CREATE VIEW public.metrics AS SELECT 1 AS n",
+    ],
 )
 def test_metrics_take_nothing_elses_place(home_dsn: str, taken: str) -> None:
     """Neither a table's nor that of a view with other columns."""

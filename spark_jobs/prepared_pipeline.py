@@ -96,8 +96,8 @@ class PreparedPipeline:
         )
 
     def _dsns(self) -> dict[str, str]:
-        beside = {name: self.settings.databases[name] for name in self.layout.databases}
-        return {HOME: self.settings.home_dsn, **beside}
+        known = {**self.settings.databases, HOME: self.settings.home_dsn}
+        return {name: known[name] for name in (HOME, *self.layout.databases)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
