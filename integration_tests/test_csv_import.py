@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from integration_tests.harness.command import run_command
 from services.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
-    state_directory,
+    share_fetched,
 )
 from services.endpoints import KAFKA_VARIABLE
 from sinks.postgres.audit import verify
@@ -49,8 +47,7 @@ def test_the_documented_import_gives_the_documented_rows(
     """From the template to rows and dead letters; Kafka is not there at all."""
     state = tmp_path / "state"
     state.mkdir()
-    for shared in ("jars", "class_archive"):
-        (state / shared).symlink_to(state_directory() / shared)
+    share_fetched(state)
     variables = {
         KAFKA_VARIABLE: "localhost:1",
         HOME_DSN_VARIABLE: empty_dsn,
@@ -61,8 +58,12 @@ def test_the_documented_import_gives_the_documented_rows(
         "templates init csv-import --directory pipelines",
         "batch pipelines/csv-import.yaml --input orders.csv --run orders-1",
     )
+
+    def run(command: str) -> str:
+        return run_command(*command.split(), variables=variables, directory=tmp_path)
+
     for command in commands:
-        said = _run(variables, tmp_path, command)
+        said = run(command)
     documented = (ROOT / "docs" / "batch.md").read_text()
     assert _SAID in said
     with psycopg.connect(empty_dsn, autocommit=True) as connection:
@@ -75,25 +76,11 @@ def test_the_documented_import_gives_the_documented_rows(
         ]
     for part in shown:
         assert part in documented
-    told = _run(variables, tmp_path, "why csv-import o3")
+    told = run("why csv-import o3")
     assert "batch:orders-1[0] offset 4 (orders.csv) became a dead letter" in told
     assert "payload: o3,7,0,EUR,2024-05-01T10:06:00Z" in told
-    again = _run(variables, tmp_path, commands[1])
+    again = run(commands[1])
     assert "Run orders-1 was published before; nothing was changed.\n" in again
-
-
-def _run(variables: dict[str, str], directory: Path, command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "services.cli", *command.split()],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def _table(connection: psycopg.Connection, query: str) -> str:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from integration_tests.harness.command import run_command
 from integration_tests.harness.topic_log import TopicLog
-from services.embedded.state_directory import (
-    ROOT,
-    STATE_DIRECTORY_VARIABLE,
-    share_fetched,
-)
+from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, share_fetched
 from services.endpoints import KAFKA_VARIABLE
 from services.ingest.source_section import read_source_section
 from services.templates.template import read_template, template_names
@@ -195,14 +189,14 @@ def test_a_template_counts_its_made_up_events_once(
         STATE_DIRECTORY_VARIABLE: str(tmp_path),
     }
     sent = json.loads(
-        _run(
-            variables,
+        run_command(
             *("emit", "--template", name, f"--events={_EVENTS}", *_FAULTS),
             *("--rate=400", "--partitions=4", "--json"),
+            variables=variables,
         )
     )
     settings = [f"--set={setting}" for setting in _SETTINGS.get(name, ())]
-    _run(variables, "templates", "run", name, "--once", *settings)
+    run_command("templates", "run", name, "--once", *settings, variables=variables)
     with psycopg.connect(empty_dsn, autocommit=True) as connection:
         counts = connection.execute(
             "SELECT sum(committed), sum(duplicate), sum(dead), sum(late) "
@@ -222,20 +216,6 @@ def test_a_template_counts_its_made_up_events_once(
     # Two templates read the same topic, and the broker is that of all tests.
     topic = read_source_section(read_template(name).file).topic
     TopicLog(kafka_bootstrap, topic).delete()
-
-
-def _run(variables: dict[str, str], *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "services.cli", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def _sorted(connection: psycopg.Connection[Any], query: str) -> list[tuple[Any, ...]]:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,8 @@ from services.embedded.state_directory import (
 )
 from services.endpoints import KAFKA_VARIABLE
 from sinks.settings import HOME_DSN_VARIABLE
+
+_RUN_TIMEOUT_S = 300.0
 
 
 class Command:
@@ -69,6 +72,23 @@ class Command:
             if any(str(self.directory) in word for word in words):
                 found.append(process)
         return found
+
+
+def run_command(
+    *words: str, variables: Mapping[str, str], directory: Path = ROOT
+) -> str:
+    """Run a command, which must end well, and return what it says on stdout."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "services.cli", *words],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_RUN_TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def signal_at(

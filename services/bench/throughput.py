@@ -39,6 +39,18 @@ class Rates:
     cold: float
     warm: float
 
+    def beside(self, peer: Rates, name: str) -> dict[str, object]:
+        """Give the figures of both, with their ratios."""
+        return {
+            "events_per_second": round(self.warm),
+            "cold_events_per_second": round(self.cold),
+            "peer": name,
+            "peer_events_per_second": round(peer.warm),
+            "peer_cold_events_per_second": round(peer.cold),
+            "ratio": round(self.warm / peer.warm, 2),
+            "cold_ratio": round(self.cold / peer.cold, 2),
+        }
+
 
 def measure_throughput(
     *, events: int, seed: int, say: Callable[[str], None]
@@ -71,13 +83,7 @@ def measure_throughput(
         _check_distinct(endpoints.home_dsn, _PEER_TABLE, distinct)
         say(f"peer: cold {peer.cold:,.0f}, warm {peer.warm:,.0f} events/s")
     return {
-        "events_per_second": round(ours.warm),
-        "cold_events_per_second": round(ours.cold),
-        "peer": PEER,
-        "peer_events_per_second": round(peer.warm),
-        "peer_cold_events_per_second": round(peer.cold),
-        "ratio": round(ours.warm / peer.warm, 2),
-        "cold_ratio": round(ours.cold / peer.cold, 2),
+        **ours.beside(peer, PEER),
         "events": events,
         "duplicates": DUPLICATES,
         "seed": seed,
@@ -137,9 +143,16 @@ def _check_distinct(dsn: str, table: str, distinct: int) -> None:
         ).format(psycopg.sql.Identifier(table))
         found = connection.execute(statement).fetchone()
     if found != (distinct, distinct):
-        raise FatalError(
-            "BENCH_WRONG",
-            saw=f"{table} holds {found} rows and distinct IDs for {distinct} events.",
-            why="The rate of a wrong result means nothing.",
-            fix="Report this with the seed.",
+        raise wrong_result(
+            f"{table} holds {found} rows and distinct IDs for {distinct} events."
         )
+
+
+def wrong_result(saw: str) -> FatalError:
+    """Say that there is no figure, since what was measured is not right."""
+    return FatalError(
+        "BENCH_WRONG",
+        saw=saw,
+        why="The rate of a wrong result means nothing.",
+        fix="Report this with the seed.",
+    )

@@ -20,10 +20,9 @@ from services.bench.bench_world import (
 )
 from services.bench.driver_run import await_events, running_driver
 from services.bench.peer_run import PeerQuery, run_peer
-from services.bench.throughput import DUPLICATES, Rates, rates_of
+from services.bench.throughput import DUPLICATES, Rates, rates_of, wrong_result
 from services.endpoints import Endpoints
 from sinks.postgres.naming import state_table
-from sinks.protocol.errors import FatalError
 
 PEER = (
     "Spark dropDuplicatesWithinWatermark and window counts (RocksDB), complete windows "
@@ -66,13 +65,7 @@ def measure_windows(
         _check_peer(endpoints.home_dsn)
         say(f"peer: cold {peer.cold:,.0f}, warm {peer.warm:,.0f} events/s")
     return {
-        "events_per_second": round(ours.warm),
-        "cold_events_per_second": round(ours.cold),
-        "peer": PEER,
-        "peer_events_per_second": round(peer.warm),
-        "peer_cold_events_per_second": round(peer.cold),
-        "ratio": round(ours.warm / peer.warm, 2),
-        "cold_ratio": round(ours.cold / peer.cold, 2),
+        **ours.beside(peer, PEER),
         "windows": windows,
         "live_groups_after_each_round": [former.groups, latter.groups],
         "state_bytes_after_each_round": [former.bytes, latter.bytes],
@@ -122,7 +115,7 @@ def _check_counts(dsn: str, distinct: int) -> int:
             )
         ).fetchall()
     if counted != distinct:
-        raise _wrong(f"The windows count {counted} of {distinct} events.")
+        raise wrong_result(f"The windows count {counted} of {distinct} events.")
     return int(windows)
 
 
@@ -138,13 +131,4 @@ def _check_peer(dsn: str) -> None:
             )
         ).fetchall()
     if others or not rows:
-        raise _wrong(f"Of {rows} windows of the peer {others} have other counts.")
-
-
-def _wrong(saw: str) -> FatalError:
-    return FatalError(
-        "BENCH_WRONG",
-        saw=saw,
-        why="The rate of a wrong result means nothing.",
-        fix="Report this with the seed.",
-    )
+        raise wrong_result(f"Of {rows} windows of the peer {others} have other counts.")

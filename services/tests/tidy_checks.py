@@ -20,7 +20,6 @@ FUNCTION_LINES_MAX = 70
 #: A ratchet: a value may fall and a line may go, never the reverse.
 LONG_MODULES = {
     "schemas/safety.py": 428,
-    "spark_jobs/pipeline/tests/test_pipeline_file.py": 408,
 }
 #: The same for functions.
 LONG_FUNCTIONS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 from spark_jobs.pipeline import (
     Aggregate,
@@ -17,6 +18,9 @@ from spark_jobs.pipeline import (
     WindowOutput,
 )
 from spark_jobs.pipeline.window_kinds import Fixed
+
+#: Where the shipped pipelines are.
+SHIPPED = Path(__file__).parents[2] / "pipelines"
 
 SOURCE = Source(
     topic="flight-departures",

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.pipeline import OutboxOutput, PipelineError, load_pipeline
-from spark_jobs.pipeline.tests.test_pipeline_file import SHIPPED, VALID
+from spark_jobs.pipeline.tests.pipelines import SHIPPED
+from spark_jobs.pipeline.tests.test_pipeline_file import VALID
 
 #: 10,000 before a release; ``TALLYWEIR_FUZZ_FILES`` says how many.
 _FILES = int(os.environ.get("TALLYWEIR_FUZZ_FILES", "400"))

@@ -14,23 +14,16 @@ from hypothesis import strategies as st
 
 from schemas.contract import CONTRACTS_FOLDER
 from spark_jobs.pipeline import (
-    Aggregate,
-    AggregateFunction,
-    AppendOutput,
     Deduplicate,
-    Fixed,
     HeaderId,
     Late,
     Pipeline,
     PipelineError,
-    Source,
     WindowOutput,
     load_pipeline,
 )
-from spark_jobs.pipeline.tests.pipelines import DEPARTURES
 from spark_jobs.pipeline.yaml_document import DEPTH_MAX, FILE_BYTES_MAX, open_document
 
-SHIPPED = Path(__file__).parents[2] / "pipelines"
 VALID = """\
 pipeline: p
 source:
@@ -72,43 +65,6 @@ def _problems(folder: Path, text: str) -> list[tuple[int, str, str]]:
             caught.value.places, caught.value.problems, strict=True
         )
     ]
-
-
-def test_departures_is_exactly_the_documented_pipeline() -> None:
-    """The YAML and the Python form of the same pipeline are equal."""
-    assert load_pipeline(SHIPPED / "departures.yaml") == DEPARTURES
-
-
-def test_page_views_is_counted_by_minute() -> None:
-    """The benchmark's pipeline: append and windows of a minute."""
-    assert load_pipeline(SHIPPED / "page-views.yaml") == Pipeline(
-        name="page-views",
-        source=Source(
-            topic="page-views",
-            schema="page_view.v1",
-            event_id="event_id",
-            event_time="viewed_at",
-            watermark_delay=timedelta(minutes=1),
-        ),
-        deduplicate=Deduplicate(horizon=timedelta(days=1)),
-        outputs=(
-            AppendOutput(table="page_views"),
-            WindowOutput(
-                table="page_views_by_minute",
-                windows=Fixed(size=timedelta(minutes=1)),
-                by=("page", "country"),
-                aggregates=(
-                    Aggregate(column="views", function=AggregateFunction.COUNT),
-                    Aggregate(
-                        column="value",
-                        function=AggregateFunction.SUM,
-                        argument="value",
-                    ),
-                ),
-                allowed_lateness=timedelta(seconds=30),
-            ),
-        ),
-    )
 
 
 @pytest.mark.parametrize(
