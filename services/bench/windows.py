@@ -1,7 +1,7 @@
 """Deduplicated, windowed counts with 100,000 live groups, beside a peer.
 
-Two rounds in one run, as in ``throughput``; after each of them the state of the windows
-is looked at, which must not grow with the windows that have come and gone.
+Two rounds in one run, as in ``throughput``; after each quarter of a round the state of
+the windows is looked at, which must not grow with the windows that have come and gone.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ PEER = (
     "only + JDBC append, at-least-once"
 )
 _PEER_TABLE = "bench_peer_windows"
+_ROUNDS = 2
+_LOOKS_PER_ROUND = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,49 +50,50 @@ def measure_windows(
         FatalError: A run did not end, or the windows do not count each event once.
     """
     with bench_servers() as endpoints:
-        say(f"producing 2 rounds of {events:,} page views")
+        say(f"producing {_ROUNDS} rounds of {events:,} page views")
         distinct = produce_page_views(
             endpoints.kafka_bootstrap,
-            events=2 * events,
+            events=_ROUNDS * events,
             duplicates=DUPLICATES,
             seed=seed,
         )
         say("running tallyweir")
-        ours, former, latter = _measure_driver(endpoints, events)
+        ours, states = _measure_driver(endpoints, events)
         windows = _check_counts(endpoints.home_dsn, distinct)
         say(f"tallyweir: cold {ours.cold:,.0f}, warm {ours.warm:,.0f} events/s")
         say("running the peer")
-        batches = run_peer(endpoints, PeerQuery.WINDOWS, _PEER_TABLE, events=2 * events)
+        batches = run_peer(
+            endpoints, PeerQuery.WINDOWS, _PEER_TABLE, events=_ROUNDS * events
+        )
         peer = rates_of(batches, events)
         _check_peer(endpoints.home_dsn)
         say(f"peer: cold {peer.cold:,.0f}, warm {peer.warm:,.0f} events/s")
     return {
         **ours.beside(peer, PEER),
         "windows": windows,
-        "live_groups_after_each_round": [former.groups, latter.groups],
-        "state_bytes_after_each_round": [former.bytes, latter.bytes],
+        "live_groups": [state.groups for state in states],
+        "state_bytes": [state.bytes for state in states],
         "events": events,
         "duplicates": DUPLICATES,
         "seed": seed,
     }
 
 
-def _measure_driver(
-    endpoints: Endpoints, events: int
-) -> tuple[Rates, StateSize, StateSize]:
-    sizes = []
-    timeout_s = 120 + 2 * events / EVENTS_PER_SECOND_MIN
+def _measure_driver(endpoints: Endpoints, events: int) -> tuple[Rates, list[StateSize]]:
+    states = []
+    timeout_s = 120 + _ROUNDS * events / EVENTS_PER_SECOND_MIN
+    looks = _ROUNDS * _LOOKS_PER_ROUND
     with running_driver(endpoints, WINDOWS) as driver:
-        for rounds in (1, 2):
+        for look in range(1, looks + 1):
             batches = await_events(
                 driver,
                 endpoints.home_dsn,
                 WINDOWS,
-                events=rounds * events,
+                events=look * _ROUNDS * events // looks,
                 timeout_s=timeout_s,
             )
-            sizes.append(_read_state(endpoints.home_dsn))
-    return rates_of(batches, events), sizes[0], sizes[1]
+            states.append(_read_state(endpoints.home_dsn))
+    return rates_of(batches, events), states
 
 
 def _read_state(dsn: str) -> StateSize:

@@ -40,6 +40,7 @@ _SETTINGS = {
     "synchronous_commit": "on",
     "shared_buffers": "512MB",
     "max_wal_size": "4GB",
+    "autovacuum_naptime": "10s",
     "password_encryption": "scram-sha-256",
     "timezone": "UTC",
 }
