@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.scratch_directory import scratch_directory
 from spark_jobs.settings import DriverSettings
 
 #: A length field in a hostile payload may ask for gigabytes. Avro allocates them
@@ -66,6 +67,7 @@ def start_session(
         name: The application's name in Spark's pages and logs.
         java_options: More of them for the driver's JVM.
     """
+    scratch = scratch_directory(settings.state_directory / "scratch")
     logging = Path(__file__).with_name("log4j2.properties")
     log_file = settings.state_directory / "logs" / f"{name}.spark.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +77,7 @@ def start_session(
         # What it says of classes that it cannot archive is of no use to anybody.
         f"{java_options} -Xlog:cds=off -Xlog:cds+dynamic=off "
         f"{_AVRO_LIMITS} -Dlog4j2.configurationFile={logging.as_uri()} "
-        f"-Dtallyweir.log={log_file} -XX:+UseParallelGC"
+        f"-Dtallyweir.log={log_file} -Djava.io.tmpdir={scratch} -XX:+UseParallelGC"
     )
     builder = (
         SparkSession.builder.appName(name)
@@ -84,6 +86,7 @@ def start_session(
         .config("spark.driver.extraJavaOptions", java_options)
         .config("spark.executor.extraJavaOptions", _AVRO_LIMITS)
         .config("spark.jars", settings.spark_jars)
+        .config("spark.local.dir", str(scratch))
         .config("spark.sql.warehouse.dir", str(settings.state_directory / "warehouse"))
     )
     if settings.spark_master.startswith("local"):
