@@ -34,6 +34,7 @@ _METRICS: dict[str, set[str]] = {
     "tallyweir_last_commit_timestamp_seconds": {"pipeline"},
     "tallyweir_late_events_total": {"pipeline"},
     "tallyweir_offset_mirror_drift_records": {"pipeline"},
+    "tallyweir_pipeline_info": {"pipeline", "guarantee"},
     "tallyweir_prepared_transaction_oldest_age_seconds": {"database"},
     "tallyweir_prepared_transactions": {"database"},
     "tallyweir_relay_backlog_rows": {"pipeline", "stream"},

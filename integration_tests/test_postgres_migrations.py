@@ -22,6 +22,7 @@ _ALL = [
     ("0006_conditions",),
     ("0007_keyed_state",),
     ("0008_batch_runs",),
+    ("0009_guarantee",),
 ]
 
 

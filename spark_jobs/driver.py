@@ -98,9 +98,11 @@ class Driver:
         self._pauses = 0
         self._failures = 0
         self._epoch: Epoch | None = None
-        self._log = structlog.get_logger().bind(pipeline=pipeline.name)
+        self._log = structlog.get_logger().bind(
+            pipeline=pipeline.name, guarantee=pipeline.guarantee.value
+        )
         #: Of this process; nobody has to look at them.
-        self.metrics = DriverMetrics(pipeline.name)
+        self.metrics = DriverMetrics(pipeline.name, pipeline.guarantee)
 
     def request_stop(self) -> None:
         """Ask the driver to end after the batch at hand; safe in a signal handler."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sinks.metrics_endpoint import Check
+from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import TopicPartition
 from spark_jobs.bridge import BatchReport
@@ -35,6 +36,7 @@ class DriverMetrics:
 
     Args:
         pipeline: The label of every metric.
+        guarantee: How often its events may be among the results.
         now: The wall clock, in seconds since 1970.
         monotonic: Seconds.
     """
@@ -42,6 +44,7 @@ class DriverMetrics:
     def __init__(
         self,
         pipeline: str,
+        guarantee: Guarantee,
         *,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -99,6 +102,8 @@ class DriverMetrics:
             "When this process has published a batch last, since 1970.",
         )
         self._epoch = self._gauge("epoch", "The epoch that this process has claimed.")
+        info = self._gauge("pipeline_info", "What the pipeline promises.", "guarantee")
+        info.labels(pipeline, guarantee.value).set(1)
 
     @property
     def ready_checks(self) -> Mapping[str, Check]:

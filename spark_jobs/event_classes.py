@@ -17,8 +17,8 @@ that is not filtered counts, in whatever order the copies come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from schemas.canonical_length import find_doubtful
 from schemas.codec import diagnose
 from schemas.contract import Contract
+from sinks.protocol.ports import RejectedRow
 from spark_jobs import event_frame as frame
 from spark_jobs.postgres_values import find_unstorable
 
@@ -105,6 +106,13 @@ class Rules:
     latest_event_time_us: int
     rejected: Mapping[tuple[int, int], str]
     rule_conditions: Mapping[str, str]
+
+    def rejecting(self, rows: Iterable[RejectedRow]) -> Rules:
+        """Return the same rules for events of which Postgres has refused more rows."""
+        refused = {
+            (row.topic_partition.partition, row.offset): row.detail for row in rows
+        }
+        return replace(self, rejected={**self.rejected, **refused})
 
 
 def find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:

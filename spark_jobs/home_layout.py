@@ -35,6 +35,7 @@ from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.home_layout import Output as Table
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.guarantee import Guarantee
 from spark_jobs.keyed.keyed_layout import keyed_table
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.definition import Output, Pipeline
@@ -134,6 +135,7 @@ def build_home_layout(
                     staging_table=staging,
                     event_columns=columns(output.columns),
                     branches=branches_of(output),
+                    copied_by_tasks=pipeline.guarantee is Guarantee.AT_LEAST_ONCE,
                 )
             )
         elif isinstance(output, OutboxOutput):
@@ -163,6 +165,7 @@ def build_home_layout(
         watermark_delay_us=in_microseconds(pipeline.source.watermark_delay),
         idle_timeout_us=in_microseconds(pipeline.source.idle_timeout),
         horizon_us=None if horizon is None else in_microseconds(horizon),
+        guarantee=pipeline.guarantee,
     )
 
 

@@ -125,14 +125,11 @@ class StageJobs:
                 contract=self.recipe.contract,
                 writers=self.recipe.writers,
                 latest_event_time_us=plan.planned_at_us + bound_us,
-                rejected={
-                    (row.topic_partition.partition, row.offset): row.detail
-                    for row in rejected
-                },
+                rejected={},
                 rule_conditions={
                     rule.reason_code: rule.condition for rule in pipeline.validate
                 },
-            ),
+            ).rejecting(rejected),
             topic=self.topic,
             aliases=self.recipe.aliases,
             declared_databases=pipeline.written_databases,

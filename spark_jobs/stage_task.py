@@ -11,6 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from sinks.postgres.task_staging import TaskStaging
 from sinks.protocol.errors import FatalError, TallyweirError
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import RowsRejectedError
 from sinks.protocol.vote_text import format_failure, format_vote
 from sinks.protocol.votes import EventCounts, PartitionTally, Vote
 from sinks.seen_ids.claim import Candidates, RowClass, claim, new_runs
@@ -112,42 +114,24 @@ class StageTask:
             _check_positions_differ(table)
         for alias, field in self.aliases.items():
             table = table.append_column(alias, table.column(field))
-        worker = _worker()
-        connection = worker.connections[HOME].get(
-            self._dsn(HOME), pipeline_number=self.pipeline_number, epoch=self.epoch
-        )
-        events = find_dead(table, self.rules)
-        mark_filtered(events)
-        runs: list[Run] = []
-        if self.layout.horizon_us is not None:
-            self._mark_expired(events)
-            source = PostgresRunSource(connection, self.layout.pipeline)
-            runs = self._mark_repeats(
-                events, worker, source, read_fingerprint_key(connection)
+        rules = self.rules
+        while True:
+            events, runs = self._classify(table, rules)
+            staged = StagedRows(
+                events=events,
+                layout=self.layout,
+                topic=self.topic,
+                watermark_us=self.watermark_us,
+                filter_conditions=self.filter_conditions,
             )
-        staged = StagedRows(
-            events=events,
-            layout=self.layout,
-            topic=self.topic,
-            watermark_us=self.watermark_us,
-            filter_conditions=self.filter_conditions,
-        )
-
-        def open_writer(database: str) -> StagingWriter:
-            return StagingWriter(
-                worker.connections[database].get(
-                    self._dsn(database),
-                    pipeline_number=self.pipeline_number,
-                    epoch=self.epoch,
-                ),
-                pipeline_number=self.pipeline_number,
-                epoch=self.epoch,
-                attempt=attempt,
-                installation=None if database == HOME else self.installation,
-            )
-
-        with TaskStaging(open_writer) as staging:
-            outputs = staged.write(staging, runs)
+            try:
+                with TaskStaging(partial(self._open_writer, attempt)) as staging:
+                    outputs = staged.write(staging, runs)
+            except RowsRejectedError as refusal:
+                # So early only a table refuses that the task copies into by itself.
+                rules = rules.rejecting(refusal.rows)
+            else:
+                break
         return Vote(
             attempt=attempt,
             partitions=self._tally_partitions(events, arrived),
@@ -155,6 +139,38 @@ class StageTask:
             outputs=outputs,
             checksum=events.checksum(events.is_class(EventClass.COMMITTED)),
             buckets=frozenset(run.bucket for run in runs),
+        )
+
+    def _classify(
+        self, table: pa.Table, rules: Rules
+    ) -> tuple[ClassifiedEvents, list[Run]]:
+        """Decide what becomes of each event; return the IDs of survivors as well."""
+        events = find_dead(table, rules)
+        mark_filtered(events)
+        if self.layout.horizon_us is None:
+            return events, []
+        self._mark_expired(events)
+        worker = _worker()
+        connection = worker.connections[HOME].get(
+            self._dsn(HOME), pipeline_number=self.pipeline_number, epoch=self.epoch
+        )
+        source = PostgresRunSource(connection, self.layout.pipeline)
+        key = read_fingerprint_key(connection)
+        return events, self._mark_repeats(events, worker, source, key)
+
+    def _open_writer(self, attempt: Attempt, database: str) -> StagingWriter:
+        return StagingWriter(
+            _worker()
+            .connections[database]
+            .get(
+                self._dsn(database),
+                pipeline_number=self.pipeline_number,
+                epoch=self.epoch,
+            ),
+            pipeline_number=self.pipeline_number,
+            epoch=self.epoch,
+            attempt=attempt,
+            installation=None if database == HOME else self.installation,
         )
 
     def _dsn(self, database: str) -> str:

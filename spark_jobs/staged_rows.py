@@ -123,7 +123,10 @@ class StagedRows:
             columns = [chosen.column(name) for name in wanted]
             columns += self._positions(chosen)
             rows = pa.table(columns, names=[column.name for column in output.columns])
-            staging.copy(branch, output.staging_table, output.columns, rows)
+            if output.copied_by_tasks:
+                staging.copy_results(output, rows)
+            else:
+                staging.copy(branch, output.staging_table, output.columns, rows)
             written += rows.num_rows
         return self._tally(number, taken, written)
 

@@ -143,14 +143,23 @@ class PostgresDriver:
             spark_batch_id=self.batches,
         )
 
-    def stage_rows(self, table: str, rows: Sequence[Row], *, attempt: int) -> None:
+    def stage_rows(
+        self, table: str, rows: Sequence[Row], *, attempt: int
+    ) -> Mapping[str, int]:
         """Copy rows into a staging table as one attempt, without a vote.
 
-        A branch's table, as ``staged_for`` names it, is in the branch's database.
+        A branch's table, as ``staged_for`` names it, is in the branch's database. Rows
+        of an output that tasks copy go to its table, and their receipt to staging.
+        Returns the rows that are staged, by table.
         """
         database = database_of(table.partition("@")[2])
         branch = table.partition("@")[2] or HOME
         columns = staging_tables(self.layout, branch)[table]
+        copied = {
+            output.staging_table: output
+            for output in self.layout.outputs
+            if isinstance(output, AppendTable) and output.copied_by_tasks
+        }.get(table)
         with (
             connect(
                 self.dsn if database == HOME else self.databases[database],
@@ -164,7 +173,11 @@ class PostgresDriver:
                 installation=None if database == HOME else self.home.claim.installation,
             ) as writer,
         ):
-            writer.copy(table, columns, arrow_rows(columns, rows))
+            if copied is not None:
+                writer.copy_results(copied, arrow_rows(copied.columns, rows))
+            else:
+                writer.copy(table, columns, arrow_rows(columns, rows))
+        return writer.rows
 
     def stage(
         self,
@@ -177,8 +190,9 @@ class PostgresDriver:
     ) -> BatchTally:
         """Stage rows by table as one attempt, and vote for the whole plan."""
         self.attempts += 1
+        voted: dict[str, int] = {}
         for table, rows in staged.items():
-            self.stage_rows(table, rows, attempt=self.attempts)
+            voted |= self.stage_rows(table, rows, attempt=self.attempts)
         (covered,) = plan.ranges
         outputs = {
             output.table: OutputTally(
@@ -201,7 +215,7 @@ class PostgresDriver:
         vote = Vote(
             attempt=Attempt(self.attempts),
             partitions={TP: seen} if covered.length else {},
-            staged={table: len(rows) for table, rows in staged.items()},
+            staged={table: voted.get(table, 0) for table in staged},
             outputs=outputs,
             checksum=sum(range(covered.from_offset, covered.until_offset)),
             buckets=buckets,

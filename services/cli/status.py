@@ -82,6 +82,7 @@ def status_json(
     total = None if lags is None else sum(lags.values())
     return {
         "pipeline": found.pipeline,
+        "guarantee": found.guarantee.value,
         "state": found.state(total).value,
         "lag": total,
         "observed_at": found.observed_at.isoformat(),
@@ -179,6 +180,7 @@ def _database_row(database: DatabaseStatus) -> tuple[object, ...]:
 def _figures(found: Status) -> list[tuple[str, str]]:
     totals, batch, driver = found.totals, found.last_batch, found.driver
     figures = [
+        ("guarantee", found.guarantee.value),
         ("watermark", _shown(found.watermark)),
         ("freshness", _seconds(found.freshness_s)),
         ("last commit", f"{_seconds(found.since_commit_s)} ago" if batch else "never"),

@@ -41,7 +41,7 @@ def verify(
         ),
     ] = False,
 ) -> None:
-    """Check that every record that was read is accounted for, exactly once.
+    """Check that every record that was read is accounted for, as often as promised.
 
     Everything comes from one snapshot of the home database, and of each other one
     that results are in: TALLYWEIR_DATABASES or the pipeline file says where they are.

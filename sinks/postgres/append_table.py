@@ -8,6 +8,9 @@ from typing import ClassVar
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import POSITION_COLUMNS, Column
 
+#: What a task's receipt says.
+COPIED_ROWS = Column(name="copied_rows", postgres_type="bigint")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendTable:
@@ -18,12 +21,15 @@ class AppendTable:
         staging_table: Where tasks put them first; see ``staged_for``.
         event_columns: What the events give; their position is added.
         branches: Who publishes them. With several, each row belongs to one.
+        copied_by_tasks: Whether tasks copy rows into the table themselves, at least
+            once, and stage only receipts of how many.
     """
 
     table: str
     staging_table: str
     event_columns: tuple[Column, ...]
     branches: tuple[str, ...] = (HOME,)
+    copied_by_tasks: bool = False
     #: As the ledger says it.
     kind: ClassVar[str] = "append"
 
@@ -33,4 +39,4 @@ class AppendTable:
 
     @property
     def staging_columns(self) -> tuple[Column, ...]:
-        return self.columns
+        return (COPIED_ROWS,) if self.copied_by_tasks else self.columns

@@ -14,6 +14,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.batch_runs import read_published_run
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
+from sinks.postgres.guarantee_change import check_guarantee_kept
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.naming import application_name
@@ -30,6 +31,7 @@ from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import read_decided, read_stored_progress
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.errors import ConfigurationError, RetryableError
+from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim, GlobalId
 from sinks.protocol.offsets import TopicPartition
@@ -71,8 +73,9 @@ class PostgresHome(PostgresDecisionLedger):
 
         Raises:
             ConfigurationError: A table exists with other columns, the role lacks a
-                privilege, the pipeline was registered with other shards, or an
-                output has moved to another database.
+                privilege, the pipeline was registered with other shards, an output
+                has moved to another database, or the pipeline has written at least
+                once before and is now to write exactly once.
             RetryableError: The server is unreachable, or an older driver's publish
                 transaction does not end.
 
@@ -332,7 +335,9 @@ class PostgresHome(PostgresDecisionLedger):
         row = connection.execute(_CLAIM["read_pipeline"], values).fetchone()
         assert row is not None
         number, shards, bucket_seconds = row
-        if (shards, bucket_seconds) != (
+        # Nothing is filed at least once, and there is no way back to what was.
+        files_ids = self._layout.guarantee is Guarantee.EXACTLY_ONCE
+        if files_ids and (shards, bucket_seconds) != (
             self._layout.shards,
             self._layout.bucket_seconds,
         ):
@@ -361,6 +366,7 @@ class PostgresHome(PostgresDecisionLedger):
         row = connection.execute(_CLAIM["read_definition"], values).fetchone()
         assert row is not None
         check_not_moved(row[0], json.loads(self._layout.definition))
+        check_guarantee_kept(row[0], self._layout.guarantee)
 
     def _insert_claim(self, connection: psycopg.Connection[TupleRow]) -> Claim:
         values = {

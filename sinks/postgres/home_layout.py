@@ -9,6 +9,7 @@ from sinks.postgres.branch_names import HOME, database_of
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.window_table import WindowTable
+from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.watermark import ClockRule
 
 Output = AppendTable | WindowTable | OutboxTable | KeyedTable
@@ -29,6 +30,7 @@ class HomeLayout:
     idle_timeout_us: int
     #: None when the source is declared free of repeats.
     horizon_us: int | None
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
 
     @property
     def clock_rule(self) -> ClockRule:

@@ -148,6 +148,8 @@ class OutputMoves:
     def _append(self, output: AppendTable, staged: str) -> int:
         if not self._tally.staged.get(staged):
             return 0
+        if output.copied_by_tasks:
+            return self._check_receipts(output, staged)
         statement = _SQL["move_append"].format(
             target=table_identifier(output.table),
             staging=self._tables.staging(staged),
@@ -158,6 +160,21 @@ class OutputMoves:
             moved = self._connection.execute(statement, self._values)
         self.check_moved(staged, moved.rowcount)
         return moved.rowcount
+
+    def _check_receipts(self, output: AppendTable, staged: str) -> int:
+        """Make sure that the rows which tasks copied are still in this very server.
+
+        Receipts are unlogged, so a crash of the server or a failover, either of which
+        may have taken rows back, has taken the receipts too.
+        """
+        statement = _SQL["count_copied"].format(staging=self._tables.staging(staged))
+        row = self._connection.execute(statement, self._values).fetchone()
+        assert row is not None
+        receipts, copied = row
+        self.check_moved(staged, receipts)
+        voted = self._tally.outputs[output.table].rows
+        assert copied == voted, f"{copied} rows have receipts, {voted} were voted for"
+        return int(receipts)
 
     def _fill_outbox(self, output: OutboxTable, staged: str) -> int:
         if not self._tally.staged.get(staged):

@@ -252,6 +252,7 @@ class PostgresPublication:
                 "checksum": self._tally.checksum,
                 "lookups": Json(dict(self._plan.lookups)),
                 "restagings": self._restagings,
+                "guarantee": self._layout.guarantee.value,
                 "staged_at": self._clock(),
             },
         )

@@ -114,9 +114,9 @@ class _RejectionSearch:
         finally:
             abandon(self._connection)
 
-    def _refused_among(self, ranges: list[tuple[int, int]]) -> dict[int, str]:
+    def _refused_among(self, ranges: list[tuple[int, int]]) -> dict[int, psycopg.Error]:
         """Insert what goes in of some ranges; return the other rows with the reason."""
-        refused: dict[int, str] = {}
+        refused: dict[int, psycopg.Error] = {}
         # An explicit stack instead of recursion; the lower half comes first, so that
         # of two rows in conflict the later one is refused.
         ranges.reverse()
@@ -129,14 +129,14 @@ class _RejectionSearch:
                 continue
             if first == last:
                 refused[first] = refusal
-                self._check_number(refused)
+                check_number(self._output, len(refused), refusal)
                 continue
             middle = (first + last) // 2
             ranges.append((middle + 1, last))
             ranges.append((first, middle))
         return refused
 
-    def _try_range(self, first: int, last: int) -> str | None:
+    def _try_range(self, first: int, last: int) -> psycopg.Error | None:
         """Insert a range; return why the table refuses it, or None if it does not."""
         statement = _SQL["insert_range"].format(
             target=table_identifier(self._output.table),
@@ -150,30 +150,47 @@ class _RejectionSearch:
         except psycopg.Error as error:
             if not is_row_rejection(error):
                 raise
-            return f"{error.sqlstate} {error.diag.message_primary}"
+            return error
         return None
 
-    def _check_number(self, refused: dict[int, str]) -> None:
-        if len(refused) <= REJECTED_ROWS_MAX:
-            return
-        *_, refusal = refused.values()
-        raise ConfigurationError(
-            "TABLE_REFUSES_ROWS",
-            saw=f"Table {self._output.table} refused more than "
-            f"{REJECTED_ROWS_MAX} rows of one batch, the last one with: {refusal}.",
-            why="So many refusals point to the table, not to its rows, and would "
-            "pour the topic into the dead letters.",
-            fix="Correct the table's constraints or the pipeline.",
-        )
-
-    def _describe(self, number: int, refusal: str) -> RejectedRow:
+    def _describe(self, number: int, refusal: psycopg.Error) -> RejectedRow:
         row = self._connection.execute(
             _SQL["read_position"].format(numbered=self._numbered), {"number": number}
         ).fetchone()
         assert row is not None
         topic, partition, offset = row
-        return RejectedRow(
-            topic_partition=TopicPartition(topic, partition),
-            offset=offset,
-            detail=f"Table {self._output.table} refused the row: {refusal}.",
-        )
+        return rejected_row(self._output, (topic, partition, offset), refusal)
+
+
+def check_number(output: AppendTable, refused: int, refusal: psycopg.Error) -> None:
+    """Give up on a table that refuses too much.
+
+    Raises:
+        ConfigurationError: ``TABLE_REFUSES_ROWS``.
+    """
+    if refused <= REJECTED_ROWS_MAX:
+        return
+    raise ConfigurationError(
+        "TABLE_REFUSES_ROWS",
+        saw=f"Table {output.table} refused more than {REJECTED_ROWS_MAX} rows of one "
+        f"batch, the last one with: {_told(refusal)}.",
+        why="So many refusals point to the table, not to its rows, and would pour the "
+        "topic into the dead letters.",
+        fix="Correct the table's constraints or the pipeline.",
+    )
+
+
+def rejected_row(
+    output: AppendTable, position: tuple[str, int, int], refusal: psycopg.Error
+) -> RejectedRow:
+    """Describe one row that the output's table refuses, for its dead letter."""
+    topic, partition, offset = position
+    return RejectedRow(
+        topic_partition=TopicPartition(topic, partition),
+        offset=offset,
+        detail=f"Table {output.table} refused the row: {_told(refusal)}.",
+    )
+
+
+def _told(refusal: psycopg.Error) -> str:
+    return f"{refusal.sqlstate} {refusal.diag.message_primary}"

@@ -10,6 +10,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.columns import Column, names, table_identifier, type_name
+from sinks.postgres.copyable import check_copyable
 from sinks.postgres.home_layout import Output
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.metrics_view import create_metrics_view
@@ -52,11 +53,14 @@ def create_result_tables(
         state: Names the state table of a window table.
 
     Raises:
-        ConfigurationError: ``TABLE_DIFFERS``, showing both lists of columns.
+        ConfigurationError: ``TABLE_DIFFERS``, showing both lists of columns, or what
+            ``check_copyable`` raises.
     """
     for output in outputs:
         if isinstance(output, AppendTable):
-            _create_or_check(connection, output.table, output.columns)
+            created = _create_or_check(connection, output.table, output.columns)
+            if output.copied_by_tasks and not created:
+                check_copyable(connection, output)
         elif isinstance(output, WindowTable):
             _create_window_tables(connection, output, state(output.table))
         elif isinstance(output, KeyedTable):

@@ -18,16 +18,18 @@ from typing import Self
 import numpy as np
 import psycopg
 import pyarrow as pa
-from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.append_table import COPIED_ROWS, AppendTable
+from sinks.postgres.binary_copy import copy_staged
 from sinks.postgres.branch_names import HOME, staged_for
-from sinks.postgres.columns import Column, names
+from sinks.postgres.columns import Column
 from sinks.postgres.connection import abandon, connect
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.keyed_table import KEYED_LOGS, KeyedTable
 from sinks.postgres.naming import application_name, staging_schema, staging_table
+from sinks.postgres.result_copy import ResultCopy
 from sinks.postgres.sqlstate import translated
 from sinks.protocol.identity import Attempt, Epoch
 
@@ -197,26 +199,36 @@ class StagingWriter:
         tagged = rows.rename_columns([column.name for column in columns]).append_column(
             ATTEMPT.name, attempts
         )
-        encoder = ArrowToPostgresBinaryEncoder(tagged.schema)
         target = staging_table(
             self._pipeline_number,
             self._epoch,
             table,
             installation=self._installation,
         )
-        statement = sql.SQL("COPY {} ({}) FROM STDIN WITH (FORMAT BINARY)").format(
-            target, names((*columns, ATTEMPT))
-        )
-        with (
-            translated(f"staging rows for {table}"),
-            self._connection.cursor() as cursor,
-            cursor.copy(statement) as copy,
-        ):
-            copy.write(encoder.write_header())
-            for batch in tagged.to_batches():
-                copy.write(encoder.write_batch(batch))
-            copy.write(encoder.finish())
+        with translated(f"staging rows for {table}"):
+            copy_staged(self._connection, target, (*columns, ATTEMPT), tagged)
         self.rows[table] = self.rows.get(table, 0) + rows.num_rows
+
+    def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
+        """Copy rows straight into an output's table, with a receipt in staging.
+
+        The receipt comes first: a task whose epoch's staging is gone writes nothing.
+
+        Raises:
+            RowsRejectedError: The table refuses these rows; leave with the error, and
+                copy again without them.
+            RetryableError, ConfigurationError, FatalError: As ``copy`` and
+                ``ResultCopy.run`` do.
+
+        Crash:
+            Before the commit nothing is in the table. After it the rows are, whether
+            or not their batch is ever published: at least once. A crash of the server
+            may take a commit back that did not wait for the disk, but then it has
+            emptied staging, so publishing misses the receipt.
+        """
+        receipt = pa.table({COPIED_ROWS.name: pa.array([rows.num_rows], pa.int64())})
+        self.copy(output.staging_table, output.staging_columns, receipt)
+        ResultCopy(self._connection, output).run(rows)
 
 
 class StagingConnection:

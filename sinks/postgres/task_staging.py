@@ -9,6 +9,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME, database_of, staged_for
 from sinks.postgres.columns import Column
 from sinks.postgres.staging import StagingWriter
@@ -69,6 +70,20 @@ class TaskStaging:
         if rows.num_rows:
             writer = self._writer(database_of(branch))
             writer.copy(staged_for(table, branch), columns, rows)
+
+    def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
+        """Copy rows straight into a table of the home, as the writer's method does.
+
+        Raises:
+            RowsRejectedError: The table refuses these rows; leave with the error, and
+                copy again without them.
+            TallyweirError: As ``StagingWriter.copy_results`` does.
+
+        Crash:
+            As ``StagingWriter.copy_results``.
+        """
+        if rows.num_rows:
+            self._writer(HOME).copy_results(output, rows)
 
     def _writer(self, database: str) -> StagingWriter:
         if database not in self._writers:

@@ -61,6 +61,12 @@ it has no ranges, begins with phase 2b and is recognised by its sequence. A batc
 changes the home only has no participants: nothing is prepared, nothing can be in
 doubt.
 
+A pipeline may be content with less (``guarantee``). Its tasks write rows to the result
+tables themselves and stage receipts for them; publishing counts the receipts of the
+attempts that voted instead of moving rows. Everything else is the same, so offsets and
+counts are exact, no event is lost, and rows of attempts or batches that came to
+nothing stay beside those that count.
+
 Modules, in the order in which a batch meets them: ``coordinator`` takes it from plan
 to ledger; ``votes`` adds up phase one, ``keyed_votes`` phase 2b; ``publication``
 prepares, decides and commits;

@@ -26,6 +26,7 @@ from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.coordinator import Coordinator
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.identity import BatchKey, SparkBatchId
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan, Progress, RejectedRow, StagedBatch
@@ -72,8 +73,8 @@ class RunExecution:
         """Do the run, unless it was done before.
 
         Raises:
-            ConfigurationError: ``RUN_NAME_TAKEN``, ``RUN_CANNOT_TRUNCATE``, or what
-                else a person must change.
+            ConfigurationError: ``RUN_AT_LEAST_ONCE``, ``RUN_NAME_TAKEN``,
+                ``RUN_CANNOT_TRUNCATE``, or what else a person must change.
             FencedError: A driver, or another run, was started meanwhile.
             RetryableError: The outside world failed; the same call again may succeed.
             FatalError: Going on could lose or double events.
@@ -83,6 +84,7 @@ class RunExecution:
             After it all of it is, and the same call again only says so.
         """
         run = self._run
+        _check_guarantee(self._files.pipeline.guarantee)
         migrate(self._settings.home_dsn)
         if self._is_done():
             return self._report(None)
@@ -166,6 +168,17 @@ def _plan(
         lookups=jobs.versions,
         run=run,
     )
+
+
+def _check_guarantee(guarantee: Guarantee) -> None:
+    if guarantee is Guarantee.AT_LEAST_ONCE:
+        raise ConfigurationError(
+            "RUN_AT_LEAST_ONCE",
+            saw="The pipeline writes at_least_once.",
+            why="A run is done once by its name; one that was cut short would leave "
+            "rows behind.",
+            fix="Load with a pipeline of another name that writes exactly_once.",
+        )
 
 
 def _check_replaceable(layout: HomeLayout, progress: Progress) -> None:

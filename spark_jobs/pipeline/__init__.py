@@ -8,6 +8,7 @@ Kafka or Postgres.
 
 from __future__ import annotations
 
+from sinks.protocol.guarantee import Guarantee
 from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.closed_sessions import each_session
@@ -46,6 +47,7 @@ __all__ = [
     "Early",
     "Enrichment",
     "Fixed",
+    "Guarantee",
     "HeaderId",
     "Late",
     "ListState",

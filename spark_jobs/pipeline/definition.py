@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from sinks.protocol.guarantee import Guarantee
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME, check_declaration
 from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.expressions import check_condition
+from spark_jobs.pipeline.guarantee import check_guarantee
 from spark_jobs.pipeline.names import check_distinct, check_pipeline_name
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.prediction import Prediction
@@ -40,7 +42,9 @@ class Pipeline:
     Attributes:
         name: Identity in the ledger: offsets, IDs and windows belong to it.
         source: Where events come from.
-        deduplicate: None only where the source cannot repeat itself.
+        guarantee: Whether rows are there once, or at least once, which is cheaper.
+        deduplicate: None only where the source cannot repeat itself, or may: at least
+            once it must be None.
         validate: Rules in the order in which they are tried; the first broken one
             gives the dead letter its reason.
         enrich: Lookups, in order.
@@ -63,6 +67,7 @@ class Pipeline:
 
     name: str
     source: Source
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     deduplicate: Deduplicate | None = field(default_factory=Deduplicate)
     validate: tuple[Rule, ...] = ()
     enrich: tuple[Enrichment, ...] = ()
@@ -114,6 +119,7 @@ class Pipeline:
         yield from check_distinct(predicted, "predicted columns", ("predict",))
         if not self.outputs:
             yield empty_value(("outputs",))
+        yield from check_guarantee(self.guarantee, self.deduplicate, self.outputs)
         taken: set[str] = set()
         for index, output in enumerate(self.outputs):
             # Where no schema is named, the server's search path decides: public.

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from sinks.protocol.guarantee import Guarantee
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.deduplicate import Deduplicate
@@ -51,6 +52,12 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
             "idle_timeout": format_duration(source.idle_timeout),
             "future_bound": format_duration(source.future_bound),
         },
+        # Left out where it is the default, as before there was another.
+        **(
+            {}
+            if pipeline.guarantee is Guarantee.EXACTLY_ONCE
+            else {"guarantee": pipeline.guarantee.value}
+        ),
         "deduplicate": (
             {
                 "horizon": format_duration(pipeline.deduplicate.horizon),
@@ -116,6 +123,7 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
             idle_timeout=parse_duration(source["idle_timeout"]),
             future_bound=parse_duration(source["future_bound"]),
         ),
+        guarantee=Guarantee(definition.get("guarantee", Guarantee.EXACTLY_ONCE)),
         deduplicate=(
             Deduplicate(
                 horizon=parse_duration(deduplicate["horizon"]),

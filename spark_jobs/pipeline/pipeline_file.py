@@ -12,6 +12,7 @@ from pathlib import Path as FilePath
 
 from schemas.contract import ContractField, load_contract
 from schemas.errors import ContractError
+from sinks.protocol.guarantee import Guarantee
 from spark_jobs.pipeline.append_section import read_append
 from spark_jobs.pipeline.columns import find_column_problems, find_lookup_problems
 from spark_jobs.pipeline.databases import check_declaration
@@ -27,6 +28,7 @@ from spark_jobs.pipeline.python_file import load_python_pipeline
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source_section import read_source
 from spark_jobs.pipeline.window_section import read_window
+from spark_jobs.pipeline.word_section import read_word
 from spark_jobs.pipeline.yaml_document import Section, open_document
 
 _KINDS = ("append", "window", "outbox")
@@ -38,7 +40,7 @@ def load_pipeline(path: FilePath) -> Pipeline:
     """Read a pipeline file and check all of it, against its contract as well.
 
     Where ``deduplicate`` is absent, its defaults hold: IDs are remembered for 7
-    days. Only ``deduplicate: off`` turns it off.
+    days. Only ``deduplicate: off`` turns it off, or ``guarantee: at_least_once``.
 
     Raises:
         PipelineError: Something in the file, or the contract it names, must change;
@@ -49,8 +51,8 @@ def load_pipeline(path: FilePath) -> Pipeline:
         return load_python_pipeline(path)
     file = open_document(path)
     required = ("pipeline", "source", "outputs")
-    optional = ("deduplicate", "validate", "enrich", "predict", "filter", "databases")
-    file.allow(*required, *optional)
+    optional = ("guarantee", "deduplicate", "validate", "enrich", "predict", "filter")
+    file.allow(*required, *optional, "databases")
     file.require(*required)
     pipeline = _read_pipeline(file)
     if pipeline is not None:
@@ -69,7 +71,8 @@ def _read_pipeline(file: Section) -> Pipeline | None:
     name = _read_name(file)
     section = file.section("source")
     source = read_source(section) if section is not None else None
-    deduplicate = _read_deduplicate(file)
+    guarantee = read_word(file, "guarantee", Guarantee.EXACTLY_ONCE)
+    deduplicate = _read_deduplicate(file, guarantee)
     validate = _read_validate(file)
     enrich = [
         read_enrichment(section) if section is not None else None
@@ -95,6 +98,7 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         Pipeline,
         name=name,
         source=source,
+        guarantee=guarantee,
         deduplicate=deduplicate,
         validate=validate,
         enrich=enrichments,
@@ -143,9 +147,9 @@ def _read_name(file: Section) -> str:
     return _NO_NAME if problems else name
 
 
-def _read_deduplicate(file: Section) -> Deduplicate | None:
+def _read_deduplicate(file: Section, guarantee: Guarantee) -> Deduplicate | None:
     if "deduplicate" not in file:
-        return Deduplicate()
+        return Deduplicate() if guarantee is Guarantee.EXACTLY_ONCE else None
     if file.is_off("deduplicate"):
         return None
     section = file.section("deduplicate")

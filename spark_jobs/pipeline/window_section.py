@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from enum import StrEnum
-from typing import TypeVar
 
 from spark_jobs.pipeline.aggregate import Aggregate, parse_aggregate
 from spark_jobs.pipeline.durations import parse_duration
 from spark_jobs.pipeline.expression_section import read_condition, read_expressions
 from spark_jobs.pipeline.place_section import PLACE, read_place
-from spark_jobs.pipeline.problems import suggest
 from spark_jobs.pipeline.window import Late, WindowOutput
 from spark_jobs.pipeline.window_kind_section import KINDS, read_kind
 from spark_jobs.pipeline.window_panes import Early, EarlyPanes, Panes
+from spark_jobs.pipeline.word_section import read_word
 from spark_jobs.pipeline.yaml_document import Section
-
-Word = TypeVar("Word", bound=StrEnum)
 
 
 def read_window(section: Section) -> WindowOutput | None:
@@ -41,9 +37,9 @@ def read_window(section: Section) -> WindowOutput | None:
     by = section.texts("by")
     aggregates = _read_aggregates(section)
     allowed_lateness = section.duration("allowed_lateness", timedelta())
-    late = _read_word(section, "late", Late.REVISE)
+    late = read_word(section, "late", Late.REVISE)
     early = _read_early(section)
-    panes = _read_word(section, "panes", Panes.ACCUMULATING)
+    panes = read_word(section, "panes", Panes.ACCUMULATING)
     metrics = section.text("metrics")
     databases, shard_by = read_place(section)
     where = read_condition(section, "where")
@@ -79,24 +75,6 @@ def _read_aggregates(window: Section) -> tuple[Aggregate, ...] | None:
     ]
     read = tuple(one for one in aggregates if one is not None)
     return read if len(read) == len(list(section)) else None
-
-
-def _read_word(section: Section, key: str, default: Word) -> Word:
-    """Read one of the words of an enumeration."""
-    text = section.text(key)
-    words = type(default)
-    if text is None:
-        return default
-    if text not in set(words):
-        known = [word.value for word in words]
-        section.reject(
-            key,
-            f"{key} is {text!r}.",
-            f"It must be one of {', '.join(known)}.",
-            suggest(text, known),
-        )
-        return default
-    return words(text)
 
 
 def _read_early(section: Section) -> EarlyPanes:

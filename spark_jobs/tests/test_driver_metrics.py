@@ -8,6 +8,7 @@ import pytest
 
 from sinks.protocol.coordinator import BatchResult
 from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan
@@ -28,7 +29,10 @@ class _Driver:
 
     def __post_init__(self) -> None:
         self.metrics = DriverMetrics(
-            "p", now=lambda: self.now, monotonic=lambda: self.now
+            "p",
+            Guarantee.AT_LEAST_ONCE,
+            now=lambda: self.now,
+            monotonic=lambda: self.now,
         )
 
     def value(self, name: str, **labels: str) -> float | None:

@@ -14,6 +14,7 @@ from services.cli.status import lags_of, status_json
 from services.cli.why import fingerprints_of, payload_reader
 from sinks.postgres.audit import PartitionClockState, PartitionStatus, Status, Totals
 from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition, StoredPosition
 from sinks.seen_ids.fingerprint import fingerprint
@@ -27,6 +28,7 @@ _NEW = TopicPartition("orders", 1)
 def _status() -> Status:
     return Status(
         pipeline="p",
+        guarantee=Guarantee.EXACTLY_ONCE,
         observed_at=datetime(2026, 5, 1, tzinfo=UTC),
         watermark=None,
         newest_event_time=None,

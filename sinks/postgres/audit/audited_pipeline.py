@@ -19,9 +19,11 @@ from psycopg.rows import DictRow, TupleRow, dict_row
 
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import table_identifier
+from sinks.postgres.guarantee_change import guarantee_of
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 
 _LEDGER = load_statements("sinks.postgres.audit", "ledger.sql")
@@ -68,6 +70,7 @@ class AuditedPipeline:
     #: The home database's.
     installation: str
     source: AuditedSource
+    guarantee: Guarantee
     outputs: tuple[AuditedOutput, ...]
     #: The event's field that holds its ID; None when it travels in a header.
     id_column: str | None
@@ -167,6 +170,7 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         number=row["pipeline_number"],
         installation=row["installation_id"],
         source=AuditedSource(topic=source["topic"], schema=source["schema"]),
+        guarantee=guarantee_of(definition),
         outputs=tuple(_output(entry) for entry in definition["outputs"]),
         id_column=source["event_id"].get("field"),
         id_has_source=source["event_id"].get("header") == "ce_id",

@@ -41,12 +41,15 @@ from sinks.postgres.audit.branches import (
 from sinks.postgres.batch_runs import read_input_names
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.statements import load_statements
+from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 
 _EXPLANATION = load_statements("sinks.postgres.audit", "explanation.sql")
 _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
 
 _FINGERPRINT_BYTES = 16
+#: What some tables tell of a copy.
+_TOLD = ("event_time", "kafka_timestamp", "reason", "detail", "key", "payload")
 
 #: From the installation's key and an ID to the 16-byte fingerprints that it may be
 #: filed under: the text that a person types may stand for a number.
@@ -132,6 +135,7 @@ class Explanation:
     positions: dict[TopicPartition, int]
     awaited: tuple[DecidedBranch, ...]
     id_has_source: bool
+    guarantee: Guarantee
     #: What the partitions of batch runs were: the name of a file, or a range.
     inputs: Mapping[TopicPartition, str]
 
@@ -212,6 +216,7 @@ def explain(
         positions=positions,
         awaited=awaited,
         id_has_source=audited.id_has_source,
+        guarantee=audited.guarantee,
         inputs=inputs,
     )
 
@@ -361,12 +366,7 @@ def _sighting(
             if (branch.sequence, branch.database) == (row["sequence"], database)
             and row["fate"] is Fate.COMMITTED
         ),
-        event_time=row.get("event_time"),
-        kafka_timestamp=row.get("kafka_timestamp"),
-        reason=row.get("reason"),
-        detail=row.get("detail"),
-        key=row.get("key"),
-        payload=row.get("payload"),
+        **{name: row.get(name) for name in _TOLD},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -14,6 +15,7 @@ from sinks.postgres.audit.explanation import (
     Sighting,
 )
 from sinks.postgres.branch_names import HOME
+from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 
 #: Bytes of a payload that are shown in hex; the table has the rest.
@@ -26,11 +28,17 @@ PayloadReader = Callable[[bytes], str | None]
 def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[str]:
     """Yield one sentence per copy and trace, oldest batch first."""
     copies: dict[tuple[TopicPartition, int], int] = {}
-    for sighting in explanation.sightings:
+    for sighting, rows in Counter(explanation.sightings).items():
         place = (sighting.position, sighting.offset)
         copy = copies.setdefault(place, len(copies) + 1)
         source = explanation.inputs.get(sighting.position)
-        yield _tell_sighting(sighting, copy, source, read_payload)
+        told = _tell_sighting(sighting, copy, source, read_payload)
+        yield told if rows == 1 else f"{told} Its row is there {rows} times."
+    if explanation.guarantee is Guarantee.AT_LEAST_ONCE:
+        yield (
+            "The pipeline writes at_least_once: what a batch had written before it was "
+            "run again, or given up, stays; and no IDs are remembered."
+        )
     for hit in explanation.catalog_hits:
         yield _tell_hit(hit)
     yield from _tell_awaited(explanation)

@@ -36,6 +36,7 @@ from sinks.postgres.audit.verification import read_totals
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.naming import application_name, state_table
 from sinks.postgres.statements import load_statements
+from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import StoredPosition
 
@@ -117,6 +118,7 @@ class Status:
     """What the home database knows of a pipeline at one moment of its clock."""
 
     pipeline: str
+    guarantee: Guarantee
     observed_at: datetime
     watermark: datetime | None
     newest_event_time: datetime | None
@@ -207,6 +209,7 @@ def read_status(
         parts = reach_databases(opened, connection, audited, databases)
         return Status(
             pipeline=pipeline,
+            guarantee=audited.guarantee,
             observed_at=row["observed_at"],
             watermark=row["watermark"],
             newest_event_time=row["newest_event_time"],

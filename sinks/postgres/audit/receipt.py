@@ -7,9 +7,15 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
 from sinks.postgres.branch_names import HOME
+from sinks.protocol.guarantee import Guarantee
 
 #: Violations that a check spells out; the number of all of them is kept beside.
 VIOLATIONS_SHOWN = 20
+
+_HOW_OFTEN = {
+    Guarantee.EXACTLY_ONCE: "once",
+    Guarantee.AT_LEAST_ONCE: "at least once",
+}
 
 
 class Verdict(Enum):
@@ -89,6 +95,8 @@ class Receipt:
     pipeline: str
     checks: tuple[Check, ...]
     totals: Totals
+    #: What the pipeline promises; batches before it may have promised more.
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     #: Those that were looked into, the home first.
     databases: tuple[str, ...] = (HOME,)
 
@@ -111,7 +119,8 @@ class Receipt:
             return f"FAILED: {', '.join(check.name for check in self.failed)}"
         if self.totals.batches == 0:
             return "nothing committed yet"
-        return "verified: every record that was read is accounted for, once"
+        how_often = _HOW_OFTEN[self.guarantee]
+        return f"verified: every record that was read is accounted for, {how_often}"
 
     def with_check(self, check: Check) -> Receipt:
         return replace(self, checks=(*self.checks, check))
@@ -120,6 +129,7 @@ class Receipt:
         """Return plain values, totals at the top level."""
         return {
             "pipeline": self.pipeline,
+            "guarantee": self.guarantee.value,
             "verified": self.is_verified,
             "summary": self.summary,
             "databases": list(self.databases),

@@ -13,6 +13,7 @@ not respect what the code believes. The rules::
             + expired + filtered                         conservation
     rows put aside == the ledger's counts                side_tables
     rows appended == the ledger's counts and checksum    append_outputs
+    rows that repeat others, at least once               repeated_rows, counted
     messages published == waiting + sent                 outbox, where there is one
     rows of functions == the ledger's counts             stateful_outputs, where any
     IDs remembered == IDs committed                      seen_ids
@@ -52,6 +53,7 @@ from sinks.postgres.audit.branches import (
     read_branches,
     read_used_databases,
 )
+from sinks.postgres.audit.copied_rows import check_copied_rows
 from sinks.postgres.audit.keyed_state import check_stateful_outputs
 from sinks.postgres.audit.ledger_ranges import read_ledger_ranges
 from sinks.postgres.audit.outbox_rows import check_outbox
@@ -59,6 +61,7 @@ from sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
 from sinks.postgres.audit.seen_ids import check_seen_ids
 from sinks.postgres.audit.window_groups import check_window_groups
 from sinks.postgres.statements import load_statements
+from sinks.protocol.guarantee import Guarantee
 
 _LEDGER = load_statements("sinks.postgres.audit", "ledger.sql")
 _CONSERVATION = load_statements("sinks.postgres.audit", "conservation.sql")
@@ -95,6 +98,7 @@ def verify(
             or a table that may not be read.
         RetryableError: A server went away or does not answer.
     """
+    copied: tuple[Check, ...] = ()
     with ExitStack() as opened:
         with snapshot(connection, doing="verifying"):
             audited = read_pipeline(connection, pipeline)
@@ -113,6 +117,8 @@ def verify(
             with parts.snapshots_beside_home():
                 branches = read_branches(parts, audited)
                 rows = count_appended_rows(parts, audited, ranges, branches)
+                if audited.guarantee is Guarantee.AT_LEAST_ONCE:
+                    copied = check_copied_rows(parts, audited, ranges)
                 miscounted = list(
                     find_miscounted_markers(parts, audited, rows, branches)
                 )
@@ -124,15 +130,16 @@ def verify(
             )
             totals = read_totals(connection, pipeline)
         with parts.now():
-            appended = check_append_outputs(parts, audited, rows)
+            appended = copied or (check_append_outputs(parts, audited, rows),)
             decided = check_branches(parts, audited, branches, miscounted)
     return Receipt(
         pipeline=pipeline,
         checks=(
-            *(*ledger_checks, appended, *outbox, *stateful),
+            *(*ledger_checks, *appended, *outbox, *stateful),
             *(seen_ids, *order_checks, decided, groups),
         ),
         totals=totals,
+        guarantee=audited.guarantee,
         databases=tuple(parts.by_name),
     )
 

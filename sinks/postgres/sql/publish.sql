@@ -27,12 +27,12 @@ WHERE pipeline = %(pipeline)s
 -- name: insert_batch
 INSERT INTO tallyweir.batch (
     pipeline, sequence, epoch, spark_batch_id, watermark_before, watermark_after,
-    checksum, lookups, restagings, planned_at, staged_at, published_at
+    checksum, lookups, restagings, guarantee, planned_at, staged_at, published_at
 )
 VALUES (
     %(pipeline)s, %(sequence)s, %(epoch)s, %(spark_batch_id)s,
     %(watermark_before)s, %(watermark_after)s, %(checksum)s, %(lookups)s::jsonb,
-    %(restagings)s, %(planned_at)s, %(staged_at)s, clock_timestamp()
+    %(restagings)s, %(guarantee)s, %(planned_at)s, %(staged_at)s, clock_timestamp()
 )
 
 -- name: insert_batch_partition
@@ -80,6 +80,12 @@ WHERE pipeline = %(pipeline)s
 -- name: move_append
 INSERT INTO {target} ({columns})
 SELECT {sources}
+FROM {staging}
+WHERE tallyweir_attempt = ANY(%(attempts)s)
+
+-- name: count_copied
+-- Receipts of rows that tasks have copied into the table themselves.
+SELECT count(*), coalesce(sum(copied_rows), 0)
 FROM {staging}
 WHERE tallyweir_attempt = ANY(%(attempts)s)
 

@@ -44,3 +44,28 @@ CREATE TABLE IF NOT EXISTS {state} (
 -- name: add_sequence_index
 -- Serves verify, which counts the rows of each batch.
 CREATE INDEX ON {target} (tallyweir_sequence)
+
+-- name: column_types
+-- Without their modifiers, which COPY applies as INSERT does.
+SELECT attname::text, format_type(atttypid, NULL)
+FROM pg_attribute
+WHERE attrelid = to_regclass(%(table)s)
+  AND attnum > 0
+  AND NOT attisdropped
+ORDER BY attnum
+
+-- name: keys_over
+-- Keys that a row written again would break: all that they have is among some columns.
+-- One that has another column, such as a number of the row's own, lets it in.
+SELECT indexrelid::regclass::text
+FROM pg_index
+WHERE indrelid = to_regclass(%(table)s)
+  AND (indisunique OR indisexclusion)
+  AND NOT EXISTS (
+      SELECT
+      FROM pg_attribute
+      WHERE attrelid = indrelid
+        AND attnum = ANY(indkey[0:indnkeyatts - 1])
+        AND attname <> ALL(%(columns)s::text[])
+  )
+ORDER BY 1

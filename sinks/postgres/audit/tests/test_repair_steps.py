@@ -17,6 +17,7 @@ from sinks.postgres.audit.repair import (
     RowsBeyond,
 )
 from sinks.postgres.audit.repair_steps import repair_steps
+from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 
 _APPEND = _output({"table": 'odd "name', "kind": "append", "databases": ["billing"]})
@@ -26,6 +27,7 @@ _PIPELINE = AuditedPipeline(
     number=7,
     installation="0123456789ab",
     source=AuditedSource(topic="it's", schema="s"),
+    guarantee=Guarantee.EXACTLY_ONCE,
     outputs=(_APPEND,),
     id_column="id",
     id_has_source=False,

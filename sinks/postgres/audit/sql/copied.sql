@@ -1,0 +1,69 @@
+-- Rows that tasks copied at least once, by the positions that they are of.
+-- {table} is the output's table, already quoted.
+
+-- name: positions
+-- Positions per batch and partition, and the rows that have them. As in tallied_rows, a
+-- position belongs to the range that holds it; sequence is null where none does.
+WITH bounds AS (
+    SELECT topic, partition,
+           array_agg(from_offset ORDER BY from_offset) AS froms,
+           array_agg(until_offset ORDER BY from_offset) AS untils,
+           array_agg(sequence ORDER BY from_offset) AS sequences
+    FROM unnest(
+        %(topics)s::text[], %(partitions)s::integer[], %(sequences)s::bigint[],
+        %(froms)s::bigint[], %(untils)s::bigint[]
+    ) AS span (topic, partition, sequence, from_offset, until_offset)
+    WHERE until_offset > from_offset
+    GROUP BY topic, partition
+),
+copied AS (
+    SELECT kafka_topic, kafka_partition, kafka_offset, count(*) AS copies
+    FROM {table}
+    WHERE kafka_topic = ANY (%(read_topics)s)
+    GROUP BY kafka_topic, kafka_partition, kafka_offset
+),
+aside AS (
+    SELECT kafka_topic, kafka_partition, kafka_offset
+    FROM tallyweir.dead_letter
+    WHERE pipeline = %(pipeline)s
+    UNION
+    SELECT kafka_topic, kafka_partition, kafka_offset
+    FROM tallyweir.filtered_event
+    WHERE pipeline = %(pipeline)s
+),
+placed AS (
+    SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset, copies,
+           aside IS NOT NULL AS is_aside,
+           untils, sequences,
+           width_bucket(kafka_offset, froms) AS place
+    FROM copied
+    LEFT JOIN aside USING (kafka_topic, kafka_partition, kafka_offset)
+    LEFT JOIN bounds
+        ON bounds.topic = kafka_topic
+       AND bounds.partition = kafka_partition
+),
+owned AS (
+    SELECT topic, partition, kafka_offset, copies, is_aside,
+           CASE WHEN place > 0 AND kafka_offset < untils[place]
+                THEN sequences[place] END AS sequence
+    FROM placed
+)
+SELECT sequence, topic, partition, is_aside,
+       count(*) AS positions,
+       sum(copies)::bigint AS rows,
+       sum(kafka_offset) AS checksum
+FROM owned
+GROUP BY sequence, topic, partition, is_aside;
+
+-- name: claims
+-- What each batch says that the output took, and how often a row of it may be there.
+SELECT output.sequence, output.events, batch.guarantee,
+       coalesce(output.checksum, batch.checksum) AS checksum,
+       output.checksum IS NOT NULL AS is_conditional
+FROM tallyweir.batch_output AS output
+JOIN tallyweir.batch AS batch USING (pipeline, sequence)
+JOIN tallyweir.standing_from AS standing USING (pipeline)
+WHERE output.pipeline = %(pipeline)s
+  AND output.output_table = %(output_table)s
+  AND output.sequence >= standing.sequence
+ORDER BY output.sequence;

@@ -1,0 +1,45 @@
+"""A pipeline that has written at least once cannot promise more afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.guarantee import Guarantee
+
+
+def guarantee_of(definition: Mapping[str, Any]) -> Guarantee:
+    """Return what a registered definition promises.
+
+    It is left out where it is the default, as before there was another.
+    """
+    return Guarantee(definition.get("guarantee", Guarantee.EXACTLY_ONCE))
+
+
+def check_guarantee_kept(stored: Mapping[str, Any], guarantee: Guarantee) -> None:
+    """Refuse the way back from at least once; the way there is free.
+
+    Rows of a batch that was cut short, or of a task that outlives its driver, would
+    stay in a table that is said to have each event once, and the IDs of what was
+    written meanwhile are unknown.
+
+    Args:
+        stored: The pipeline's definition as it last ran.
+        guarantee: What it is to promise now.
+
+    Raises:
+        ConfigurationError: ``GUARANTEE_RAISED``.
+    """
+    if guarantee_of(stored) is Guarantee.EXACTLY_ONCE or (
+        guarantee is Guarantee.AT_LEAST_ONCE
+    ):
+        return
+    raise ConfigurationError(
+        "GUARANTEE_RAISED",
+        saw="The pipeline has written at_least_once, and is now to write exactly_once.",
+        why="Its tables may hold rows twice, and it knows no IDs of what it has "
+        "written meanwhile.",
+        fix="Put guarantee: at_least_once back, or begin anew under another pipeline "
+        "name with other tables.",
+    )
