@@ -96,7 +96,7 @@ class Rules:
         contract: What the events are read as.
         writers: Contracts by schema id.
         latest_event_time_us: Later event times are dead letters.
-        rejected: Why Postgres refused the row at (partition, offset).
+        rejected: Why Postgres refused the row at (number of its place, offset).
         rule_conditions: The condition behind each reason code of the pipeline.
     """
 
@@ -240,10 +240,10 @@ def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
     """
     if not rules.rejected:
         return
-    partitions = events.array(frame.PARTITION).to_pylist()
+    places = events.array(frame.PLACE).to_pylist()
     offsets = events.array(frame.OFFSET).to_pylist()
     values = events.array(frame.VALUE)
-    positions = list(zip(partitions, offsets, strict=True))
+    positions = list(zip(places, offsets, strict=True))
     refused = [
         row for row, position in enumerate(positions) if position in rules.rejected
     ]
