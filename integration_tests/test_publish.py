@@ -30,6 +30,7 @@ from sinks.protocol.errors import (
 )
 from sinks.protocol.identity import Epoch
 from sinks.protocol.ports import RowsRejectedError
+from sinks.protocol.recovery import StoredPosition
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 _NUMBERS = "SELECT number FROM numbers ORDER BY kafka_offset"
@@ -302,8 +303,9 @@ def test_a_pipeline_cannot_change_how_its_ids_are_filed(home_dsn: str) -> None:
 def test_the_positions_of_new_partitions_are_noted_once(home_dsn: str) -> None:
     """Noting a beginning again never moves a position."""
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
-    driver.home.register_positions("id-of-the-topic", {TP: 5})
-    driver.home.register_positions("id-of-the-topic", {TP: 9})
+    for offset in (5, 9):
+        start = StoredPosition(topic_id="id-of-the-topic", next_offset=offset)
+        driver.home.register_positions({TP: start})
     assert 5 == driver.home.read_progress().positions[TP].next_offset
 
 

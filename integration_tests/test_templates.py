@@ -214,7 +214,7 @@ def test_a_template_counts_its_made_up_events_once(
             assert rows == _sorted(connection, told)
         assert not verify(connection, name).failed
     # Two templates read the same topic, and the broker is that of all tests.
-    topic = read_source_section(read_template(name).file).topic
+    (topic,) = read_source_section(read_template(name).file).topics
     TopicLog(kafka_bootstrap, topic).delete()
 
 

@@ -1,4 +1,4 @@
-"""What Kafka itself holds of a topic: where its log stands, and how many records.
+"""What Kafka itself holds of topics: where their logs stand, and how many records.
 
 It reads beside the pipelines: it joins no consumer group and commits no offsets.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -18,7 +19,7 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from sinks.kafka_settings import client_config
 from sinks.protocol.errors import ConfigurationError, RetryableError
@@ -33,14 +34,20 @@ SILENCE_MAX_S = 30.0
 
 _RECORDS_FETCHED = 10_000
 _QUIET = {"log_level": 0}
+_NO_TOPIC = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
+)
+
+_T = TypeVar("_T")
 
 
 class TopicLog:
-    """One topic of a broker."""
+    """Topics of a broker: those that a pipeline reads."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, *topics: str) -> None:
         self._bootstrap = bootstrap
-        self._topic = topic
+        self._topics = topics
 
     def read_positions(self) -> dict[TopicPartition, BrokerPosition]:
         """Return id, log start and log end of every partition.
@@ -52,17 +59,16 @@ class TopicLog:
             ConfigurationError: ``TOPIC_MISSING``.
             RetryableError: ``KAFKA_UNREACHABLE``.
         """
-        with self._asking() as (admin, described):
-            partitions = [part.id for part in described.partitions]
-            starts = self._offsets(admin, partitions, OffsetSpec.earliest())
-            ends = self._offsets(admin, partitions, OffsetSpec.latest())
+        with self._asking() as (admin, topic_ids):
+            starts = self._offsets(admin, list(topic_ids), OffsetSpec.earliest())
+            ends = self._offsets(admin, list(topic_ids), OffsetSpec.latest())
         return {
-            TopicPartition(self._topic, partition): BrokerPosition(
-                topic_id=str(described.topic_id),
-                log_start_offset=starts[partition],
-                log_end_offset=ends[partition],
+            place: BrokerPosition(
+                topic_id=topic_id,
+                log_start_offset=starts[place],
+                log_end_offset=ends[place],
             )
-            for partition in partitions
+            for place, topic_id in topic_ids.items()
         }
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
@@ -75,10 +81,10 @@ class TopicLog:
             As ``read_positions`` does.
         """
         everything = IsolationLevel.READ_UNCOMMITTED
-        with self._asking() as (admin, described):
-            partitions = [part.id for part in described.partitions]
-            ends = self._offsets(admin, partitions, OffsetSpec.latest(), everything)
-        return {TopicPartition(self._topic, part): ends[part] for part in partitions}
+        with self._asking() as (admin, topic_ids):
+            return self._offsets(
+                admin, list(topic_ids), OffsetSpec.latest(), everything
+            )
 
     def count_records(self, ranges: Sequence[OffsetRange]) -> tuple[int, ...]:
         """Count the committed records in each range, by reading all of them.
@@ -124,7 +130,7 @@ class TopicLog:
                     # but never a record: only its end tells that nothing follows.
                     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                         return counted
-                    raise self._translate(error)
+                    raise self._unreachable(f"answered {error.str()}")
                 offset = message.offset()
                 assert offset is not None, "a record that was read has an offset"
                 if offset >= until_offset:
@@ -135,45 +141,58 @@ class TopicLog:
         raise self._unreachable("sent nothing while records were counted")
 
     @contextmanager
-    def _asking(self) -> Iterator[tuple[AdminClient, TopicDescription]]:
-        """Describe the topic, and translate what goes wrong in the block."""
+    def _asking(self) -> Iterator[tuple[AdminClient, dict[TopicPartition, str]]]:
+        """Name the partitions with their topics' ids; translate what goes wrong."""
         admin = AdminClient({**client_config(self._bootstrap), **_QUIET})
         try:
             answers = admin.describe_topics(
-                TopicCollection([self._topic]), request_timeout=BROKER_TIMEOUT_S
+                TopicCollection(list(self._topics)), request_timeout=BROKER_TIMEOUT_S
             )
-            yield admin, answers[self._topic].result()
+            described = {
+                topic: self._result(topic, one) for topic, one in answers.items()
+            }
+            yield (
+                admin,
+                {
+                    TopicPartition(topic, partition.id): str(one.topic_id)
+                    for topic, one in described.items()
+                    for partition in one.partitions
+                },
+            )
         except KafkaException as error:
-            raise self._translate(error.args[0]) from error
+            raise self._unreachable(f"answered {error.args[0].str()}") from error
 
     def _offsets(
         self,
         admin: AdminClient,
-        partitions: list[int],
+        places: Sequence[TopicPartition],
         spec: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
-    ) -> dict[int, int]:
-        answers: dict[KafkaTopicPartition, Any] = admin.list_offsets(
-            {KafkaTopicPartition(self._topic, part): spec for part in partitions},
+    ) -> dict[TopicPartition, int]:
+        answers = admin.list_offsets(
+            {KafkaTopicPartition(one.topic, one.partition): spec for one in places},
             isolation_level=isolation,
             request_timeout=BROKER_TIMEOUT_S,
         )
         return {
-            part.partition: answer.result().offset for part, answer in answers.items()
+            TopicPartition(one.topic, one.partition): self._result(
+                one.topic, answer
+            ).offset
+            for one, answer in answers.items()
         }
 
-    def _translate(self, cause: KafkaError) -> ConfigurationError | RetryableError:
-        if cause.code() in (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
-        ):
-            return ConfigurationError(
+    def _result(self, topic: str, answer: Future[_T]) -> _T:
+        try:
+            return answer.result()
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_TOPIC:
+                raise
+            raise ConfigurationError(
                 "TOPIC_MISSING",
-                saw=f"The broker at {self._bootstrap} has no topic {self._topic}.",
+                saw=f"The broker at {self._bootstrap} has no topic {topic}.",
                 why="The pipeline's records are gone.",
                 fix="Correct TALLYWEIR_KAFKA_BOOTSTRAP, or restore the topic.",
-            )
-        return self._unreachable(f"answered {cause.str()}")
+            ) from error
 
     def _unreachable(self, what: str) -> RetryableError:
         return RetryableError(

@@ -128,7 +128,7 @@ class Bridge:
             nonlocal staged_s
             since = time.monotonic()
             staged = self._parts.jobs.stage_events(raw, plan, rejected)
-            self._check_topic_is_the_same(plan)
+            self._check_topics_are_the_same(plan)
             staged_s += time.monotonic() - since
             return staged
 
@@ -195,9 +195,8 @@ class Bridge:
         planned_at_us = parts.home.read_clock_us()
         parts.jobs.lookups.refresh(planned_at_us)
         ranges = read_planned_ranges(parts.checkpoint, batch_id, parts.starts)
-        topic_id = parts.admin.read_topic_id()
-        topic = parts.jobs.topic
-        check_topic_identity(topic_ids(progress.positions), {topic: topic_id})
+        ids = parts.admin.read_topic_ids()
+        check_topic_identity(topic_ids(progress.positions), ids)
         return BatchPlan(
             key=BatchKey(epoch=parts.epoch, spark_batch_id=batch_id),
             ranges=ranges,
@@ -205,18 +204,17 @@ class Bridge:
             after_sequence=progress.last_sequence,
             clocks=progress.clocks,
             planned_at_us=planned_at_us,
-            topic_ids={topic: topic_id},
+            topic_ids=ids,
             lookups=parts.jobs.versions,
         )
 
-    def _check_topic_is_the_same(self, plan: BatchPlan) -> None:
-        """Make sure that the rows just read are still the same topic's.
+    def _check_topics_are_the_same(self, plan: BatchPlan) -> None:
+        """Make sure that the rows just read are still the same topics'.
 
         A topic that is deleted and made again while a batch reads it would otherwise
         give other events under the planned offsets.
         """
-        topic = self._parts.jobs.topic
-        check_topic_identity(plan.topic_ids, {topic: self._parts.admin.read_topic_id()})
+        check_topic_identity(plan.topic_ids, self._parts.admin.read_topic_ids())
 
     def _name_fence(self, error: Exception) -> Exception:
         """Tell a driver whose tables a newer one has dropped that it is fenced."""

@@ -14,6 +14,7 @@ from typing import Any
 from schemas.errors import ContractError
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.pipeline import HeaderId, OutboxOutput, Pipeline, load_pipeline
+from spark_jobs.pipeline.definition_json import source_topic_json
 
 
 def describe(pipeline: Pipeline) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def describe(pipeline: Pipeline) -> dict[str, Any]:
     return {
         "pipeline": pipeline.name,
         "source": {
-            "topic": source.topic,
+            "topic": source_topic_json(source),
             "schema": source.schema,
             "event_id": f"header:{source.event_id.header}"
             if isinstance(source.event_id, HeaderId)

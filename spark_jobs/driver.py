@@ -32,7 +32,7 @@ from sinks.protocol.errors import (
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan
-from sinks.protocol.recovery import decide_start, topic_ids
+from sinks.protocol.recovery import StoredPosition, decide_start, topic_ids
 from spark_jobs.bridge import BatchReport, Bridge
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.driver_metrics import DriverMetrics
@@ -47,6 +47,7 @@ from spark_jobs.prepared_pipeline import (
 )
 from spark_jobs.run_at_work import await_run_at_work
 from spark_jobs.settings import DriverSettings
+from spark_jobs.source_places import SourcePlaces
 from spark_jobs.spark_failure import what_failed
 from spark_jobs.topic_watch import TopicWatch
 
@@ -79,7 +80,7 @@ class Driver:
         settings: Where things are.
         pipeline: The pipeline, valid against its contract.
         pipeline_file: The file it came from, beside which contracts are looked for.
-        once: Whether to stop when all that is in the topic now is committed.
+        once: Whether to stop when all that is in the topics now is committed.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Driver:
         self._stop.set()
 
     def run(self) -> None:
-        """Run until stopped, or until the topic is read to its end.
+        """Run until stopped, or until the topics are read to their ends.
 
         Raises:
             ConfigurationError: Someone must change something.
@@ -129,7 +130,9 @@ class Driver:
     def _prepare(self) -> _Prepared:
         """Check everything outside before the first claim: all of it must be there."""
         files = read_pipeline_files(self._pipeline, self._pipeline_file)
-        admin = KafkaAdmin(self._settings.kafka_bootstrap, self._pipeline.source.topic)
+        admin = KafkaAdmin(
+            self._settings.kafka_bootstrap, *self._pipeline.source.topics
+        )
         try:
             admin.read_positions()
             migrate(self._settings.home_dsn)
@@ -149,7 +152,7 @@ class Driver:
         two drivers would take the pipeline from each other for ever.
         """
         # Asked before, or each try during an outage would claim an epoch.
-        prepared.admin.read_topic_id()
+        prepared.admin.read_topic_ids()
         with closing(prepared.pipeline.open_home()) as home:
             self._check_not_superseded(home)
             await_run_at_work(home, self._stop, self._log)
@@ -185,7 +188,7 @@ class Driver:
             jobs=prepared.pipeline.stage_jobs(
                 home,
                 claim=claim,
-                topic=self._pipeline.source.topic,
+                places=SourcePlaces(self._pipeline.source.topics),
                 tasks=prepared.pipeline.parallelism,
             ),
             admin=prepared.admin,
@@ -212,10 +215,20 @@ class Driver:
         broker = admin.read_positions()
         stored = streamed(home.read_progress().positions)
         starts = decide_start(stored, broker)
-        fresh = {tp: offset for tp, offset in starts.items() if tp not in stored}
+        fresh = {
+            place: StoredPosition(topic_id=broker[place].topic_id, next_offset=offset)
+            for place, offset in starts.items()
+            if place not in stored
+        }
         if fresh:
-            home.register_positions(
-                topic_ids(broker)[self._pipeline.source.topic], fresh
+            home.register_positions(fresh)
+        left = sorted(stored.keys() - starts.keys())
+        if left:
+            self._log.warning(
+                "topic left out",
+                positions={str(place): stored[place].next_offset for place in left},
+                fix="Nothing if it is meant. With its topic in source.topic again, "
+                "the pipeline goes on from these positions.",
             )
         return starts
 

@@ -32,6 +32,7 @@ from schemas.contract import Contract
 from sinks.protocol.ports import RejectedRow
 from spark_jobs import event_frame as frame
 from spark_jobs.postgres_values import find_unstorable
+from spark_jobs.source_places import SourcePlaces
 
 I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -97,7 +98,7 @@ class Rules:
         contract: What the events are read as.
         writers: Contracts by schema id.
         latest_event_time_us: Later event times are dead letters.
-        rejected: Why Postgres refused the row at (partition, offset).
+        rejected: Why Postgres refused the row at (number of its place, offset).
         rule_conditions: The condition behind each reason code of the pipeline.
     """
 
@@ -107,10 +108,10 @@ class Rules:
     rejected: Mapping[tuple[int, int], str]
     rule_conditions: Mapping[str, str]
 
-    def rejecting(self, rows: Iterable[RejectedRow]) -> Rules:
+    def rejecting(self, rows: Iterable[RejectedRow], places: SourcePlaces) -> Rules:
         """Return the same rules for events of which Postgres has refused more rows."""
         refused = {
-            (row.topic_partition.partition, row.offset): row.detail for row in rows
+            (places.number(row.topic_partition), row.offset): row.detail for row in rows
         }
         return replace(self, rejected={**self.rejected, **refused})
 
@@ -248,10 +249,10 @@ def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
     """
     if not rules.rejected:
         return
-    partitions = events.array(frame.PARTITION).to_pylist()
+    places = events.array(frame.PLACE).to_pylist()
     offsets = events.array(frame.OFFSET).to_pylist()
     values = events.array(frame.VALUE)
-    positions = list(zip(partitions, offsets, strict=True))
+    positions = list(zip(places, offsets, strict=True))
     refused = [
         row for row, position in enumerate(positions) if position in rules.rejected
     ]

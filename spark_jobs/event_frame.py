@@ -28,9 +28,11 @@ from spark_jobs.pipeline.definition import Pipeline, Transform
 from spark_jobs.pipeline.source import HeaderId
 from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.predictor import Predictor
+from spark_jobs.source_places import SourcePlaces
 from spark_jobs.transformed_events import added_columns, apply_transform
 
-PARTITION = "tallyweir_partition"
+#: Topic and partition, as ``SourcePlaces`` numbers them.
+PLACE = "tallyweir_place"
 OFFSET = "tallyweir_offset"
 TIMESTAMP = "tallyweir_timestamp"
 KEY = "tallyweir_key"
@@ -121,16 +123,19 @@ class EventFrameRecipe:
         """The version of each model, by the name of its file."""
         return {p.prediction.model: p.version for p in self.predictors}
 
-    def build(self, raw: DataFrame, lookups: list[DataFrame]) -> DataFrame:
+    def build(
+        self, raw: DataFrame, lookups: list[DataFrame], places: SourcePlaces
+    ) -> DataFrame:
         """Return one row per record of ``raw``, undecodable ones included.
 
         Args:
             raw: Records as Spark's Kafka source delivers them; those that are made of
                 a file's rows with the columns ``ORIGINAL`` and ``MISFIT`` as well.
             lookups: One small table per enrichment of the pipeline.
+            places: What the records' positions are noted under.
         """
         positioned = raw.select(
-            F.col("partition").alias(PARTITION),
+            places.column().alias(PLACE),
             F.col("offset").alias(OFFSET),
             F.col("timestamp").alias(TIMESTAMP),
             F.col("key").alias(KEY),

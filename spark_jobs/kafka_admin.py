@@ -1,9 +1,10 @@
-"""What the broker says about a topic: its id, its partitions, where its log stands."""
+"""What the broker says about topics: their ids, partitions, and where they stand."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -36,6 +37,11 @@ _PASSING = frozenset(
     }
 )
 
+_NO_TOPIC = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
+)
+
 _T = TypeVar("_T")
 
 
@@ -44,40 +50,40 @@ class TopicState:
     """What may keep a pipeline from reading on although nothing fails.
 
     Attributes:
-        topic_id: Kafka's id of the topic.
+        topic_ids: Topic to Kafka's id of it.
         ends: The last stable offset of each partition, up to which it can be read.
         held: From the last stable offset to the end of each partition where the two
             differ: an open transaction of a producer keeps these from being read.
     """
 
-    topic_id: str
+    topic_ids: Mapping[str, str]
     ends: Mapping[TopicPartition, int]
     held: tuple[OffsetRange, ...]
 
 
 class KafkaAdmin:
-    """Asks the broker about one topic; reads no events."""
+    """Asks the broker about the topics of a source; reads no events."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, *topics: str) -> None:
         self._bootstrap = bootstrap
-        self._topic = topic
+        self._topics = topics
         # Errors reach the caller as exceptions; librdkafka need not print them too.
         self._client = AdminClient(
             {**client_config(bootstrap), "log_level": 0},
             logger=None,
         )
 
-    def read_topic_id(self) -> str:
-        """Return Kafka's id of the topic, which a topic made anew does not share.
+    def read_topic_ids(self) -> dict[str, str]:
+        """Return Kafka's id of each topic, which a topic made anew does not share.
 
         Raises:
             ConfigurationError: ``TOPIC_MISSING``.
             RetryableError: ``KAFKA_UNREACHABLE``.
         """
-        return str(self._describe().topic_id)
+        return _ids(self._describe())
 
     def read_positions(self) -> Mapping[TopicPartition, BrokerPosition]:
-        """Return id, log start and log end of every partition of the topic.
+        """Return id, log start and log end of every partition of the topics.
 
         The log end is the last stable offset, up to which committed events can be
         read.
@@ -86,71 +92,74 @@ class KafkaAdmin:
             ConfigurationError: ``TOPIC_MISSING``.
             RetryableError: ``KAFKA_UNREACHABLE``.
         """
-        description = self._describe()
-        partitions = [partition.id for partition in description.partitions]
-        starts = self._offsets(partitions, OffsetSpec.earliest())
-        ends = self._offsets(partitions, OffsetSpec.latest())
+        described = self._describe()
+        ids, places = _ids(described), _places(described)
+        starts = self._offsets(places, OffsetSpec.earliest())
+        ends = self._offsets(places, OffsetSpec.latest())
         return {
-            TopicPartition(self._topic, partition): BrokerPosition(
-                topic_id=str(description.topic_id),
-                log_start_offset=starts[partition],
-                log_end_offset=ends[partition],
+            place: BrokerPosition(
+                topic_id=ids[place.topic],
+                log_start_offset=starts[place],
+                log_end_offset=ends[place],
             )
-            for partition in partitions
+            for place in places
         }
 
     def read_state(self) -> TopicState:
-        """Return the topic's id, and what open transactions hold.
+        """Return the topics' ids, and what open transactions hold.
 
         Raises:
             ConfigurationError: ``TOPIC_MISSING``.
             RetryableError: ``KAFKA_UNREACHABLE``.
         """
-        description = self._describe()
-        partitions = [partition.id for partition in description.partitions]
-        stable = self._offsets(partitions, OffsetSpec.latest())
+        described = self._describe()
+        places = _places(described)
+        stable = self._offsets(places, OffsetSpec.latest())
         ends = self._offsets(
-            partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED
+            places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED
         )
         return TopicState(
-            topic_id=str(description.topic_id),
-            ends={TopicPartition(self._topic, part): stable[part] for part in stable},
+            topic_ids=_ids(described),
+            ends=stable,
             held=tuple(
                 OffsetRange(
-                    topic_partition=TopicPartition(self._topic, partition),
-                    from_offset=stable[partition],
-                    until_offset=ends[partition],
+                    topic_partition=place,
+                    from_offset=stable[place],
+                    until_offset=ends[place],
                 )
-                for partition in sorted(partitions)
-                if stable[partition] < ends[partition]
+                for place in sorted(places)
+                if stable[place] < ends[place]
             ),
         )
 
-    def _describe(self) -> TopicDescription:
-        def ask(timeout_s: float) -> TopicDescription:
+    def _describe(self) -> dict[str, TopicDescription]:
+        def ask(timeout_s: float) -> dict[str, TopicDescription]:
             futures = self._client.describe_topics(
-                TopicCollection([self._topic]), request_timeout=timeout_s
+                TopicCollection(list(self._topics)), request_timeout=timeout_s
             )
-            description: TopicDescription = futures[self._topic].result()
-            return description
+            return {
+                topic: self._result(topic, future) for topic, future in futures.items()
+            }
 
         return self._insist(ask)
 
     def _offsets(
         self,
-        partitions: list[int],
+        places: Sequence[TopicPartition],
         spec: OffsetSpec,
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
-    ) -> dict[int, int]:
-        def ask(timeout_s: float) -> dict[int, int]:
+    ) -> dict[TopicPartition, int]:
+        asked = {KafkaTopicPartition(one.topic, one.partition): spec for one in places}
+
+        def ask(timeout_s: float) -> dict[TopicPartition, int]:
             futures = self._client.list_offsets(
-                {KafkaTopicPartition(self._topic, part): spec for part in partitions},
-                isolation_level=isolation_level,
-                request_timeout=timeout_s,
+                asked, isolation_level=isolation_level, request_timeout=timeout_s
             )
             return {
-                answered.partition: future.result().offset
-                for answered, future in futures.items()
+                TopicPartition(one.topic, one.partition): self._result(
+                    one.topic, future
+                ).offset
+                for one, future in futures.items()
             }
 
         return self._insist(ask)
@@ -170,21 +179,24 @@ class KafkaAdmin:
                     error.args[0].code() not in _PASSING
                     or remaining_s <= _TIMEOUT_MIN_S
                 ):
-                    raise self._translate(error) from error
+                    raise self._unreachable(error) from error
 
-    def _translate(self, error: KafkaException) -> ConfigurationError | RetryableError:
-        cause: KafkaError = error.args[0]
-        if cause.code() in (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
-        ):
-            return ConfigurationError(
+    def _result(self, topic: str, answer: Future[_T]) -> _T:
+        try:
+            return answer.result()
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_TOPIC:
+                raise
+            raise ConfigurationError(
                 "TOPIC_MISSING",
-                saw=f"The broker at {self._bootstrap} has no topic {self._topic}.",
+                saw=f"The broker at {self._bootstrap} has no topic {topic}.",
                 why="There is nothing to read.",
                 fix="Create the topic, send events with tallyweir emit, or correct "
                 "source.topic in the pipeline file.",
-            )
+            ) from error
+
+    def _unreachable(self, error: KafkaException) -> RetryableError:
+        cause: KafkaError = error.args[0]
         return RetryableError(
             "KAFKA_UNREACHABLE",
             saw=f"The broker at {self._bootstrap} did not answer: {cause.str()}.",
@@ -192,3 +204,15 @@ class KafkaAdmin:
             fix="Check that the broker runs and that TALLYWEIR_KAFKA_BOOTSTRAP names "
             "it.",
         )
+
+
+def _ids(described: Mapping[str, TopicDescription]) -> dict[str, str]:
+    return {topic: str(one.topic_id) for topic, one in described.items()}
+
+
+def _places(described: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic, partition.id)
+        for topic, one in described.items()
+        for partition in one.partitions
+    ]

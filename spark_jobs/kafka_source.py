@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -34,20 +34,19 @@ def read_stream(
     pipeline: Pipeline,
     starts: Mapping[TopicPartition, int],
 ) -> DataFrame:
-    """Read a pipeline's topic as a stream.
+    """Read a pipeline's topics as one stream.
 
     Args:
         spark: The session.
         settings: Where Kafka is, and how much a batch may read.
-        pipeline: Whose topic.
+        pipeline: Whose topics.
         starts: The first offset of every partition, as Postgres holds it.
     """
-    topic = pipeline.source.topic
-    first = {str(tp.partition): offset for tp, offset in starts.items()}
     options = {
         **_event_records(settings, pipeline),
-        "subscribe": topic,
-        "startingOffsets": json.dumps({topic: first}),
+        # No name of a topic has a comma.
+        "subscribe": ",".join(pipeline.source.topics),
+        "startingOffsets": _by_topic(starts),
         "maxOffsetsPerTrigger": str(settings.batch_offsets_max),
     }
     return spark.readStream.format("kafka").options(**options).load()
@@ -62,18 +61,25 @@ def read_ranges(
     """Read ranges of one topic, at most one for each of its partitions."""
     (topic,) = {one.topic_partition.topic for one in ranges}
     partitions = [one.topic_partition.partition for one in ranges]
-
-    def by_partition(offset: Callable[[OffsetRange], int]) -> str:
-        chosen = {str(one.topic_partition.partition): offset(one) for one in ranges}
-        return json.dumps({topic: chosen})
-
     options = {
         **_event_records(settings, pipeline),
         "assign": json.dumps({topic: partitions}),
-        "startingOffsets": by_partition(lambda one: one.from_offset),
-        "endingOffsets": by_partition(lambda one: one.until_offset),
+        "startingOffsets": _by_topic(
+            {one.topic_partition: one.from_offset for one in ranges}
+        ),
+        "endingOffsets": _by_topic(
+            {one.topic_partition: one.until_offset for one in ranges}
+        ),
     }
     return spark.read.format("kafka").options(**options).load()
+
+
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> str:
+    """Write offsets as Spark's Kafka source reads them."""
+    written: dict[str, dict[str, int]] = {}
+    for place, offset in offsets.items():
+        written.setdefault(place.topic, {})[str(place.partition)] = offset
+    return json.dumps(written)
 
 
 def _event_records(settings: DriverSettings, pipeline: Pipeline) -> dict[str, str]:

@@ -25,6 +25,7 @@ from spark_jobs.pipeline import Pipeline
 from spark_jobs.predictor import Predictor
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
+from spark_jobs.source_places import SourcePlaces
 from spark_jobs.stage_jobs import StageJobs
 
 
@@ -75,7 +76,7 @@ class PreparedPipeline:
         return int(self.spark.sparkContext.defaultParallelism)
 
     def stage_jobs(
-        self, home: PostgresHome, *, claim: str, topic: str, tasks: int
+        self, home: PostgresHome, *, claim: str, places: SourcePlaces, tasks: int
     ) -> StageJobs:
         """Return the Spark jobs of a claim, which has a name of its own.
 
@@ -87,7 +88,7 @@ class PreparedPipeline:
             layout=self.layout,
             recipe=self.recipe,
             lookups=self.lookups,
-            topic=topic,
+            places=places,
             cache_directory=self.settings.fresh_directory(
                 "seen_ids", self.name, claim
             ).parent,
@@ -173,7 +174,9 @@ def prepare_pipeline(
         shard_seed=pipeline.name,
         predictors=[Predictor(spark, model) for model in files.models],
     )
-    events = recipe.build(empty_batch(spark), lookups.frames)
+    events = recipe.build(
+        empty_batch(spark), lookups.frames, SourcePlaces(pipeline.source.topics)
+    )
     layout = build_home_layout(pipeline, files.contract, events.schema)
     return PreparedPipeline(
         settings=settings, spark=spark, recipe=recipe, layout=layout, lookups=lookups

@@ -20,6 +20,7 @@ from spark_jobs.event_frame import SHARD, EventFrameRecipe, nested_as_json
 from spark_jobs.keyed.key_task import KeyTask
 from spark_jobs.lookups import Lookups
 from spark_jobs.pipeline.durations import in_microseconds
+from spark_jobs.source_places import SourcePlaces
 from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
 
 #: How often a batch is staged at most for Spark's count to agree with the tasks'.
@@ -39,7 +40,7 @@ class StageJobs:
     recipe: EventFrameRecipe
     lookups: Lookups
     #: What the events' positions are noted under.
-    topic: str
+    places: SourcePlaces
     cache_directory: Path
     cache_key: str
     #: Spark tasks that stage at a time.
@@ -75,7 +76,9 @@ class StageJobs:
     ) -> StagedBatch:
         observation = Observation()
         observed = raw.observe(observation, F.count(F.lit(1)).alias("records"))
-        events = nested_as_json(self.recipe.build(observed, self.lookups.frames))
+        events = nested_as_json(
+            self.recipe.build(observed, self.lookups.frames, self.places)
+        )
         transformed = self.recipe.pipeline.transform is not None
         if self.layout.horizon_us is not None or transformed:
             # All copies of an ID must meet in one task, and all of one event, which
@@ -129,8 +132,8 @@ class StageJobs:
                 rule_conditions={
                     rule.reason_code: rule.condition for rule in pipeline.validate
                 },
-            ).rejecting(rejected),
-            topic=self.topic,
+            ).rejecting(rejected, self.places),
+            places=self.places,
             aliases=self.recipe.aliases,
             declared_databases=pipeline.written_databases,
             installation=claim.installation,

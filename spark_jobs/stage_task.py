@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -47,6 +46,7 @@ from spark_jobs.event_classes import (
     find_dead,
     mark_filtered,
 )
+from spark_jobs.source_places import SourcePlaces
 from spark_jobs.staged_rows import StagedRows
 
 #: What a task yields: one row with one line of text.
@@ -67,7 +67,8 @@ class StageTask:
 
     layout: HomeLayout
     rules: Rules
-    topic: str
+    #: Where the events come from, by the numbers of the event frame.
+    places: SourcePlaces
     #: Further names of columns: ours, to the event's fields that they stand for.
     aliases: Mapping[str, str]
     #: The databases beside the home, as the pipeline file declares them.
@@ -105,7 +106,7 @@ class StageTask:
         if not received:
             return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
         arrived = np.concatenate(
-            [np.asarray(batch.column(frame.PARTITION)) for batch in received]
+            [np.asarray(batch.column(frame.PLACE)) for batch in received]
         )
         table = pa.Table.from_batches(received).combine_chunks()
         # The table has a copy of all of it; a task holds its rows once.
@@ -120,7 +121,7 @@ class StageTask:
             staged = StagedRows(
                 events=events,
                 layout=self.layout,
-                topic=self.topic,
+                places=self.places,
                 watermark_us=self.watermark_us,
                 filter_conditions=self.filter_conditions,
             )
@@ -129,7 +130,7 @@ class StageTask:
                     outputs = staged.write(staging, runs)
             except RowsRejectedError as refusal:
                 # So early only a table refuses that the task copies into by itself.
-                rules = rules.rejecting(refusal.rows)
+                rules = rules.rejecting(refusal.rows, self.places)
             else:
                 break
         return Vote(
@@ -241,7 +242,7 @@ class StageTask:
         width = self.layout.bucket_seconds
         seconds = np.floor_divide(events.event_time_us[rows], 1_000_000)
         return Candidates(
-            partition=np.asarray(column(frame.PARTITION)),
+            place=np.asarray(column(frame.PLACE)),
             offset=np.asarray(column(frame.OFFSET)),
             shard=np.asarray(column(frame.SHARD)),
             bucket=np.floor_divide(seconds, width) * width,
@@ -259,24 +260,24 @@ class StageTask:
         return oldest_s // self.layout.bucket_seconds * self.layout.bucket_seconds
 
     def _tally_partitions(
-        self, events: ClassifiedEvents, arrived: npt.NDArray[np.int32]
+        self, events: ClassifiedEvents, arrived: I64Array
     ) -> Mapping[TopicPartition, PartitionTally]:
         """Count by partition: what arrived, and what each class took of it.
 
         What arrived is counted in the batches as Spark handed them over, the classes
         in the rows as they were decided upon; the conservation law compares the two.
         """
-        partitions = np.asarray(events.array(frame.PARTITION))
+        places = np.asarray(events.array(frame.PLACE))
         offsets = np.asarray(events.array(frame.OFFSET))
         valid = ~events.is_class(EventClass.DEAD)
         tallies: dict[TopicPartition, PartitionTally] = {}
-        for partition in np.unique(arrived).tolist():
-            mine = partitions == partition
+        for number in np.unique(arrived).tolist():
+            mine = places == number
             by_class = np.bincount(events.classes[mine], minlength=len(EventClass))
             times = events.event_time_us[mine & valid]
-            tallies[TopicPartition(self.topic, partition)] = PartitionTally(
+            tallies[self.places.place(number)] = PartitionTally(
                 counts=EventCounts(
-                    read=int(np.count_nonzero(arrived == partition)),
+                    read=int(np.count_nonzero(arrived == number)),
                     committed=int(by_class[EventClass.COMMITTED]),
                     duplicate=int(by_class[EventClass.DUPLICATE]),
                     dead=int(by_class[EventClass.DEAD]),
@@ -325,7 +326,7 @@ def _worker() -> _Worker:
 def _take(candidates: Candidates, rows: I64Array) -> Candidates:
     hashes = candidates.payload_hashes
     return Candidates(
-        partition=candidates.partition[rows],
+        place=candidates.place[rows],
         offset=candidates.offset[rows],
         shard=candidates.shard[rows],
         bucket=candidates.bucket[rows],
@@ -341,7 +342,7 @@ def _check_positions_differ(table: pa.Table) -> None:
     the conservation law compares.
     """
     positions = np.rec.fromarrays(
-        [np.asarray(table.column(name)) for name in (frame.PARTITION, frame.OFFSET)]
+        [np.asarray(table.column(name)) for name in (frame.PLACE, frame.OFFSET)]
     )
     doubled = len(positions) - len(np.unique(positions))
     if doubled:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sinks.postgres.append_table import AppendTable
@@ -28,13 +26,14 @@ from spark_jobs.event_classes import (
     EventClass,
     I64Array,
 )
+from spark_jobs.source_places import SourcePlaces
 from spark_jobs.window_assignment import Assigned, assign_windows
 from spark_jobs.window_partials import aggregate_windows, find_late, find_revising
 
 #: Odd, near 2**64 over the golden ratio: multiples of it spread evenly over 64 bits.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 #: Keeps the partitions from choosing alike for the same offset.
-_PARTITION_STEP = np.uint64(0xC2B2AE3D27D4EB4F)
+_PLACE_STEP = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +43,14 @@ class StagedRows:
     Attributes:
         events: The events; lateness is decided here, where the outputs are known.
         layout: The pipeline's tables.
-        topic: Where the events come from.
+        places: Where the events come from, by the numbers of the frame.
         watermark_us: What lateness is judged by.
         filter_conditions: What the numbers of filtered events stand for.
     """
 
     events: ClassifiedEvents
     layout: HomeLayout
-    topic: str
+    places: SourcePlaces
     watermark_us: int | None
     filter_conditions: tuple[str, ...] = ()
 
@@ -116,7 +115,7 @@ class StagedRows:
     ) -> OutputTally:
         taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
         wanted = [column.name for column in output.event_columns]
-        events = self.events.table.select([*wanted, frame.PARTITION, frame.OFFSET])
+        events = self.events.table.select([*wanted, frame.PLACE, frame.OFFSET])
         written = 0
         for branch, part in self._split(output, number, taken):
             chosen = _filter(events, part)
@@ -214,7 +213,7 @@ class StagedRows:
             chosen = np.asarray(self.events.array(column))
         else:
             chosen = spread_evenly(
-                np.asarray(self.events.array(frame.PARTITION)),
+                np.asarray(self.events.array(frame.PLACE)),
                 np.asarray(self.events.array(frame.OFFSET)),
                 len(branches),
             )
@@ -322,22 +321,17 @@ class StagedRows:
         staging.copy(HOME, table, EVENT_LOGS[table], rows)
 
     def _positions(self, rows: pa.Table) -> list[pa.ChunkedArray]:
-        return [
-            _constant(self.topic, rows.num_rows),
-            rows.column(frame.PARTITION),
-            rows.column(frame.OFFSET),
-        ]
+        topics, partitions = self.places.split(np.asarray(rows.column(frame.PLACE)))
+        return [topics, partitions, rows.column(frame.OFFSET)]
 
 
-def spread_evenly(
-    partitions: npt.NDArray[np.integer[Any]], offsets: I64Array, ways: int
-) -> I64Array:
+def spread_evenly(places: I64Array, offsets: I64Array, ways: int) -> I64Array:
     """Choose one of several ways for each event, by its position in Kafka only.
 
     Offsets may come in steps, as when each transaction has one event and a marker;
     multiplying spreads any steps, which a remainder of the offset would not.
     """
-    mixed = offsets.astype(np.uint64) + partitions.astype(np.uint64) * _PARTITION_STEP
+    mixed = offsets.astype(np.uint64) + places.astype(np.uint64) * _PLACE_STEP
     high = (mixed * _SPREAD) >> np.uint64(32)
     return (high % np.uint64(ways)).astype(np.int64)
 

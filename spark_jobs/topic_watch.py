@@ -1,4 +1,4 @@
-"""Looks at a topic beside a running query, and tells what the query would be silent on.
+"""Looks at topics beside a running query, and tells what the query would be silent on.
 
 A query with nothing to read and a query that cannot read look the same from outside:
 Spark's Kafka source says nothing for minutes while the broker is away, nothing at all
@@ -43,10 +43,10 @@ class TopicWatch:
     ``failure`` for whoever runs the query, and ends the looking.
 
     Args:
-        admin: Of the topic.
+        admin: Of the topics.
         topic_ids: Topic to the id that the stored offsets belong to.
         log: Where warnings go.
-        on_state: Told of each answer about the topic that the offsets belong to.
+        on_state: Told of each answer about the topics that the offsets belong to.
         clock: Seconds, monotonic.
     """
 
@@ -87,9 +87,7 @@ class TopicWatch:
             if self._ended.is_set():
                 return
             self._note_answer()
-            check_topic_identity(
-                self._topic_ids, dict.fromkeys(self._topic_ids, state.topic_id)
-            )
+            check_topic_identity(self._topic_ids, state.topic_ids)
         except RetryableError as error:
             self._note_outage(began, error)
         except ConfigurationError as error:

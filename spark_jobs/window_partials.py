@@ -38,8 +38,8 @@ _SUM_MIN = 1e-290
 
 #: Aggregates that take the value of one event, and which of the task's it is.
 _PLACED = {AggregateFunction.FIRST: "min", AggregateFunction.LAST: "max"}
-#: What orders events: when they happened, then where they are in the topic.
-_PLACE = (frame.EVENT_TIME, frame.PARTITION, frame.OFFSET)
+#: What orders events: when they happened, then where they are in Kafka.
+_PLACE = (frame.EVENT_TIME, frame.PLACE, frame.OFFSET)
 #: Makes every instant that an event may have a positive number.
 _TIME_OFFSET_US = 2**62
 _DIGITS = 19
@@ -200,7 +200,7 @@ def _places(events: pa.Table) -> pa.ChunkedArray:
     time_us = events.column(frame.EVENT_TIME).cast(pa.int64())
     numbers = [
         pc.add(time_us, _TIME_OFFSET_US),
-        events.column(frame.PARTITION),
+        events.column(frame.PLACE),
         events.column(frame.OFFSET),
     ]
     padded = [

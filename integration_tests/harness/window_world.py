@@ -176,7 +176,7 @@ class WindowWorld:
                 "history": pa.array([one.history for one in arrivals], pa.int64()),
                 "key": pa.array([event.key for event in events], pa.string()),
                 frame.EVENT_TIME: pa.array(times).cast(pa.timestamp("us", "UTC")),
-                frame.PARTITION: pa.array([p for p, _ in positions], pa.int32()),
+                frame.PLACE: pa.array([p for p, _ in positions], pa.int64()),
                 frame.OFFSET: pa.array([o for _, o in positions], pa.int64()),
                 # The first one counts events, so it has no argument.
                 **{

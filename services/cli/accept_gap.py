@@ -51,8 +51,8 @@ def accept_gap(
     endpoints = resolve_endpoints()
     name = pipeline_name(pipeline)
     with connect(endpoints.home_dsn, application_name="tallyweir accept-gap") as home:
-        topic = audit.read_source(home, name).topic
-        broker = TopicLog(endpoints.kafka_bootstrap, topic).read_positions()
+        topics = audit.read_source(home, name).topics
+        broker = TopicLog(endpoints.kafka_bootstrap, *topics).read_positions()
         if dry_run:
             gaps = audit.find_gaps(home, name, broker)
         else:

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from services.ingest.faults import FaultRates
 
 
+_Key = Annotated[
+    str | None, typer.Option(help="Field that keys the messages [the event ID].")
+]
+_Topic = Annotated[
+    str | None,
+    typer.Option(help="Which of the pipeline's topics, if it reads several."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
     app.command(
@@ -75,10 +84,9 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
         str | None,
         typer.Option(help="The ID's field, where the pipeline takes it from a header."),
     ] = None,
-    key: Annotated[
-        str | None, typer.Option(help="Field that keys the messages [the event ID].")
-    ] = None,
+    key: _Key = None,
     seed: Annotated[int, typer.Option(help="Same seed, same faults.")] = 7,
+    topic: _Topic = None,
     partitions: Annotated[
         int | None, typer.Option(min=1, help="Make the topic, if missing, with these.")
     ] = None,
@@ -112,6 +120,7 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
             id_field=id_field,
             key=key,
             seed=seed,
+            topic=topic,
             partitions=partitions,
         ),
     )
@@ -129,6 +138,7 @@ class _Wishes:
     id_field: str | None
     key: str | None
     seed: int
+    topic: str | None
     partitions: int | None
 
 
@@ -144,6 +154,7 @@ def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
     from services.ingest.topics import ensure_topic
 
     section = read_source_section(supply.pipeline)
+    topic = section.choose_topic(wishes.topic)
     contract = load_contract(section.schema, supply.pipeline)
     event_id = _id_field(section.id_header, section.event_id, wishes.id_field)
     with supply.open(contract, limit=wishes.events, seed=wishes.seed) as records:
@@ -152,9 +163,7 @@ def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
             contract=contract,
             event_id=event_id,
             key=wishes.key,
-            partitions=ensure_topic(
-                bootstrap, section.topic, partitions=wishes.partitions
-            ),
+            partitions=ensure_topic(bootstrap, topic, partitions=wishes.partitions),
             rates=wishes.rates,
             seed=wishes.seed,
         )
@@ -164,7 +173,7 @@ def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
         with until_interrupted(paced):
             return emit_records(
                 EventProducer(bootstrap),
-                topic=section.topic,
+                topic=topic,
                 plan=plan,
                 records=paced,
                 id_header=section.id_header,

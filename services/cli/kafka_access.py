@@ -51,7 +51,7 @@ def kafka_access(
 
     bootstrap = require_kafka_bootstrap()
     users = [_service_and_file(given) for given in user or ()]
-    topics = [read_source_section(path).topic for path in pipelines]
+    topics = [t for path in pipelines for t in read_source_section(path).topics]
     for topic in topics:
         found = ensure_topic(bootstrap, topic, partitions=partitions)
         say(f"topic {topic}: {found} partitions")

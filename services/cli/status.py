@@ -49,8 +49,8 @@ def status(
     name = pipeline_name(pipeline)
     with connect(endpoints.home_dsn, application_name="tallyweir status") as home:
         found = audit.read_status(home, name, databases)
-        topic = audit.read_source(home, name).topic
-    lags = lags_of(found, _read_broker(endpoints.kafka_bootstrap, topic))
+        topics = audit.read_source(home, name).topics
+    lags = lags_of(found, _read_broker(endpoints.kafka_bootstrap, topics))
     if as_json:
         say_json(status_json(found, lags))
     else:
@@ -115,12 +115,12 @@ def status_json(
 
 
 def _read_broker(
-    bootstrap: str, topic: str
+    bootstrap: str, topics: tuple[str, ...]
 ) -> dict[TopicPartition, BrokerPosition] | None:
     from services.topic_log import TopicLog
 
     try:
-        return TopicLog(bootstrap, topic).read_positions()
+        return TopicLog(bootstrap, *topics).read_positions()
     except TallyweirError as error:
         # What the home database knows is worth showing just when Kafka is down.
         note(f"lag unknown: {error.code}: {error.saw}")

@@ -114,11 +114,15 @@ def run(
     template = read_template(name)
     pipeline_file, *_ = _write(template, settings, directory, replace=True)
     endpoints = resolve_endpoints()
-    topic = read_source_section(pipeline_file).topic
-    create_if_missing(endpoints.kafka_bootstrap, topic, partitions=_PARTITIONS)
+    topics = read_source_section(pipeline_file).topics
+    for topic in topics:
+        create_if_missing(endpoints.kafka_bootstrap, topic, partitions=_PARTITIONS)
     if template.tables is not None:
         make_tables(endpoints.home_dsn, template.tables)
-    note(f"{pipeline_file} reads {topic}; `tallyweir emit --template {name}` fills it")
+    note(
+        f"{pipeline_file} reads {', '.join(topics)}; "
+        f"`tallyweir emit --template {name}` fills it"
+    )
     run_pipeline(pipeline_file, once=once)
 
 

@@ -72,7 +72,7 @@ def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:
     from services.topic_log import TopicLog
     from sinks.postgres import audit
 
-    log = TopicLog(bootstrap, audit.read_source(home, name).topic)
+    log = TopicLog(bootstrap, *audit.read_source(home, name).topics)
     starts = {
         place: position.log_start_offset
         for place, position in log.read_positions().items()

@@ -62,7 +62,7 @@ def why(
             say(sentence)
         return
     unread = _read_unread(
-        endpoints.kafka_bootstrap, read_from.topic, dict(explanation.positions)
+        endpoints.kafka_bootstrap, read_from.topics, dict(explanation.positions)
     )
     for sentence in audit.narrate_unknown(explanation, unread):
         say(sentence)
@@ -133,13 +133,13 @@ def readable_text(payload: bytes) -> str | None:
 
 
 def _read_unread(
-    bootstrap: str, topic: str, positions: dict[TopicPartition, int]
+    bootstrap: str, topics: tuple[str, ...], positions: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int] | None:
     from services.topic_log import TopicLog
     from sinks.protocol.errors import TallyweirError
 
     try:
-        ends = TopicLog(bootstrap, topic).read_positions()
+        ends = TopicLog(bootstrap, *topics).read_positions()
     except TallyweirError:
         return None
     return {

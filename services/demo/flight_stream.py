@@ -39,7 +39,7 @@ class FlightStream:
     ) -> None:
         section = read_source_section(pipeline_file)
         self.expected = ExpectedResults(dict(read_airlines()))
-        self._topic = section.topic
+        (self._topic,) = section.topics
         self._producer = EventProducer(bootstrap)
         self._plan = plan_faults(
             contract=load_contract(section.schema, pipeline_file),

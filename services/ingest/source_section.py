@@ -1,4 +1,4 @@
-"""The part of a pipeline file that a producer needs: topic, contract, event ID.
+"""The part of a pipeline file that a producer needs: topics, contract, event ID.
 
 The pipeline as a whole belongs to the jobs that run it; a producer reads these
 three keys, and leaves every judgement on the others to them.
@@ -17,20 +17,18 @@ from sinks.protocol.errors import ConfigurationError
 PIPELINE_BYTES_MAX = 1_000_000
 HEADER_PREFIX = "header:"
 
-_KEYS = ("topic", "schema", "event_id")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSection:
     """Where a pipeline's events come from.
 
     Attributes:
-        topic: Kafka topic.
+        topics: Kafka topics, one at least.
         schema: Reference of the contract, as ``schemas.contract`` takes it.
         event_id: A field's name, or ``header:NAME``.
     """
 
-    topic: str
+    topics: tuple[str, ...]
     schema: str
     event_id: str
 
@@ -40,6 +38,25 @@ class SourceSection:
         if not self.event_id.startswith(HEADER_PREFIX):
             return None
         return self.event_id.removeprefix(HEADER_PREFIX)
+
+    def choose_topic(self, wanted: str | None) -> str:
+        """Return the topic that is wanted; None wants the only one.
+
+        Raises:
+            ConfigurationError: ``TOPIC_NOT_CHOSEN``: it is not clear which, or none
+                of the pipeline's.
+        """
+        if wanted is None and len(self.topics) == 1:
+            return self.topics[0]
+        if wanted not in self.topics:
+            raise ConfigurationError(
+                "TOPIC_NOT_CHOSEN",
+                saw=f"The pipeline reads {', '.join(self.topics)}; "
+                f"{wanted or 'none of them'} was chosen.",
+                why="An event goes to one topic that the pipeline reads.",
+                fix=f"Choose one: --topic {self.topics[0]}.",
+            )
+        return wanted
 
 
 def read_source_section(path: Path) -> SourceSection:
@@ -53,12 +70,19 @@ def read_source_section(path: Path) -> SourceSection:
     source = pipeline.get("source") if isinstance(pipeline, dict) else None
     if not isinstance(source, dict):
         raise _malformed(path, "has no section called source")
-    values = {key: source.get(key) for key in _KEYS}
-    for key, value in values.items():
+    topic = source.get("topic")
+    topics = topic if isinstance(topic, list) and topic else [topic]
+    texts = [("topic", one) for one in topics]
+    texts += [(key, source.get(key)) for key in ("schema", "event_id")]
+    for key, value in texts:
         if not isinstance(value, str) or not value:
             found = "is missing" if key not in source else f"is {value!r:.60}"
             raise _malformed(path, f"source.{key} {found}, expected a text")
-    return SourceSection(**{key: str(value) for key, value in values.items()})
+    return SourceSection(
+        topics=tuple(map(str, topics)),
+        schema=source["schema"],
+        event_id=source["event_id"],
+    )
 
 
 def read_outbox_topics(path: Path) -> list[str]:

@@ -36,6 +36,7 @@ from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim, GlobalId
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, Progress
+from sinks.protocol.recovery import StoredPosition
 from sinks.protocol.votes import BatchTally
 
 _CLAIM = load_statements("sinks.postgres", "claim.sql")
@@ -193,7 +194,7 @@ class PostgresHome(PostgresDecisionLedger):
         )
 
     def register_positions(
-        self, topic_id: str, starts: Mapping[TopicPartition, int]
+        self, starts: Mapping[TopicPartition, StoredPosition]
     ) -> None:
         """Note where partitions begin that the pipeline has not read before.
 
@@ -203,15 +204,15 @@ class PostgresHome(PostgresDecisionLedger):
         """
 
         def register(connection: psycopg.Connection[TupleRow]) -> None:
-            for topic_partition, offset in starts.items():
+            for topic_partition, start in starts.items():
                 connection.execute(
                     _CLAIM["register_position"],
                     {
                         "pipeline": self._layout.pipeline,
                         "topic": topic_partition.topic,
                         "partition": topic_partition.partition,
-                        "topic_id": topic_id,
-                        "next_offset": offset,
+                        "topic_id": start.topic_id,
+                        "next_offset": start.next_offset,
                     },
                 )
 

@@ -35,8 +35,13 @@ def decide_start(
 ) -> dict[TopicPartition, int]:
     """Choose the offset that each partition resumes from.
 
-    A pipeline without stored offsets begins at the start of the log. A partition
-    that was added later begins at 0.
+    A topic without stored offsets begins at the start of its log. A partition that
+    was added to one later begins at 0. Offsets of a topic that is read no more are
+    left as they are: when it is read again, it goes on from them.
+
+    Args:
+        stored: What the home database knows.
+        broker: Every partition of the topics that are to be read.
 
     Raises:
         ConfigurationError: ``TOPIC_RECREATED``, ``PARTITION_MISSING``,
@@ -44,7 +49,8 @@ def decide_start(
             were lost outside of the pipeline, and going on would hide it.
     """
     check_topic_identity(topic_ids(stored), topic_ids(broker))
-    missing = sorted(set(stored) - set(broker))
+    read, met = set(topic_ids(broker)), set(topic_ids(stored))
+    missing = sorted(tp for tp in stored.keys() - broker.keys() if tp.topic in read)
     if missing:
         raise ConfigurationError(
             "PARTITION_MISSING",
@@ -58,7 +64,7 @@ def decide_start(
         if known is not None:
             _check_reachable(topic_partition, known.next_offset, position)
             starts[topic_partition] = known.next_offset
-        elif stored:
+        elif topic_partition.topic in met:
             _check_reachable(topic_partition, 0, position)
             starts[topic_partition] = 0
         else:

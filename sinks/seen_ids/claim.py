@@ -46,7 +46,7 @@ class Candidates:
     the horizon were taken out before: they cannot be checked.
 
     Attributes:
-        partition: Kafka partition of each row.
+        place: Number of each row's topic and partition.
         offset: Offset in it.
         shard: Shard of each row's ID.
         bucket: Start of the row's bucket of event time, seconds since the epoch.
@@ -54,7 +54,7 @@ class Candidates:
         payload_hashes: Shape (n,), none of them 0; None if the pipeline keeps none.
     """
 
-    partition: I32Array
+    place: I64Array
     offset: I64Array
     shard: I32Array
     bucket: I64Array
@@ -62,7 +62,7 @@ class Candidates:
     payload_hashes: U64Array | None
 
     def __post_init__(self) -> None:
-        rows = len(self.partition)
+        rows = len(self.place)
         assert self.fingerprints.shape == (rows, 2)
         assert len(self.offset) == len(self.shard) == len(self.bucket) == rows
         assert self.payload_hashes is None or len(self.payload_hashes) == rows
@@ -108,14 +108,14 @@ class Claim:
 def claim(batch: Candidates, catalog: CatalogView) -> Claim:
     """Let the first row of each new ID survive.
 
-    Among rows of one ID the first by (partition, offset) wins, unless the catalog
+    Among rows of one ID the first by (place, offset) wins, unless the catalog
     holds the ID already: in any live bucket, because an event may be sent again with
     another event time. The others are duplicates, or conflicts if payload hashes were
     kept of both sides and differ.
     """
     hi = np.ascontiguousarray(batch.fingerprints[:, 0])
     lo = np.ascontiguousarray(batch.fingerprints[:, 1])
-    order = fingerprint_order(hi, lo, batch.partition, batch.offset)
+    order = fingerprint_order(hi, lo, batch.place, batch.offset)
     hi, lo = hi[order], lo[order]
     first = first_of_each(hi, lo)
     heads = np.flatnonzero(first)
@@ -193,7 +193,7 @@ def _assert_rows_are_distinct(
     batch: Candidates, order: I64Array, repeats: I64Array
 ) -> None:
     one, other = order[repeats - 1], order[repeats]
-    same = batch.partition[one] == batch.partition[other]
+    same = batch.place[one] == batch.place[other]
     same &= batch.offset[one] == batch.offset[other]
     assert not same.any(), "one position of Kafka was handed in twice"
     assert (batch.shard[one] == batch.shard[other]).all(), "one ID, two shards"

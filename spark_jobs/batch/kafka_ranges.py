@@ -74,9 +74,7 @@ class KafkaRanges:
 
     def check_unchanged(self) -> None:
         topic = self.ranges[0].topic_partition.topic
-        check_topic_identity(
-            {topic: self.topic_id}, {topic: self.admin.read_topic_id()}
-        )
+        check_topic_identity({topic: self.topic_id}, self.admin.read_topic_ids())
 
 
 def open_ranges(

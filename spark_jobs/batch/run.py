@@ -41,6 +41,7 @@ from spark_jobs.prepared_pipeline import (
 )
 from spark_jobs.run_at_work import await_run_at_work
 from spark_jobs.settings import DriverSettings
+from spark_jobs.source_places import SourcePlaces
 from spark_jobs.stage_jobs import StageJobs
 
 
@@ -115,7 +116,8 @@ class RunExecution:
         run, source = self._run, self._source
         claim = f"{home.claim.epoch}-{uuid.uuid4().hex[:12]}"
         # A run may be large: the more tasks, the smaller is what each must hold.
-        jobs = prepared.stage_jobs(home, claim=claim, topic=run.topic, tasks=SHARDS)
+        places = SourcePlaces((run.topic,))
+        jobs = prepared.stage_jobs(home, claim=claim, places=places, tasks=SHARDS)
         with prepared.opened_databases(home) as databases:
             with making(FaultPoint.PLANNED):
                 plan = _plan(home, jobs, run, source)

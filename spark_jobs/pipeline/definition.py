@@ -37,7 +37,7 @@ Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """A named way from one topic to results tables.
+    """A named way from topics to results tables.
 
     Attributes:
         name: Identity in the ledger: offsets, IDs and windows belong to it.
@@ -137,7 +137,7 @@ class Pipeline:
                         fix="Give one of them another table.",
                     )
                 taken.add(table)
-            if isinstance(output, OutboxOutput) and output.topic == self.source.topic:
+            if isinstance(output, OutboxOutput) and output.topic in self.source.topics:
                 yield Problem(
                     code="PIPELINE_DUPLICATE_NAME",
                     at=("outputs", index, "topic"),

@@ -40,7 +40,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
         "format": FORMAT,
         "name": pipeline.name,
         "source": {
-            "topic": source.topic,
+            "topic": source_topic_json(source),
             "schema": source.schema,
             "event_id": (
                 {"header": source.event_id.header}
@@ -111,7 +111,7 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
     return Pipeline(
         name=definition["name"],
         source=Source(
-            topic=source["topic"],
+            topic=_topic_from_json(source["topic"]),
             schema=source["schema"],
             event_id=(
                 HeaderId(header=event_id["header"])
@@ -140,6 +140,16 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
         filter=definition.get("filter"),
         outputs=tuple(_output_from_json(one) for one in definition["outputs"]),
     )
+
+
+def source_topic_json(source: Source) -> str | list[str]:
+    """Write a source's topic; a list where there are several, as in pipeline files."""
+    first, *others = source.topics
+    return [first, *others] if others else first
+
+
+def _topic_from_json(topic: str | list[str]) -> str | tuple[str, ...]:
+    return topic if isinstance(topic, str) else tuple(topic)
 
 
 def _output_to_json(output: Output) -> dict[str, Any]:

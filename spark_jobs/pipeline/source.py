@@ -27,10 +27,10 @@ class HeaderId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The topic, and what the pipeline must know about each of its events.
+    """The topics, and what the pipeline must know about each of their events.
 
     Attributes:
-        topic: The Kafka topic.
+        topic: The Kafka topic; with several, their events are one stream.
         schema: A contract's name (``flight_departure.v1``), or the path of an
             ``.avsc`` file beside the pipeline file.
         event_id: The field or header with the producer's ID.
@@ -42,7 +42,7 @@ class Source:
         future_bound: Event times further ahead than this are dead letters.
     """
 
-    topic: str
+    topic: str | tuple[str, ...]
     schema: str
     event_id: str | HeaderId
     event_time: str
@@ -53,8 +53,13 @@ class Source:
     def __post_init__(self) -> None:
         raise_if_any("Source", self._find_problems())
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All of them, whichever way they were given."""
+        return (self.topic,) if isinstance(self.topic, str) else self.topic
+
     def _find_problems(self) -> Iterator[Problem]:
-        yield from check_topic(self.topic, ("topic",))
+        yield from self._find_topic_problems()
         if not self.schema:
             yield empty_value(("schema",))
         if isinstance(self.event_id, str):
@@ -65,3 +70,18 @@ class Source:
         yield from check_duration(self.watermark_delay, ("watermark_delay",))
         for name in ("idle_timeout", "future_bound"):
             yield from check_duration(getattr(self, name), (name,), zero=False)
+
+    def _find_topic_problems(self) -> Iterator[Problem]:
+        if not self.topics:
+            yield empty_value(("topic",))
+        for index, topic in enumerate(self.topics):
+            at = ("topic",) if isinstance(self.topic, str) else ("topic", index)
+            yield from check_topic(topic, at)
+            if topic in self.topics[:index]:
+                yield Problem(
+                    code="PIPELINE_DUPLICATE_NAME",
+                    at=at,
+                    saw=f"The topic {topic!r} is listed twice.",
+                    why="Each of its events is read once.",
+                    fix="Remove one.",
+                )

@@ -13,7 +13,7 @@ def read_source(section: Section) -> Source | None:
     required = ("topic", "schema", "event_id", "event_time", "watermark_delay")
     section.allow(*required, "idle_timeout", "future_bound")
     section.require(*required)
-    topic = section.text("topic")
+    topic = section.one_or_more("topic")
     schema = section.text("schema")
     event_id = section.text("event_id")
     event_time = section.text("event_time")
@@ -34,7 +34,7 @@ def read_source(section: Section) -> Source | None:
     return section.report.attempt(
         section.at,
         Source,
-        topic=topic,
+        topic=topic[0] if len(topic) == 1 else topic,
         schema=schema,
         event_id=identity,
         event_time=event_time,

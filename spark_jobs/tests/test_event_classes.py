@@ -51,7 +51,7 @@ def _event(contract: Contract, **fields: object) -> dict[str, object]:
     record: EventRecord = {"name": "a", "unit": None, "amount": 1}
     record |= {name: fields[name] for name in record if name in fields}
     return {
-        frame.PARTITION: 0,
+        frame.PLACE: 0,
         frame.OFFSET: 0,
         frame.KEY: None,
         frame.VALUE: encode(contract, record),
@@ -66,7 +66,7 @@ def _event(contract: Contract, **fields: object) -> dict[str, object]:
 
 _COLUMNS = pa.schema(
     [
-        (frame.PARTITION, pa.int32()),
+        (frame.PLACE, pa.int64()),
         (frame.OFFSET, pa.int64()),
         (frame.KEY, pa.binary()),
         (frame.VALUE, pa.binary()),
@@ -167,11 +167,11 @@ def test_copies_of_a_refused_event_go_with_it(contract: Contract) -> None:
 
     What stands before it was taken by the table, where repeats are not dropped.
     """
-    refused = _event(contract, **{frame.PARTITION: 1, frame.OFFSET: 7})
+    refused = _event(contract, **{frame.PLACE: 1, frame.OFFSET: 7})
     earlier = _event(contract, **{frame.OFFSET: 8})
-    copy = _event(contract, **{frame.PARTITION: 2, frame.OFFSET: 3})
+    copy = _event(contract, **{frame.PLACE: 2, frame.OFFSET: 3})
     # Another payload or ID is another event, and may well be storable.
-    later = {frame.PARTITION: 2, frame.OFFSET: 4}
+    later = {frame.PLACE: 2, frame.OFFSET: 4}
     altered = _event(contract, amount=2, **later)
     other = _event(contract, **{**later, frame.EVENT_ID: "other"})
     rules = _rules(contract, rejected={(1, 7): "Table t refused the row: because."})

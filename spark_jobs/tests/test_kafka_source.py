@@ -88,6 +88,18 @@ def test_the_source_begins_where_postgres_stands() -> None:
     )
 
 
+def test_several_topics_are_one_source_each_with_its_own_beginnings() -> None:
+    """Partitions of the same number are not mixed up."""
+    both = replace(_PIPELINE, source=replace(_PIPELINE.source, topic=("eu", "us")))
+    reader = _Reader()
+    starts = {TopicPartition("eu", 0): 5, TopicPartition("us", 0): 7}
+    read_stream(cast(SparkSession, reader), _SETTINGS, both, starts)
+    assert "eu,us" == reader.kept["subscribe"]
+    assert {"eu": {"0": 5}, "us": {"0": 7}} == json.loads(
+        reader.kept["startingOffsets"]
+    )
+
+
 def test_headers_are_read_only_for_the_id() -> None:
     """They cost a copy of each record's headers."""
     by_header = replace(_PIPELINE.source, event_id=HeaderId(header="ce_id"))

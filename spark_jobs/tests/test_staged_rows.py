@@ -24,6 +24,7 @@ from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.votes import OutputTally
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import ClassifiedEvents, EventClass, mark_filtered
+from spark_jobs.source_places import SourcePlaces
 from spark_jobs.staged_rows import StagedRows, spread_evenly
 
 _EVENTS = 500
@@ -52,7 +53,7 @@ def _events(seed: int) -> ClassifiedEvents:
     times = [draw.randrange(3 * _HOUR_US) for _ in range(_EVENTS)]
     table = pa.table(
         {
-            frame.PARTITION: pa.array([n % 2 for n in range(_EVENTS)], pa.int32()),
+            frame.PLACE: pa.array([n % 2 for n in range(_EVENTS)], pa.int64()),
             frame.OFFSET: pa.array(range(_EVENTS), pa.int64()),
             frame.TIMESTAMP: pa.array(times, pa.timestamp("us", "UTC")),
             frame.KEY: pa.nulls(_EVENTS, pa.binary()),
@@ -131,7 +132,7 @@ def _write(
     rows = StagedRows(
         events=events,
         layout=layout,
-        topic="t",
+        places=SourcePlaces(("t",)),
         watermark_us=watermark_us,
         filter_conditions=("a > 1", "(b) OR (c)"),
     )
@@ -303,8 +304,8 @@ def test_events_are_spread_evenly_whatever_steps_their_offsets_take(
 ) -> None:
     """Transactions of one event leave only every second offset to events."""
     offsets = np.arange(0, 8_000 * step, step, dtype=np.int64)
-    partitions = np.repeat(np.arange(4, dtype=np.int32), 2_000)
-    chosen = spread_evenly(partitions, offsets, ways)
+    places = np.repeat(np.arange(4, dtype=np.int64), 2_000)
+    chosen = spread_evenly(places, offsets, ways)
     shares = np.bincount(chosen, minlength=ways) / len(offsets)
     assert len(shares) == ways
     assert max(abs(shares - 1 / ways)) < 0.1 / ways
@@ -312,8 +313,8 @@ def test_events_are_spread_evenly_whatever_steps_their_offsets_take(
 
 def test_the_same_offset_of_another_partition_chooses_for_itself() -> None:
     """Else partitions that are written in step would all load one branch."""
-    partitions = np.arange(64, dtype=np.int32)
-    chosen = spread_evenly(partitions, np.full(64, 7, dtype=np.int64), 4)
+    places = np.arange(64, dtype=np.int64)
+    chosen = spread_evenly(places, np.full(64, 7, dtype=np.int64), 4)
     assert 4 == len(set(chosen.tolist()))
-    again = spread_evenly(partitions[::-1], np.full(64, 7, dtype=np.int64), 4)
+    again = spread_evenly(places[::-1], np.full(64, 7, dtype=np.int64), 4)
     assert chosen.tolist() == again.tolist()[::-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -20,13 +22,13 @@ _MISSING = ConfigurationError("TOPIC_MISSING", saw="s", why="w", fix="f")
 class _World:
     """A broker that gives prepared answers, and a clock between the looks."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_ids: Mapping[str, str]) -> None:
         self.now = 100.0
         self.answer: TopicState | TallyweirError = _state()
         self.states: list[TopicState] = []
         self.watch = TopicWatch(
             cast(KafkaAdmin, self),
-            {"orders": "id-1"},
+            topic_ids,
             structlog.get_logger(),
             on_state=self.states.append,
             clock=lambda: self.now,
@@ -49,12 +51,12 @@ class _World:
 @pytest.fixture
 def world() -> _World:
     """A watch that has seen nothing yet."""
-    return _World()
+    return _World({"orders": "id-1"})
 
 
 def _state(*held: tuple[int, int, int], topic_id: str = "id-1") -> TopicState:
     return TopicState(
-        topic_id=topic_id,
+        topic_ids={"orders": topic_id},
         ends={TopicPartition("orders", 0): 7},
         held=tuple(
             OffsetRange(
@@ -121,6 +123,15 @@ def test_another_topic_of_the_same_name_is_a_failure(world: _World) -> None:
     world.look(_state(topic_id="id-2"))
     assert world.watch.failure is not None
     assert "TOPIC_RECREATED" == world.watch.failure.code
+
+
+def test_each_of_several_topics_is_told_from_another_of_its_name() -> None:
+    """One of them is enough to stop."""
+    world = _World({"orders": "id-1", "returns": "id-2"})
+    state = replace(_state(), topic_ids={"orders": "id-1", "returns": "id-9"})
+    world.look(state)
+    assert world.watch.failure is not None
+    assert "Topic returns has id id-9" in world.watch.failure.saw
 
 
 def test_a_topic_is_missing_when_it_is_missing_twice(world: _World) -> None:

@@ -169,7 +169,7 @@ def test_first_and_last_go_by_time_then_position_and_pass_null_over() -> None:
             argument_column(0, 0): pa.array([1, 2, 3, 4, 5, None], pa.int64()),
             argument_column(0, 1): pa.array([1, 2, 3, 4, 5, None], pa.int64()),
             frame.EVENT_TIME: pa.array([7, 5, 5, 5, 7, 9], pa.timestamp("us", "UTC")),
-            frame.PARTITION: pa.array([0, 1, 0, 0, 0, 0], pa.int32()),
+            frame.PLACE: pa.array([0, 1, 0, 0, 0, 0], pa.int64()),
             frame.OFFSET: pa.array([10, 1, 9, 8, 9, 0], pa.int64()),
         }
     )

@@ -24,21 +24,18 @@ class ServedTopic:
     """A topic and what its events are.
 
     Attributes:
+        name: The topic's.
         section: As the pipeline file has it.
         contract: What events are checked and written by.
         read_json: Makes a record of a parsed JSON object; raises ``RefusedError``.
         id_field_type: Type of the field that holds the ID; None where a header does.
     """
 
+    name: str
     section: SourceSection
     contract: Contract
     read_json: Callable[[object], EventRecord] = field(repr=False)
     id_field_type: str | None
-
-    @property
-    def name(self) -> str:
-        """The topic's name."""
-        return self.section.topic
 
     def read_avro(self, body: bytes) -> EventRecord:
         """Read one Avro datum, strictly and to its last byte.
@@ -76,24 +73,29 @@ def read_served_topics(pipelines: Iterable[Path]) -> dict[str, ServedTopic]:
     served: dict[str, ServedTopic] = {}
     for path in pipelines:
         section = read_source_section(path)
-        topic = _serve(section, load_contract(section.schema, path))
-        known = served.setdefault(section.topic, topic)
-        if (known.contract, known.section.event_id) != (
-            topic.contract,
-            section.event_id,
-        ):
-            raise ConfigurationError(
-                "TOPIC_CONTRADICTION",
-                saw=f"{path} reads {section.topic} as {section.schema} with the ID "
-                f"in {section.event_id}, another file as {known.section.schema} "
-                f"with the ID in {known.section.event_id}.",
-                why="An event is written once, and both pipelines must read it.",
-                fix="Give the pipelines topics of their own, or the same source.",
-            )
+        contract = load_contract(section.schema, path)
+        for name in section.topics:
+            topic = _serve(name, section, contract)
+            _check_agreement(path, topic, served.setdefault(name, topic))
     return served
 
 
-def _serve(section: SourceSection, contract: Contract) -> ServedTopic:
+def _check_agreement(path: Path, topic: ServedTopic, known: ServedTopic) -> None:
+    if (known.contract, known.section.event_id) != (
+        topic.contract,
+        topic.section.event_id,
+    ):
+        raise ConfigurationError(
+            "TOPIC_CONTRADICTION",
+            saw=f"{path} reads {topic.name} as {topic.section.schema} with the ID "
+            f"in {topic.section.event_id}, another file as {known.section.schema} "
+            f"with the ID in {known.section.event_id}.",
+            why="An event is written once, and both pipelines must read it.",
+            fix="Give the pipelines topics of their own, or the same source.",
+        )
+
+
+def _serve(name: str, section: SourceSection, contract: Contract) -> ServedTopic:
     id_field_type = None
     if section.id_header is None:
         types = {field.name: field.type for field in contract.fields}
@@ -108,6 +110,7 @@ def _serve(section: SourceSection, contract: Contract) -> ServedTopic:
                 "header:ce_id.",
             )
     return ServedTopic(
+        name=name,
         section=section,
         contract=contract,
         read_json=compile_reader(contract),

@@ -35,8 +35,23 @@ def read(folder: Path, text: str) -> SourceSection:
 def test_the_three_keys_are_read_and_the_rest_is_left_alone(tmp_path: Path) -> None:
     """Other sections are for the job to judge."""
     assert read(tmp_path, PIPELINE) == SourceSection(
-        topic="flight-departures", schema="flight_departure.v1", event_id="event_id"
+        topics=("flight-departures",),
+        schema="flight_departure.v1",
+        event_id="event_id",
     )
+
+
+def test_one_of_several_topics_is_chosen(tmp_path: Path) -> None:
+    """Without a choice there must be only one, and another topic is refused."""
+    text = PIPELINE.replace("topic: flight-departures", "topic: [eu, us]")
+    section = read(tmp_path, text)
+    assert ("eu", "us") == section.topics
+    assert "us" == section.choose_topic("us")
+    assert "flight-departures" == read(tmp_path, PIPELINE).choose_topic(None)
+    for wanted in (None, "de"):
+        with pytest.raises(ConfigurationError) as caught:
+            section.choose_topic(wanted)
+        assert "TOPIC_NOT_CHOSEN" == caught.value.code
 
 
 def test_an_id_in_a_header_is_told_apart(tmp_path: Path) -> None:
@@ -51,6 +66,8 @@ def test_an_id_in_a_header_is_told_apart(tmp_path: Path) -> None:
     [
         (PIPELINE.replace("  topic", "  topics"), "source.topic is missing"),
         (PIPELINE.replace("flight-departures", "12"), "source.topic is 12"),
+        (PIPELINE.replace("flight-departures", "[a, 12]"), "source.topic is 12"),
+        (PIPELINE.replace("flight-departures", "[]"), "source.topic is []"),
         (PIPELINE.replace("flight-departures", ""), "source.topic is None"),
         ("pipeline: x", "no section called source"),
         ("", "no section called source"),

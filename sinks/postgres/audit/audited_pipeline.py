@@ -56,7 +56,7 @@ class AuditedOutput:
 class AuditedSource:
     """Where the pipeline's events come from, as it was registered."""
 
-    topic: str
+    topics: tuple[str, ...]
     #: A contract's name, or the path of its file beside the pipeline file.
     schema: str
 
@@ -169,7 +169,9 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         name=name,
         number=row["pipeline_number"],
         installation=row["installation_id"],
-        source=AuditedSource(topic=source["topic"], schema=source["schema"]),
+        source=AuditedSource(
+            topics=_one_or_more(source["topic"]), schema=source["schema"]
+        ),
         guarantee=guarantee_of(definition),
         outputs=tuple(_output(entry) for entry in definition["outputs"]),
         id_column=source["event_id"].get("field"),
@@ -224,6 +226,10 @@ def column_type(
         column=column,
     )
     return rows[0]["type"] if rows else None
+
+
+def _one_or_more(written: str | list[str]) -> tuple[str, ...]:
+    return (written,) if isinstance(written, str) else tuple(written)
 
 
 def _output(definition: Mapping[str, Any]) -> AuditedOutput:

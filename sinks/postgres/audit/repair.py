@@ -5,7 +5,7 @@ Only reads. What to do about it, ``repair_steps`` writes down.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,6 +31,7 @@ from sinks.postgres.branch_names import database_of
 from sinks.postgres.prepared_branches import branch_prefix
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
+from sinks.protocol.batch_run import streamed
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _SQL = load_statements("sinks.postgres.audit", "repair.sql")
@@ -165,20 +166,24 @@ def beyond(
 ) -> sql.Composable:
     """Write the condition on rows from offsets that home has yet to read.
 
-    A partition that home does not know counts from its beginning.
+    A partition that home does not know counts from its beginning. What batch runs
+    have read is none of the streams'.
     """
-    topic = pipeline.source.topic
-    known = sorted(
-        (place.partition, offset)
-        for place, offset in next_offsets.items()
-        if place.topic == topic
+    by_topic: dict[str, dict[int, int]] = {t: {} for t in pipeline.source.topics}
+    for place, offset in streamed(next_offsets).items():
+        by_topic.setdefault(place.topic, {})[place.partition] = offset
+    return sql.SQL("\n  OR ").join(
+        _beyond_in_topic(topic, known) for topic, known in sorted(by_topic.items())
     )
+
+
+def _beyond_in_topic(topic: str, next_offsets: Mapping[int, int]) -> sql.Composable:
     cases = [
         _SQL["position_case"].format(
             partition=sql.Literal(partition), next_offset=sql.Literal(offset)
         )
         # CASE wants one branch at least.
-        for partition, offset in known or [(0, 0)]
+        for partition, offset in sorted(next_offsets.items()) or [(0, 0)]
     ]
     return _SQL["positions_beyond"].format(
         topic=sql.Literal(topic), cases=sql.SQL(" ").join(cases)

@@ -5,7 +5,8 @@ SELECT {columns}
 FROM {staging}
 WHERE tallyweir_attempt = ANY(%(attempts)s)
   AND tallyweir_shard = ANY(%(shards)s)
-ORDER BY tallyweir_key COLLATE "C", tallyweir_event_time, kafka_partition, kafka_offset
+ORDER BY tallyweir_key COLLATE "C", tallyweir_event_time,
+    kafka_topic COLLATE "C", kafka_partition, kafka_offset
 
 -- name: read_values
 SELECT key, name, value::text, schema_version

@@ -10,6 +10,7 @@ from sinks.protocol.recovery import BrokerPosition, StoredPosition, decide_start
 
 _P0 = TopicPartition("events", 0)
 _P1 = TopicPartition("events", 1)
+_OTHER = TopicPartition("other", 0)
 
 
 def _stored(next_offset: int, topic_id: str = "id") -> StoredPosition:
@@ -37,6 +38,20 @@ def test_an_added_partition_begins_at_zero() -> None:
     assert {_P0: 5, _P1: 0} == decide_start(
         {_P0: _stored(5)}, {_P0: _broker(0, 9), _P1: _broker(0, 4)}
     )
+
+
+def test_a_topic_that_is_added_begins_at_the_start_of_its_log() -> None:
+    """What retention deleted before the pipeline read the topic is not missing."""
+    broker = {_P0: _broker(0, 9), _OTHER: _broker(7, 9, "id-2")}
+    assert {_P0: 5, _OTHER: 7} == decide_start({_P0: _stored(5)}, broker)
+
+
+def test_a_topic_that_is_left_out_keeps_its_position() -> None:
+    """It is no partition that is gone; read again, it goes on where it stood."""
+    stored = {_P0: _stored(5), _OTHER: _stored(3, "id-2")}
+    assert {_P0: 5} == decide_start(stored, {_P0: _broker(0, 9)})
+    broker = {_P0: _broker(0, 9), _OTHER: _broker(0, 9, "id-2")}
+    assert {_P0: 5, _OTHER: 3} == decide_start(stored, broker)
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 9), (0, 5), (5, 5)])

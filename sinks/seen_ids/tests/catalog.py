@@ -96,7 +96,7 @@ def candidates_of(
     hashes = np.array([row[4] for row in rows], dtype=np.uint64)
     pairs = np.array([row[3] for row in rows], dtype=np.uint64).reshape(-1, 2)
     return Candidates(
-        partition=np.array([row[0] for row in rows], dtype=np.int32),
+        place=np.array([row[0] for row in rows], dtype=np.int64),
         offset=np.array([row[1] for row in rows], dtype=np.int64),
         shard=np.full(len(rows), shard, dtype=np.int32),
         bucket=np.array([row[2] for row in rows], dtype=np.int64),

@@ -117,6 +117,21 @@ def _pipeline(*tables: str, name: str = "p") -> Pipeline:
             "Source.topic",
         ),
         (
+            lambda: dataclasses.replace(SOURCE, topic=("a", "a/b")),
+            "PIPELINE_NAME",
+            "Source.topic[1]",
+        ),
+        (
+            lambda: dataclasses.replace(SOURCE, topic=("a", "b", "a")),
+            "PIPELINE_DUPLICATE_NAME",
+            "Source.topic[2]",
+        ),
+        (
+            lambda: dataclasses.replace(SOURCE, topic=()),
+            "PIPELINE_VALUE",
+            "Source.topic",
+        ),
+        (
             lambda: dataclasses.replace(SOURCE, event_id=HeaderId(header=" ")),
             "PIPELINE_VALUE",
             "Source.event_id",

@@ -77,7 +77,11 @@ def _problems(folder: Path, text: str) -> list[tuple[int, str, str]]:
         ("  topic: t", "  topic: 12:30:00", (3, "PIPELINE_VALUE", '"12:30:00"')),
         ("  topic: t", "  topic: 2020-99-99", (3, "PIPELINE_VALUE", '"2020-99-99"')),
         ("  topic: t", "  topic:", (3, "PIPELINE_VALUE", "Write text.")),
-        ("  topic: t", "  topic: [t]", (3, "PIPELINE_VALUE", "Write text.")),
+        ("  topic: t", "  topic: {t: 1}", (3, "PIPELINE_VALUE", "Write text.")),
+        ("  topic: t", "  topic: []", (3, "PIPELINE_VALUE", "Fill it in.")),
+        ("  topic: t", "  topic: [t, 7]", (3, "PIPELINE_VALUE", 'Quote it: "7".')),
+        ("  topic: t", "  topic:\n  - t\n  - u\n  - t", (6, "_NAME", "Remove one.")),
+        ("  topic: t", "  topic:\n  - t\n  - a/b", (5, "PIPELINE_NAME", "")),
         ("  topic: t", "  topic: t\n  topic: u", (4, "PIPELINE_DUPLICATE_KEY", "")),
         ("e.v1", "e.v9", (4, "CONTRACT_MISSING", "Write flight_departure.v1")),
         (
@@ -130,6 +134,18 @@ def test_a_mistake_is_found_on_its_line(
         seen_line == line and seen_code.endswith(code) and fix in seen_fix
         for seen_line, seen_code, seen_fix in problems
     ), problems
+
+
+def test_a_list_of_topics_is_one_source(tmp_path: Path) -> None:
+    """Their order means nothing to Kafka; one in a list is the same as one alone."""
+    several = _load(tmp_path, VALID.replace("topic: t", "topic: [t, T]"))
+    assert ("t", "T") == several.source.topics
+    (single, listed) = (
+        _load(tmp_path, VALID.replace("topic: t", topic))
+        for topic in ("topic: t", "topic: [t]")
+    )
+    assert single == listed
+    assert ("t",) == listed.source.topics
 
 
 def test_all_problems_of_a_file_are_reported_in_the_order_of_lines(

@@ -14,8 +14,9 @@ def serve(event_id: str, contract: Contract = PAGE_VIEW) -> ServedTopic:
     """A topic whose pipeline reads its IDs from ``event_id``."""
     types = {field.name: field.type for field in contract.fields}
     return ServedTopic(
+        name="views",
         section=SourceSection(
-            topic="views", schema=contract.reference, event_id=event_id
+            topics=("views",), schema=contract.reference, event_id=event_id
         ),
         contract=contract,
         read_json=compile_reader(contract),

@@ -15,6 +15,7 @@ from sinks.postgres.audit.repair import (
     BranchHistory,
     Disagreement,
     RowsBeyond,
+    beyond,
 )
 from sinks.postgres.audit.repair_steps import repair_steps
 from sinks.protocol.guarantee import Guarantee
@@ -26,7 +27,7 @@ _PIPELINE = AuditedPipeline(
     name="p",
     number=7,
     installation="0123456789ab",
-    source=AuditedSource(topic="it's", schema="s"),
+    source=AuditedSource(topics=("it's",), schema="s"),
     guarantee=Guarantee.EXACTLY_ONCE,
     outputs=(_APPEND,),
     id_column="id",
@@ -69,6 +70,22 @@ def _found(*branches: BranchHistory, pipeline: AuditedPipeline) -> Disagreement:
         ),
         missing=(),
     )
+
+
+def test_rows_beyond_are_looked_for_in_each_topic() -> None:
+    """One that is read no more counts with its position, a batch run's does not."""
+    source = AuditedSource(topics=("b",), schema="s")
+    positions = {
+        TopicPartition("a", 1): 3,
+        TopicPartition("batch:x", 0): 9,
+    }
+    found = beyond(replace(_PIPELINE, source=source), positions)
+    assert (
+        "kafka_topic = 'a'\n"
+        "  AND kafka_offset >= CASE kafka_partition WHEN 1 THEN 3 ELSE 0 END\n"
+        "  OR kafka_topic = 'b'\n"
+        "  AND kafka_offset >= CASE kafka_partition WHEN 0 THEN 0 ELSE 0 END"
+    ) == found.as_string()
 
 
 def test_nothing_is_to_be_done_where_all_agree() -> None:

@@ -1,0 +1,71 @@
+"""Where an event was read, as one number: a column that costs what a partition costs.
+
+The rows of a batch go from the JVM to Python, and a topic's name in each of them would
+be one more text on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from sinks.protocol.offsets import TopicPartition
+
+#: Of a number's bits, those of the partition, which Kafka counts in 32.
+_PARTITION_BITS = 32
+_PARTITION_MASK = (1 << _PARTITION_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlaces:
+    """Numbers the partitions of some topics in the order of (topic, partition).
+
+    Attributes:
+        topics: By name, in whatever order they were given.
+    """
+
+    topics: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topics", tuple(sorted(self.topics)))
+
+    def column(self) -> Column:
+        """Return the number of each record's place; null for any other topic.
+
+        Of a single topic there is nothing to tell, so a batch run's records, which
+        are of a topic of the run's own, need no name.
+        """
+        partition = F.col("partition").cast("bigint")
+        if len(self.topics) == 1:
+            return partition
+        first_of_topic = F.create_map(
+            *(
+                literal
+                for index, topic in enumerate(self.topics)
+                for literal in (F.lit(topic), F.lit(_first_of(index)).cast("bigint"))
+            )
+        )
+        return first_of_topic[F.col("topic")] + partition
+
+    def number(self, place: TopicPartition) -> int:
+        """Return the number of one place."""
+        return _first_of(self.topics.index(place.topic)) + place.partition
+
+    def place(self, number: int) -> TopicPartition:
+        """Return the place of a number."""
+        topic = self.topics[number >> _PARTITION_BITS]
+        return TopicPartition(topic, number & _PARTITION_MASK)
+
+    def split(self, numbers: npt.NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
+        """Return topics and partitions, as tables have them."""
+        topics = pa.array(self.topics).take(pa.array(numbers >> _PARTITION_BITS))
+        return topics, pa.array((numbers & _PARTITION_MASK).astype(np.int32))
+
+
+def _first_of(topic_index: int) -> int:
+    return topic_index << _PARTITION_BITS
