@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +19,7 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.readings import (
+    NOON,
     READING,
     Sent,
     reading,
@@ -345,6 +348,30 @@ def test_damage_to_one_of_two_topics_stops_the_pipeline(
     world.assert_placed(everything)
 
 
+def _at(world: _World, event_id: str, hours: float, partition: int) -> Sent:
+    at = NOON + dt.timedelta(hours=hours)
+    return sent(world.contract, event_id=event_id, at=at, partition=partition)
+
+
+def test_the_watermark_waits_for_the_slower_topic(world: _World) -> None:
+    """Also for one that has had no event yet, so that its first ones are not late."""
+    watermark = "SELECT watermark FROM tallyweir.pipeline"
+    world.send(world.eu, [_at(world, f"eu{part}", 5, part) for part in (0, 1)])
+    with world.driver() as driver:
+        world.await_read(2)
+        assert world.value(watermark) is None
+        world.send(world.us, [_at(world, f"us{part}", 2, part) for part in (0, 1)])
+        world.await_read(4)
+        slower = NOON + dt.timedelta(hours=2 - 1)
+        world.await_value(watermark, lambda found: found == slower)
+        world.send(world.us, [_at(world, f"later{part}", 7, part) for part in (0, 1)])
+        slower = NOON + dt.timedelta(hours=5 - 1)
+        world.await_value(watermark, lambda found: found == slower)
+        driver.send(signal.SIGTERM)
+        assert driver.wait() == 0, driver.text
+    assert 6 == world.value("SELECT count(*) FROM readings")
+
+
 def test_each_topic_may_have_its_own_version_of_the_contract(
     world: _World, tmp_path: Path
 ) -> None:
@@ -352,9 +379,8 @@ def test_each_topic_may_have_its_own_version_of_the_contract(
     unit = {"name": "unit", "type": "string", "default": "mm"}
     fields = [*READING["fields"], unit]  # type: ignore[misc]
     newer = write_contract(tmp_path / "reading.v2.avsc", {**READING, "fields": fields})
-    world.write_pipeline(
-        world.pipeline_file.read_text().replace("reading.v1", "reading.v2")
-    )
+    text = world.pipeline_file.read_text()
+    world.pipeline_file.write_text(text.replace("reading.v1", "reading.v2"))
     everything = world.send(world.eu, [sent(world.contract, event_id="old")])
     record = {**reading(event_id="new"), "unit": "cm"}
     everything |= world.send(world.us, [Sent(value=encode(newer, record))])

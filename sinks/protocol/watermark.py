@@ -39,18 +39,25 @@ class PartitionClock:
         )
 
 
+#: Of a partition whose beginning is noted, and which no batch has covered yet.
+_NOT_MET = PartitionClock(event_time_max_us=None, active_at_us=None)
+
+
 def advance_clock(
     former: PartitionClock | None, event_time_max_us: int | None, *, now_us: int
 ) -> PartitionClock:
     """Return a partition's clock after a batch.
 
     Args:
-        former: Its clock before; None when this batch is the first to meet it.
+        former: Its clock before; None, or a clock that knows nothing, when this batch
+            is the first to meet it.
         event_time_max_us: Its newest event in the batch; None without events.
         now_us: The database's clock, which no event time passes.
     """
     if event_time_max_us is None:
-        return former or PartitionClock(event_time_max_us=None, active_at_us=now_us)
+        if former in (None, _NOT_MET):
+            return PartitionClock(event_time_max_us=None, active_at_us=now_us)
+        return former
     newest_us = min(event_time_max_us, now_us)
     if former is not None and former.event_time_max_us is not None:
         newest_us = max(newest_us, former.event_time_max_us)

@@ -100,6 +100,9 @@ def test_a_batch_without_events_leaves_a_clock_as_it_was() -> None:
     """To be read is no sign of life; to be met for the first time is."""
     assert _clock(7, 500) == advance_clock(_clock(7, 500), None, now_us=1000)
     assert _clock(None, 1000) == advance_clock(None, None, now_us=1000)
+    noted = _clock(None, None)
+    assert _clock(None, 1000) == advance_clock(noted, None, now_us=1000)
+    assert _clock(7, None) == advance_clock(_clock(7, None), None, now_us=1000)
 
 
 _batches = st.lists(

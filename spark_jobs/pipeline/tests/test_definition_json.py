@@ -86,6 +86,7 @@ PIPELINES = st.builds(
     source=st.builds(
         dataclasses.replace,
         st.just(SOURCE),
+        topic=st.sampled_from(["t", ("t", "u")]),
         event_id=st.sampled_from(["event_id", HeaderId(header="ce_id")]),
         watermark_delay=DURATIONS,
         idle_timeout=DURATIONS,

@@ -56,6 +56,19 @@ def test_a_python_file_gives_the_pipeline_that_it_defines(tmp_path: Path) -> Non
     assert "page-views" == describe(pipeline)["source"]["topic"]
 
 
+def test_several_topics_are_described_as_a_file_would_have_them(
+    tmp_path: Path,
+) -> None:
+    """Producers read them from there; one in a list is one."""
+    for written, described in (
+        ('("eu", "us")', ["eu", "us"]),
+        ('("eu",)', "eu"),
+    ):
+        text = _FILE.replace('topic="page-views"', f"topic={written}")
+        pipeline = load_pipeline(_write(tmp_path, text))
+        assert described == describe(pipeline)["source"]["topic"]
+
+
 def test_the_definition_changes_with_the_source_and_with_nothing_else(
     tmp_path: Path,
 ) -> None:
