@@ -25,7 +25,12 @@ _PIPELINE = (
       - append: {{table: readings}}
 """
 )
-_TWO_OUTPUTS = _PIPELINE + "      - append: {{table: amounts, columns: [amount]}}\n"
+_TWO_OUTPUTS = (
+    _PIPELINE
+    + """
+      - append: {{table: amounts, columns: [amount], where: amount > 4}}
+"""
+)
 
 _POINTS = [
     FaultPoint.PLANNED,
@@ -115,7 +120,15 @@ def test_rows_that_a_table_refuses_become_dead_letters_of_all_outputs(
     world.run_to_the_end()
 
     world.assert_fates(everything)
-    assert _positions(world) == _positions(world, "amounts")
+    large = world.fetch(
+        "SELECT kafka_partition, kafka_offset FROM readings WHERE amount > 4"
+    )
+    assert 150 == len(large)
+    assert Counter(large) == _positions(world, "amounts")
+    # Its condition is not true of the event that the row is said to be of now.
+    world.execute("UPDATE amounts SET kafka_offset = 10 WHERE kafka_offset = 9")
+    receipt, checks = _checks(world)
+    assert (checks["append_outputs"],) == receipt.failed
     (batch,) = world.ledger()
     assert 0 == batch["restagings"]
     ((detail,),) = world.fetch("SELECT DISTINCT detail FROM tallyweir.dead_letter")
