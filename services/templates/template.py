@@ -81,6 +81,7 @@ class Template:
         parameters: What may be set.
         companions: Further files that belong beside the pipeline file.
         tables: A file of SQL that makes the tables it looks things up in, if any.
+        rows: Files of the flights' data set with the rows of such tables, by table.
         dataset: The made-up events that fit it.
     """
 
@@ -90,6 +91,7 @@ class Template:
     parameters: tuple[Parameter, ...]
     companions: tuple[Path, ...]
     tables: Path | None
+    rows: Mapping[str, str]
     dataset: str
 
     def render(self, values: Mapping[str, str]) -> str:
@@ -154,6 +156,7 @@ def read_template(name: str) -> Template:
         ),
         companions=tuple(TEMPLATES / file for file in described.get("companions", ())),
         tables=None if tables is None else TEMPLATES / tables,
+        rows=described.get("rows", {}),
         dataset=described["dataset"],
     )
 
