@@ -116,12 +116,7 @@ def run(
     endpoints = resolve_endpoints()
     topic = read_source_section(pipeline_file).topic
     create_if_missing(endpoints.kafka_bootstrap, topic, partitions=_PARTITIONS)
-    if template.tables is not None:
-        rows = {
-            table: pipeline_file.with_name(file).read_bytes()
-            for table, file in template.rows.items()
-        }
-        make_tables(endpoints.home_dsn, template.tables, rows)
+    make_tables(endpoints.home_dsn, template)
     note(f"{pipeline_file} reads {topic}; `tallyweir emit --template {name}` fills it")
     run_pipeline(pipeline_file, once=once)
 
@@ -133,18 +128,5 @@ def _write(
     from services.templates.written_files import write_files
 
     return write_files(
-        directory, _files(template, parse_settings(settings or [])), replace=replace
+        directory, template.files(parse_settings(settings or [])), replace=replace
     )
-
-
-def _files(template: Template, values: dict[str, str]) -> dict[str, bytes]:
-    from services.datasets.flights import read_file
-
-    beside = [*template.companions]
-    if template.tables is not None:
-        beside.append(template.tables)
-    return {
-        template.file.name: template.render(values).encode(),
-        **{path.name: path.read_bytes() for path in beside},
-        **{name: read_file(name) for name in template.rows.values()},
-    }

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from services.datasets.flights import read_file
 from services.embedded.state_directory import ROOT
 from services.templates.places import Places, open_places
 from sinks.protocol.errors import ConfigurationError
@@ -121,6 +122,21 @@ class Template:
         for found, value in sorted(replaced, key=lambda one: -one[0].start):
             text = text[: found.start] + value + text[found.end :]
         return text
+
+    def files(self, values: Mapping[str, str]) -> dict[str, bytes]:
+        """Return everything that belongs to it, by name, the pipeline file first.
+
+        Raises:
+            ConfigurationError: As ``render``, or ``read_file``.
+        """
+        beside = [*self.companions]
+        if self.tables is not None:
+            beside.append(self.tables)
+        return {
+            self.file.name: self.render(values).encode(),
+            **{path.name: path.read_bytes() for path in beside},
+            **{name: read_file(name) for name in self.rows.values()},
+        }
 
 
 def template_names() -> list[str]:
