@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from integration_tests.harness.command import run_command
+from integration_tests.harness.shown_rows import show_rows
 from services.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
@@ -72,7 +71,7 @@ def test_the_documented_import_gives_the_documented_rows(
             *(f"$ tallyweir {command}\n" for command in commands),
             f"{_SAID}\n",
             _ORDERS,
-            *(_table(connection, query) for query in (_ROWS, _DEAD)),
+            *(show_rows(connection, query) for query in (_ROWS, _DEAD)),
         ]
     for part in shown:
         assert part in documented
@@ -81,14 +80,3 @@ def test_the_documented_import_gives_the_documented_rows(
     assert "payload: o3,7,0,EUR,2024-05-01T10:06:00Z" in told
     again = run(commands[1])
     assert "Run orders-1 was published before; nothing was changed.\n" in again
-
-
-def _table(connection: psycopg.Connection, query: str) -> str:
-    """Rows as ``psql --csv`` shows them, in order."""
-    found = connection.execute(query.encode())
-    assert found.description is not None
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(column.name for column in found.description)
-    rows.writerows(sorted(found.fetchall()))
-    return text.getvalue()

@@ -33,6 +33,7 @@ COMMAND_MODULES = (
     "services.cli.relay",
     "services.cli.bench",
     "services.cli.chaos",
+    "services.cli.chaos_templates",
     "services.cli.images",
     "services.cli.kafka_access",
     "services.cli.doctor",

@@ -117,8 +117,7 @@ def run(
     topics = read_source_section(pipeline_file).topics
     for topic in topics:
         create_if_missing(endpoints.kafka_bootstrap, topic, partitions=_PARTITIONS)
-    if template.tables is not None:
-        make_tables(endpoints.home_dsn, template.tables)
+    make_tables(endpoints.home_dsn, template)
     note(
         f"{pipeline_file} reads {', '.join(topics)}; "
         f"`tallyweir emit --template {name}` fills it"
@@ -133,15 +132,5 @@ def _write(
     from services.templates.written_files import write_files
 
     return write_files(
-        directory, _files(template, parse_settings(settings or [])), replace=replace
+        directory, template.files(parse_settings(settings or [])), replace=replace
     )
-
-
-def _files(template: Template, values: dict[str, str]) -> dict[str, bytes]:
-    beside = [*template.companions]
-    if template.tables is not None:
-        beside.append(template.tables)
-    return {
-        template.file.name: template.render(values).encode(),
-        **{path.name: path.read_bytes() for path in beside},
-    }

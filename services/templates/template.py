@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from services.datasets.flights import read_file
 from services.embedded.state_directory import ROOT
 from services.templates.places import Places, open_places
 from sinks.protocol.errors import ConfigurationError
@@ -81,6 +82,7 @@ class Template:
         parameters: What may be set.
         companions: Further files that belong beside the pipeline file.
         tables: A file of SQL that makes the tables it looks things up in, if any.
+        rows: Files of the flights' data set with the rows of such tables, by table.
         dataset: The made-up events that fit it.
     """
 
@@ -90,6 +92,7 @@ class Template:
     parameters: tuple[Parameter, ...]
     companions: tuple[Path, ...]
     tables: Path | None
+    rows: Mapping[str, str]
     dataset: str
 
     def render(self, values: Mapping[str, str]) -> str:
@@ -119,6 +122,21 @@ class Template:
         for found, value in sorted(replaced, key=lambda one: -one[0].start):
             text = text[: found.start] + value + text[found.end :]
         return text
+
+    def files(self, values: Mapping[str, str]) -> dict[str, bytes]:
+        """Return everything that belongs to it, by name, the pipeline file first.
+
+        Raises:
+            ConfigurationError: As ``render``, or ``read_file``.
+        """
+        beside = [*self.companions]
+        if self.tables is not None:
+            beside.append(self.tables)
+        return {
+            self.file.name: self.render(values).encode(),
+            **{path.name: path.read_bytes() for path in beside},
+            **{name: read_file(name) for name in self.rows.values()},
+        }
 
 
 def template_names() -> list[str]:
@@ -154,6 +172,7 @@ def read_template(name: str) -> Template:
         ),
         companions=tuple(TEMPLATES / file for file in described.get("companions", ())),
         tables=None if tables is None else TEMPLATES / tables,
+        rows=described.get("rows", {}),
         dataset=described["dataset"],
     )
 

@@ -29,8 +29,8 @@ _FILES = [
 
 @pytest.mark.parametrize("file", _FILES, ids=lambda file: file.name)
 def test_every_shipped_pipeline_is_valid(file: Path) -> None:
-    """Against its contract as well; it is named as its file is."""
-    assert load_pipeline(file).name == file.stem
+    """Against its contract as well; its name begins that of its file."""
+    assert file.stem.startswith(load_pipeline(file).name)
 
 
 def test_departures_is_exactly_the_documented_pipeline() -> None:

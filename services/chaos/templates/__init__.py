@@ -1,0 +1,1 @@
+"""Kills ready pipelines, and holds their tables against those of undisturbed ones."""
