@@ -58,7 +58,7 @@ SELECT
     output_table,
     key,
     name,
-    CASE WHEN entry ~ '^[0-9]{16}[.][0-9]{8}$' THEN 'element' ELSE entry END,
+    CASE WHEN entry ~ '^[0-9a-f]{16}[.][0-9a-f]{8}$' THEN 'element' ELSE entry END,
     value,
     schema_version,
     expires_at
