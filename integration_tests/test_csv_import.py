@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import csv
+import datetime as dt
+import itertools
+import signal
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from integration_tests.harness.command import run_command
+from integration_tests.harness.driver_process import DriverProcess
+from integration_tests.harness.faulty_driver import FAULT_VARIABLE
 from integration_tests.harness.shown_rows import show_rows
+from services.chaos.templates.results import compare_results, read_results
+from services.datasets.made_up import DATASETS
 from services.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
 )
 from services.endpoints import KAFKA_VARIABLE
+from services.templates.template import read_template
+from sinks.faultpoints import FaultPoint
 from sinks.postgres.audit import verify
 from sinks.settings import HOME_DSN_VARIABLE
 
@@ -80,3 +90,71 @@ def test_the_documented_import_gives_the_documented_rows(
     assert "payload: o3,7,0,EUR,2024-05-01T10:06:00Z" in told
     again = run(commands[1])
     assert "Run orders-1 was published before; nothing was changed.\n" in again
+
+
+#: What a run of one database passes, up to the point at which it is published.
+_POINTS = (
+    FaultPoint.PLANNED,
+    FaultPoint.ROWS_STAGED,
+    FaultPoint.VOTED,
+    FaultPoint.DECISION_COMMITTED,
+)
+
+
+def test_an_import_killed_at_every_point_equals_an_undisturbed_one(
+    tmp_path: Path, empty_dsn: str, billing_dsn: str
+) -> None:
+    """The same command again is all that it takes; 500 orders, some twice or broken."""
+    file = tmp_path / "orders.csv"
+    _write_orders(file)
+    for point in _POINTS:
+        fault = f"after:{point.value}:1:SIGKILL"
+        with _import(file, empty_dsn, tmp_path, fault=fault) as run:
+            assert run.wait() == -signal.SIGKILL, run.text
+    for dsn in (empty_dsn, billing_dsn):
+        with _import(file, dsn, tmp_path) as run:
+            assert run.wait() == 0, run.text
+    results = []
+    for dsn in (billing_dsn, empty_dsn):
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            assert not verify(connection, "csv-import").failed
+            results.append(read_results(connection, "csv-import"))
+    counts = {table: len(rows) for table, rows in results[0].items() if rows}
+    assert counts == {
+        "imported_orders": 490,
+        "tallyweir.dead_letter": 10,
+        "tallyweir.duplicate_event": 50,
+        "tallyweir.partition_progress": 1,
+        "tallyweir.watermark": 1,
+    }
+    assert compare_results(*results) == []
+
+
+def _write_orders(file: Path) -> None:
+    """Every tenth order comes twice, every fiftieth has no amount."""
+    noon = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
+    orders = itertools.islice(DATASETS["orders"].events(7, lambda: noon), 500)
+    with file.open("w", newline="") as text:
+        rows = csv.writer(text)
+        rows.writerow(
+            ("order_id", "customer_id", "amount_cents", "currency", "ordered_at")
+        )
+        for number, order in enumerate(orders):
+            if number % 50 == 1:
+                order["amount_cents"] = 0
+            rows.writerows([order.values()] * (2 if number % 10 == 0 else 1))
+
+
+def _import(
+    file: Path, dsn: str, directory: Path, *, fault: str | None = None
+) -> DriverProcess:
+    module = "integration_tests.harness.faulty_driver" if fault else "spark_jobs.batch"
+    return DriverProcess(
+        read_template("csv-import").file,
+        kafka_bootstrap="localhost:1",
+        home_dsn=dsn,
+        state_directory=directory / "state",
+        arguments=["--input", str(file), "--run", "orders"],
+        environment={FAULT_VARIABLE: fault} if fault else {},
+        module=module,
+    )

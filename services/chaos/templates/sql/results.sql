@@ -53,7 +53,15 @@ FROM tallyweir.outbox
 WHERE pipeline = %(pipeline)s
 
 -- name: keyed_state
-SELECT output_table, key, name, entry, value, schema_version, expires_at
+-- An element of a list is filed under the batch that added it.
+SELECT
+    output_table,
+    key,
+    name,
+    CASE WHEN entry ~ '^[0-9a-f]{16}[.][0-9a-f]{8}$' THEN 'element' ELSE entry END,
+    value,
+    schema_version,
+    expires_at
 FROM tallyweir.keyed_state
 WHERE pipeline = %(pipeline)s
 
