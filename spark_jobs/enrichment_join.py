@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
@@ -19,17 +20,32 @@ from pyspark.sql.types import (
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.lookup_rows import VALID_FROM, VALID_UNTIL, key_column
 from spark_jobs.pipeline.enrichment import Enrichment
+from spark_jobs.time_slices import SLICE, TimeSlices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupCopy:
+    """What events are joined with.
+
+    Attributes:
+        rows: A small table with the columns of ``copied_columns``, whose rows
+            ``check_rows`` has accepted; with ranges, each in its slices of time.
+        slices: Those slices; None without ranges.
+    """
+
+    rows: DataFrame
+    slices: TimeSlices | None
 
 
 def enrich(
-    events: DataFrame, enrichment: Enrichment, lookup: DataFrame, *, event_time: str
+    events: DataFrame, enrichment: Enrichment, lookup: LookupCopy, *, event_time: str
 ) -> DataFrame:
     """Add the columns that an enrichment selects.
 
     Args:
         events: What is enriched.
         enrichment: How.
-        lookup: A small copy whose rows ``check_rows`` has accepted.
+        lookup: What it looks up.
         event_time: The events' column by which one of several rows is chosen.
 
     Raises:
@@ -39,7 +55,7 @@ def enrich(
     kinds = {field.name: field.dataType for field in events.schema.fields}
     conditions: list[Column] = []
     for number, (column, lookup_column) in enumerate(enrichment.on.items()):
-        found = lookup.schema[key_column(number)].dataType
+        found = lookup.rows.schema[key_column(number)].dataType
         if not _are_comparable(kinds[column], found):
             raise ConfigurationError(
                 "LOOKUP_TYPE",
@@ -50,14 +66,21 @@ def enrich(
                 fix="Cast the lookup's column in a view, and look up the view.",
             )
         conditions.append(F.col(column) == F.col(key_column(number)))
-    if enrichment.as_of is not None:
+    if lookup.slices is not None:
         at = F.col(event_time)
         begin, end = F.col(VALID_FROM), F.col(VALID_UNTIL)
-        conditions += [begin.isNull() | (begin <= at), end.isNull() | (at < end)]
-    joined = events.join(F.broadcast(lookup), reduce(and_, conditions), "left").drop(
+        conditions += [
+            lookup.slices.column(at) == F.col(SLICE),
+            begin.isNull() | (begin <= at),
+            end.isNull() | (at < end),
+        ]
+    joined = events.join(
+        F.broadcast(lookup.rows), reduce(and_, conditions), "left"
+    ).drop(
         *(key_column(number) for number in range(len(enrichment.on))),
         VALID_FROM,
         VALID_UNTIL,
+        SLICE,
     )
     return _with_defaults(joined, enrichment.default)
 

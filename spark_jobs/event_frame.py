@@ -21,7 +21,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from schemas.contract import Contract
 from spark_jobs.avro_values import decode_value
-from spark_jobs.enrichment_join import enrich
+from spark_jobs.enrichment_join import LookupCopy, enrich
 from spark_jobs.pipeline.aggregate import AggregateFunction
 from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.definition import Pipeline, Transform
@@ -124,14 +124,14 @@ class EventFrameRecipe:
         return {p.prediction.model: p.version for p in self.predictors}
 
     def build(
-        self, raw: DataFrame, lookups: list[DataFrame], places: SourcePlaces
+        self, raw: DataFrame, lookups: list[LookupCopy], places: SourcePlaces
     ) -> DataFrame:
         """Return one row per record of ``raw``, undecodable ones included.
 
         Args:
             raw: Records as Spark's Kafka source delivers them; those that are made of
                 a file's rows with the columns ``ORIGINAL`` and ``MISFIT`` as well.
-            lookups: One small table per enrichment of the pipeline.
+            lookups: One per enrichment of the pipeline.
             places: What the records' positions are noted under.
         """
         positioned = raw.select(

@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.lookup_table import read_lookup_table
+from spark_jobs.enrichment_join import LookupCopy
 from spark_jobs.lookup_rows import (
     VALID_FROM,
     VALID_UNTIL,
     check_rows,
     copied_columns,
+    key_column,
 )
 from spark_jobs.lookup_topic import LookupTopic
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.settings import DriverSettings
+from spark_jobs.time_slices import cut_into_slices
 
 #: Reads the rows that there are now, and what the ledger shall call their version.
 Reader: TypeAlias = Callable[[], tuple[pa.Table, str]]
@@ -29,7 +32,7 @@ Reader: TypeAlias = Callable[[], tuple[pa.Table, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
-    frame: DataFrame
+    copy: LookupCopy
     version: str
     loaded_at_us: int
 
@@ -70,15 +73,15 @@ class Lookups:
             if age_us is None or age_us >= in_microseconds(enrichment.refresh):
                 rows, version = read()
                 self._loaded[number] = _Loaded(
-                    frame=self._spark.createDataFrame(check_rows(rows, enrichment)),
+                    copy=self._copy(check_rows(rows, enrichment), enrichment),
                     version=version,
                     loaded_at_us=now_us,
                 )
 
     @property
-    def frames(self) -> list[DataFrame]:
-        """One per enrichment, with the columns of ``copied_columns``."""
-        return [self._loaded[n].frame for n in range(len(self._sources))]
+    def copies(self) -> list[LookupCopy]:
+        """One per enrichment."""
+        return [self._loaded[n].copy for n in range(len(self._sources))]
 
     @property
     def versions(self) -> dict[str, str]:
@@ -87,6 +90,14 @@ class Lookups:
             f"{number + 1}: {enrichment.label}": self._loaded[number].version
             for number, (enrichment, _) in enumerate(self._sources)
         }
+
+    def _copy(self, rows: pa.Table, enrichment: Enrichment) -> LookupCopy:
+        if enrichment.as_of is None:
+            return LookupCopy(rows=self._spark.createDataFrame(rows), slices=None)
+        columns = [key_column(number) for number in range(len(enrichment.on))]
+        keys = rows.group_by(columns).aggregate([]).num_rows
+        cut, slices = cut_into_slices(rows, VALID_FROM, VALID_UNTIL, keys=keys)
+        return LookupCopy(rows=self._spark.createDataFrame(cut), slices=slices)
 
 
 def open_lookups(

@@ -175,7 +175,7 @@ def prepare_pipeline(
         predictors=[Predictor(spark, model) for model in files.models],
     )
     events = recipe.build(
-        empty_batch(spark), lookups.frames, SourcePlaces(pipeline.source.topics)
+        empty_batch(spark), lookups.copies, SourcePlaces(pipeline.source.topics)
     )
     layout = build_home_layout(pipeline, files.contract, events.schema)
     return PreparedPipeline(

@@ -77,7 +77,7 @@ class StageJobs:
         observation = Observation()
         observed = raw.observe(observation, F.count(F.lit(1)).alias("records"))
         events = nested_as_json(
-            self.recipe.build(observed, self.lookups.frames, self.places)
+            self.recipe.build(observed, self.lookups.copies, self.places)
         )
         transformed = self.recipe.pipeline.transform is not None
         if self.layout.horizon_us is not None or transformed:
