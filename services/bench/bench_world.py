@@ -8,6 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
+import yaml
+from psycopg.rows import TupleRow
+
 from services.datasets.page_views import read_page_views
 from services.embedded.kafka import EmbeddedKafka
 from services.embedded.postgres import EmbeddedPostgres
@@ -53,6 +57,52 @@ WINDOWS = BenchPipeline(
     file=Path(__file__).with_name("page-views-windows.yaml"),
     table="bench_views_by_user",
 )
+
+
+def varied_page_views(
+    variant: str,
+    *,
+    keys: Mapping[str, object] | None = None,
+    output: Mapping[str, object] | None = None,
+    databases: Mapping[str, str] | None = None,
+) -> BenchPipeline:
+    """Write the pipeline of page views in another form, under a name of its own.
+
+    Args:
+        variant: Its name, in snake case.
+        keys: Of the pipeline, as they are to be.
+        output: What the output has besides.
+        databases: Those that the output names.
+    """
+    definition = yaml.safe_load(PAGE_VIEWS.file.read_text())
+    name = f"bench-{variant.replace('_', '-')}"
+    table = f"bench_{variant}"
+    definition |= {"pipeline": name, **(keys or {})}
+    definition["outputs"] = [{"append": {"table": table, **(output or {})}}]
+    file = state_directory() / "bench" / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(definition))
+    return BenchPipeline(name=name, file=file, table=table, databases=databases or {})
+
+
+def has_table(connection: psycopg.Connection[TupleRow], table: str) -> bool:
+    """Tell whether a database has a table of that name."""
+    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,))
+    return found.fetchone() == (True,)
+
+
+def count_rows(endpoints: Endpoints, pipeline: BenchPipeline) -> int:
+    """Count the rows of a pipeline's table, wherever they are."""
+    total = 0
+    for dsn in (endpoints.home_dsn, *pipeline.databases.values()):
+        with psycopg.connect(dsn) as connection:
+            if has_table(connection, pipeline.table):
+                statement = psycopg.sql.SQL("SELECT count(*) FROM {}").format(
+                    psycopg.sql.Identifier(pipeline.table)
+                )
+                row = connection.execute(statement).fetchone()
+                assert row is not None
+                total += row[0]
+    return total
 
 
 @contextmanager

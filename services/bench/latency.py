@@ -15,6 +15,7 @@ from services.bench.bench_world import (
     TOPIC,
     BenchPipeline,
     bench_servers,
+    has_table,
     produce_page_views,
 )
 from services.bench.driver_run import await_events, running_driver
@@ -89,12 +90,6 @@ def time_small_batches(
             )
             for at in range(0, len(views), EVENTS_PER_BATCH)
         ][_WARM_UP_BATCHES:]
-
-
-def has_table(connection: psycopg.Connection[tuple[int, ...]], table: str) -> bool:
-    """Tell whether a database has a table of that name."""
-    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,))
-    return found.fetchone() == (True,)
 
 
 def in_milliseconds(seconds: Sequence[float]) -> dict[str, object]:

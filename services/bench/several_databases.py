@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-
-import psycopg
-import yaml
 
 from services.bench.bench_world import (
-    PAGE_VIEWS,
     BenchPipeline,
     bench_servers,
+    count_rows,
     produce_page_views,
+    varied_page_views,
 )
 from services.bench.driver_run import await_events, running_driver
-from services.bench.latency import has_table, in_milliseconds, time_small_batches
+from services.bench.latency import in_milliseconds, time_small_batches
 from services.bench.throughput import DUPLICATES, rates_of, wrong_result
 from services.embedded.postgres import EmbeddedPostgres
 from services.embedded.state_directory import state_directory
@@ -77,7 +74,7 @@ def measure_databases(
                     seed=seed + 1 + number,
                 )
             # The next variant finds them in the topic as well.
-            small = _count(endpoints, pipeline) - distinct
+            small = count_rows(endpoints, pipeline) - distinct
             sent += small
             distinct += small
             figures[variant] = {
@@ -102,19 +99,10 @@ def _participants() -> Iterator[dict[str, str]]:
 
 
 def _pipeline_of(variant: str, databases: Mapping[str, str]) -> BenchPipeline:
-    """Write the plain pipeline with the variant's output, under its own name."""
-    definition = yaml.safe_load(PAGE_VIEWS.file.read_text())
-    name = f"bench-{variant.replace('_', '-')}"
-    table = f"bench_{variant}"
     added = VARIANTS[variant]
-    definition["pipeline"] = name
-    definition["outputs"] = [{"append": {"table": table, **added}}]
-    file: Path = state_directory() / "bench" / f"{name}.yaml"
-    file.write_text(yaml.safe_dump(definition))
-    return BenchPipeline(
-        name=name,
-        file=file,
-        table=table,
+    return varied_page_views(
+        variant,
+        output=added,
         databases=databases if "database" in added else {},
     )
 
@@ -123,20 +111,6 @@ def _check_distinct(
     endpoints: Endpoints, pipeline: BenchPipeline, distinct: int
 ) -> None:
     """A fast wrong answer is no answer."""
-    rows = _count(endpoints, pipeline)
+    rows = count_rows(endpoints, pipeline)
     if rows != distinct:
         raise wrong_result(f"{pipeline.table} holds {rows} rows for {distinct} events.")
-
-
-def _count(endpoints: Endpoints, pipeline: BenchPipeline) -> int:
-    total = 0
-    for dsn in (endpoints.home_dsn, *pipeline.databases.values()):
-        with psycopg.connect(dsn) as connection:
-            if has_table(connection, pipeline.table):
-                statement = psycopg.sql.SQL("SELECT count(*) FROM {}").format(
-                    psycopg.sql.Identifier(pipeline.table)
-                )
-                row = connection.execute(statement).fetchone()
-                assert row is not None
-                total += row[0]
-    return total

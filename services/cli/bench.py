@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     bench.command(epilog=example("tallyweir bench throughput --json"))(throughput)
     bench.command(epilog=example("tallyweir bench latency --json"))(latency)
     bench.command(epilog=example("tallyweir bench databases --json"))(databases)
+    bench.command(epilog=example("tallyweir bench guarantees --json"))(guarantees)
     bench.command(epilog=example("tallyweir bench windows --json"))(windows)
     bench.command(epilog=example("tallyweir bench ingest --json"))(ingest)
     app.add_typer(bench)
@@ -63,6 +64,19 @@ def databases(
     from services.bench.several_databases import measure_databases
 
     _show(measure_databases(events=events, seed=seed, say=note), as_json=as_json)
+
+
+def guarantees(
+    events: Annotated[
+        int, typer.Option(min=300_000, help="Events of each of the two rounds.")
+    ] = 2_000_000,
+    seed: _Seed = 7,
+    as_json: _Json = False,
+) -> None:
+    """What each guarantee costs: once by ID, once by offset, at least once."""
+    from services.bench.guarantees import measure_guarantees
+
+    _show(measure_guarantees(events=events, seed=seed, say=note), as_json=as_json)
 
 
 def windows(
