@@ -49,10 +49,7 @@ def measure_guarantees(
             say(f"running {variant}")
             rows = distinct if variant == _WITH_IDS else 2 * events
             rates = _measure(endpoints, variant, events, rows)
-            figures[variant] = {
-                "events_per_second": round(rates.warm),
-                "cold_events_per_second": round(rates.cold),
-            }
+            figures[variant] = rates.figures()
             say(f"{variant}: {figures[variant]}")
     return figures
 

@@ -78,8 +78,7 @@ def measure_databases(
             sent += small
             distinct += small
             figures[variant] = {
-                "events_per_second": round(rates.warm),
-                "cold_events_per_second": round(rates.cold),
+                **rates.figures(),
                 **in_milliseconds(seconds),
             }
             say(f"{variant}: {figures[variant]}")

@@ -39,11 +39,17 @@ class Rates:
     cold: float
     warm: float
 
-    def beside(self, peer: Rates, name: str) -> dict[str, object]:
-        """Give the figures of both, with their ratios."""
+    def figures(self) -> dict[str, object]:
+        """Give both, rounded."""
         return {
             "events_per_second": round(self.warm),
             "cold_events_per_second": round(self.cold),
+        }
+
+    def beside(self, peer: Rates, name: str) -> dict[str, object]:
+        """Give the figures of both, with their ratios."""
+        return {
+            **self.figures(),
             "peer": name,
             "peer_events_per_second": round(peer.warm),
             "peer_cold_events_per_second": round(peer.cold),

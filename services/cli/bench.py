@@ -8,6 +8,9 @@ import typer
 
 from services.cli.rendering import example, note, say, say_json
 
+_Events = Annotated[
+    int, typer.Option(min=300_000, help="Events of each of the two rounds.")
+]
 _Json = Annotated[bool, typer.Option("--json", help="End with one line of JSON.")]
 _Seed = Annotated[int, typer.Option(help="Same seed, same events.")]
 
@@ -30,9 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 def throughput(
-    events: Annotated[
-        int, typer.Option(min=300_000, help="Events of each of the two rounds.")
-    ] = 2_000_000,
+    events: _Events = 2_000_000,
     seed: _Seed = 7,
     as_json: _Json = False,
 ) -> None:
@@ -54,9 +55,7 @@ def latency(
 
 
 def databases(
-    events: Annotated[
-        int, typer.Option(min=300_000, help="Events of each of the two rounds.")
-    ] = 1_000_000,
+    events: _Events = 1_000_000,
     seed: _Seed = 7,
     as_json: _Json = False,
 ) -> None:
@@ -67,9 +66,7 @@ def databases(
 
 
 def guarantees(
-    events: Annotated[
-        int, typer.Option(min=300_000, help="Events of each of the two rounds.")
-    ] = 2_000_000,
+    events: _Events = 2_000_000,
     seed: _Seed = 7,
     as_json: _Json = False,
 ) -> None:
@@ -80,9 +77,7 @@ def guarantees(
 
 
 def windows(
-    events: Annotated[
-        int, typer.Option(min=300_000, help="Events of each of the two rounds.")
-    ] = 1_250_000,
+    events: _Events = 1_250_000,
     seed: _Seed = 7,
     as_json: _Json = False,
 ) -> None:
