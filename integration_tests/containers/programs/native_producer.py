@@ -34,7 +34,10 @@ _KEPT = 400
 #: Shares of the bursts.
 _BROKEN = 0.2
 _ABORTED = 0.4
-_FLUSH_TIMEOUT_S = 120
+#: Longer than any fault, or the broker would abort the transaction of a producer that
+#: waits for it, and let the producer in no more.
+_PATIENCE_S = 300
+_PATIENCE_MS = _PATIENCE_S * 1_000
 _CONTRACTS = Path("/etc/tallyweir/pipelines")
 _USER = {KAFKA_CONFIG_VARIABLE: "/run/secrets/kafka_producer.properties"}
 
@@ -140,7 +143,7 @@ class Sender:
 
     def flush(self) -> None:
         """Wait until each record is reported."""
-        left = self.producer.flush(_FLUSH_TIMEOUT_S)
+        left = self.producer.flush(_PATIENCE_S)
         assert left == 0, f"{left} records were not reported"
 
     def _note(self, record: Record, error: object, message: Message) -> None:
@@ -153,7 +156,7 @@ class Sender:
 
 def send_idempotently(flights: Flights) -> Iterator[Told]:
     """Send; what failed is sent again, although it may be there."""
-    config = {"enable.idempotence": True, "delivery.timeout.ms": 300_000}
+    config = {"enable.idempotence": True, "delivery.timeout.ms": _PATIENCE_MS}
     sender = Sender(flights, config)
     while not stopping.wait(_BURST_EVERY_S):
         again, sender.failed = sender.failed, []
@@ -165,8 +168,10 @@ def send_idempotently(flights: Flights) -> Iterator[Told]:
 
 def send_in_transactions(flights: Flights) -> Iterator[Told]:
     """Send each burst in a transaction, again and again until one commits."""
-    sender = Sender(flights, {"transactional.id": f"producer-{flights.prefix}"})
-    sender.producer.init_transactions(_FLUSH_TIMEOUT_S)
+    identity = f"producer-{flights.prefix}"
+    config = {"transactional.id": identity, "transaction.timeout.ms": _PATIENCE_MS}
+    sender = Sender(flights, config)
+    sender.producer.init_transactions(_PATIENCE_S)
     while not stopping.wait(_BURST_EVERY_S):
         burst = flights.some()
         if flights.luck() < _ABORTED:
