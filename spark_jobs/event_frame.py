@@ -25,6 +25,7 @@ from spark_jobs.enrichment_join import LookupCopy, enrich
 from spark_jobs.pipeline.aggregate import AggregateFunction
 from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.definition import Pipeline, Transform
+from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.source import HeaderId
 from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.predictor import Predictor
@@ -62,6 +63,11 @@ def branch_column(output_number: int) -> str:
 def wanted_column(output_number: int) -> str:
     """Name the column that says whether an output with a condition takes an event."""
     return f"tallyweir_o{output_number}_wanted"
+
+
+def side_column(output_number: int, side: str) -> str:
+    """Name the column that says whether an event is on a side of a join."""
+    return f"tallyweir_j{output_number}_{side}"
 
 
 def choose_branch(columns: Sequence[str], ways: int) -> Column:
@@ -220,6 +226,9 @@ class EventFrameRecipe:
             if output.shard_by:
                 ways = len(output.databases)
                 derived[branch_column(number)] = choose_branch(output.shard_by, ways)
+            if isinstance(output, JoinOutput):
+                for name, side in output.sides.items():
+                    derived[side_column(number, name)] = _is_true(side.where)
             if not isinstance(output, WindowOutput):
                 continue
             for position, aggregate in enumerate(output.aggregates):

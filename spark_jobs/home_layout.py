@@ -36,6 +36,7 @@ from sinks.postgres.home_layout import Output as Table
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
+from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.keyed_layout import keyed_table
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.definition import Output, Pipeline
@@ -44,6 +45,7 @@ from spark_jobs.pipeline.definition_json import (
     pipeline_definition_json,
 )
 from spark_jobs.pipeline.durations import in_microseconds
+from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.transformed_events import added_columns
@@ -148,8 +150,10 @@ def build_home_layout(
                     key=Column(name=output.key, postgres_type=types[output.key]),
                 )
             )
-        elif isinstance(output, StatefulOutput):
-            outputs.append(keyed_table(output, staging, columns(output.select), types))
+        elif isinstance(output, StatefulOutput | JoinOutput):
+            stateful = as_stateful(output, number, pipeline.source.event_time, types)
+            chosen = columns(stateful.select)
+            outputs.append(keyed_table(stateful, staging, chosen, types))
         else:
             outputs.append(
                 window_table(number, output, staging, types, branches_of(output))

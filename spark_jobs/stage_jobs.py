@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,15 +11,19 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.keyed_table import KeyedTable
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch, StagedKeys
 from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
 from sinks.protocol.votes import BatchTally
 from spark_jobs.event_classes import Rules
 from spark_jobs.event_frame import SHARD, EventFrameRecipe, nested_as_json
+from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.key_task import KeyTask
 from spark_jobs.lookups import Lookups
 from spark_jobs.pipeline.durations import in_microseconds
+from spark_jobs.pipeline.join import JoinOutput
+from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
 
@@ -93,9 +97,8 @@ class StageJobs:
         """Run phase 2b: one task for each share of the keys."""
         watermark_us = plan.watermark_after(self.layout.clock_rule, tally)
         claim = self.home.claim
-        outputs = self.recipe.pipeline.stateful
         task = KeyTask(
-            outputs=tuple(zip(outputs, self.layout.keyed, strict=True)),
+            outputs=tuple(self._keyed_outputs()),
             pipeline=self.layout.pipeline,
             pipeline_number=claim.pipeline_number,
             epoch=claim.epoch,
@@ -110,6 +113,18 @@ class StageJobs:
         lines = shares.mapInArrow(task, VOTE_SCHEMA).collect()
         votes = [parse_keyed_vote(line["vote"]) for line in lines]
         return StagedKeys(votes=votes, watermark_us=watermark_us)
+
+    def _keyed_outputs(self) -> Iterator[tuple[StatefulOutput, KeyedTable]]:
+        event_time = self.recipe.pipeline.source.event_time
+        for number, output in enumerate(self.recipe.pipeline.outputs):
+            table = self.layout.outputs[number]
+            if isinstance(table, KeyedTable):
+                assert isinstance(output, StatefulOutput | JoinOutput)
+                types = {
+                    column.name: column.postgres_type
+                    for column in (*table.key, *table.event_columns)
+                }
+                yield as_stateful(output, number, event_time, types), table
 
     def live_from_us(self, plan: BatchPlan) -> int | None:
         """Return the event time before which no ID is remembered; None if all are."""

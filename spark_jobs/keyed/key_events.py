@@ -30,6 +30,12 @@ _ARROW_TYPES: Mapping[str, pa.DataType] = {
 }
 
 
+class JsonText(str):
+    """A nested value that is JSON already, as an event's are."""
+
+    __slots__ = ()
+
+
 def tables_by_key(
     columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]
 ) -> Iterator[tuple[str, pa.Table]]:
@@ -75,7 +81,8 @@ def result_table(
 
 def _staged(value: Json, column: Column) -> Json:
     if column.postgres_type == "jsonb" and value is not None:
-        text = json.dumps(value, allow_nan=False)
+        is_text = isinstance(value, JsonText)
+        text = str(value) if is_text else json.dumps(value, allow_nan=False)
         if "\\u0000" in text:
             raise ValueError("jsonb holds no zero character")
         return text

@@ -21,6 +21,7 @@ from spark_jobs.pipeline.definition_json import (
     pipeline_definition_json,
 )
 from spark_jobs.pipeline.enrichment import AsOf, Enrichment
+from spark_jobs.pipeline.join import JoinOutput, JoinSide, Unmatched, Within
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.pipeline_file import load_pipeline
 from spark_jobs.pipeline.prediction import Prediction
@@ -49,6 +50,8 @@ __all__ = [
     "Fixed",
     "Guarantee",
     "HeaderId",
+    "JoinOutput",
+    "JoinSide",
     "Late",
     "ListState",
     "MapState",
@@ -64,8 +67,10 @@ __all__ = [
     "Sliding",
     "Source",
     "StatefulOutput",
+    "Unmatched",
     "ValueState",
     "WindowOutput",
+    "Within",
     "check_columns",
     "definition_hash",
     "each_session",

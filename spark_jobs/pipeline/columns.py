@@ -18,6 +18,7 @@ from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.enrichment import KAFKA_KEY, Enrichment
 from spark_jobs.pipeline.expressions import find_unknown_columns
+from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.names import check_output_column
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.prediction import Prediction
@@ -87,7 +88,7 @@ def _check_results(
     for index, output in enumerate(pipeline.outputs):
         found = chain(
             _check_output(output, known),
-            (one.under("where") for one in _check_condition(output.where, known)),
+            _check_where(output, known),
             _check_shard_by(output, fields),
             _check_key(output, fields, known),
         )
@@ -161,12 +162,34 @@ def _check_output(output: Output, known: list[str]) -> Iterator[Problem]:
         case StatefulOutput():
             yield from _check_all_known(output.key, known, "key")
             yield from _check_all_known(output.select, known, "select")
+        case JoinOutput():
+            yield from _check_join(output, known)
         case WindowOutput():
-            yield from _check_all_known(output.by, known, "by")
-            for aggregate in output.aggregates:
-                if aggregate.argument is not None:
-                    for problem in find_unknown_columns(aggregate.argument, known):
-                        yield problem.under("aggregates", aggregate.column)
+            yield from _check_window(output, known)
+
+
+def _check_join(output: JoinOutput, known: list[str]) -> Iterator[Problem]:
+    yield from _check_all_known(output.on, known, "on")
+    for name, side in output.sides.items():
+        for column, of_event in side.select.items():
+            yield from _check_known(of_event, known, (name, "select", column))
+
+
+def _check_window(output: WindowOutput, known: list[str]) -> Iterator[Problem]:
+    yield from _check_all_known(output.by, known, "by")
+    for aggregate in output.aggregates:
+        if aggregate.argument is not None:
+            for problem in find_unknown_columns(aggregate.argument, known):
+                yield problem.under("aggregates", aggregate.column)
+
+
+def _check_where(output: Output, known: list[str]) -> Iterator[Problem]:
+    conditions: dict[Path, str | None] = {("where",): output.where}
+    if isinstance(output, JoinOutput):
+        conditions = {(name, "where"): one.where for name, one in output.sides.items()}
+    for at, condition in conditions.items():
+        for problem in _check_condition(condition, known):
+            yield problem.under(*at)
 
 
 def _check_shard_by(

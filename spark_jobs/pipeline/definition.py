@@ -19,6 +19,7 @@ from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.guarantee import check_guarantee
+from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.names import check_distinct, check_pipeline_name
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.prediction import Prediction
@@ -31,7 +32,9 @@ from spark_jobs.pipeline.window import WindowOutput
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Output: TypeAlias = AppendOutput | WindowOutput | OutboxOutput | StatefulOutput
+Output: TypeAlias = (
+    AppendOutput | WindowOutput | OutboxOutput | StatefulOutput | JoinOutput
+)
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 

@@ -18,6 +18,8 @@ from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.durations import format_duration, parse_duration
 from spark_jobs.pipeline.enrichment_json import enrichment_from_json, enrichment_to_json
+from spark_jobs.pipeline.join import JoinOutput
+from spark_jobs.pipeline.join_json import join_from_json, join_to_json
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.place_json import place_to_json
 from spark_jobs.pipeline.prediction_json import (
@@ -28,6 +30,7 @@ from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import HeaderId, Source
 from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.pipeline.stateful_json import stateful_to_json
+from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.pipeline.window_json import window_from_json, window_to_json
 
 FORMAT = 1
@@ -153,11 +156,15 @@ def _topic_from_json(topic: str | list[str]) -> str | tuple[str, ...]:
 
 
 def _output_to_json(output: Output) -> dict[str, Any]:
+    if isinstance(output, JoinOutput):
+        return join_to_json(output)
     condition = {} if output.where is None else {"where": output.where}
     return {**_kind_to_json(output), **condition}
 
 
-def _kind_to_json(output: Output) -> dict[str, Any]:
+def _kind_to_json(
+    output: AppendOutput | OutboxOutput | StatefulOutput | WindowOutput,
+) -> dict[str, Any]:
     if isinstance(output, AppendOutput):
         columns = None if output.columns is None else list(output.columns)
         return {
@@ -182,6 +189,8 @@ def _kind_to_json(output: Output) -> dict[str, Any]:
 
 
 def _output_from_json(definition: Mapping[str, Any]) -> Output:
+    if definition["kind"] == "join":
+        return join_from_json(definition)
     databases = tuple(definition.get("databases", (HOME,)))
     shard_by = tuple(definition.get("shard_by", ()))
     if definition["kind"] == "append":

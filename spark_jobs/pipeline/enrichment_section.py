@@ -14,8 +14,8 @@ def read_enrichment(section: Section) -> Enrichment | None:
     section.allow(*_PLACE, "on", "select", "default", "as_of", "refresh")
     section.require("on", "select")
     place = {key: section.text(key) for key in _PLACE}
-    on = _read_pairs(section.section("on"))
-    select = _read_pairs(section.section("select"))
+    on = section.text_pairs("on")
+    select = section.text_pairs("select")
     defaults = section.section("default")
     refresh = section.duration("refresh", REFRESH)
     as_of = _read_as_of(section.section("as_of"))
@@ -51,10 +51,3 @@ def _read_as_of(section: Section | None) -> AsOf | None:
     return section.report.attempt(
         section.at, AsOf, valid_from=valid_from, valid_until=valid_until
     )
-
-
-def _read_pairs(section: Section | None) -> dict[str, str] | None:
-    if section is None:
-        return None
-    pairs = {key: section.text(key) for key in section}
-    return {key: value for key, value in pairs.items() if value is not None}

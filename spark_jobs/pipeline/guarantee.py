@@ -8,12 +8,13 @@ from sinks.protocol.guarantee import Guarantee
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.deduplicate import Deduplicate
+from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.problems import Problem
 from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.pipeline.window import WindowOutput
 
-_Output = AppendOutput | WindowOutput | OutboxOutput | StatefulOutput
+_Output = AppendOutput | WindowOutput | OutboxOutput | StatefulOutput | JoinOutput
 
 _FIX = "Write guarantee: exactly_once, or leave it out, which is the same."
 _WITHOUT = {
@@ -28,6 +29,10 @@ _WITHOUT = {
     StatefulOutput: (
         "keeps state for keys",
         "A batch that runs again would change the state again.",
+    ),
+    JoinOutput: (
+        "joins events",
+        "A batch that runs again would pair its events again.",
     ),
 }
 

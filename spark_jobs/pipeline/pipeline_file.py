@@ -7,7 +7,7 @@ holds every problem that can be known, in the order of the lines. A file that en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path as FilePath
 
 from schemas.contract import ContractField, load_contract
@@ -20,6 +20,7 @@ from spark_jobs.pipeline.deduplicate import DEDUPLICATE_HORIZON, Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.enrichment_section import read_enrichment
 from spark_jobs.pipeline.expression_section import read_condition, read_expressions
+from spark_jobs.pipeline.join_section import read_join
 from spark_jobs.pipeline.names import check_pipeline_name
 from spark_jobs.pipeline.outbox_section import read_outbox
 from spark_jobs.pipeline.prediction_section import read_prediction
@@ -31,7 +32,12 @@ from spark_jobs.pipeline.window_section import read_window
 from spark_jobs.pipeline.word_section import read_word
 from spark_jobs.pipeline.yaml_document import Section, open_document
 
-_KINDS = ("append", "window", "outbox")
+_READERS: Mapping[str, Callable[[Section], Output | None]] = {
+    "append": read_append,
+    "window": read_window,
+    "outbox": read_outbox,
+    "join": read_join,
+}
 # Stands in for a missing or wrong name, so that the rest can be checked as well.
 _NO_NAME = "unnamed"
 
@@ -204,8 +210,8 @@ def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
     for index, section in enumerate(sections):
         if section is None:
             continue
-        section.allow(*_KINDS)
-        kinds = [kind for kind in _KINDS if kind in section]
+        section.allow(*_READERS)
+        kinds = [kind for kind in _READERS if kind in section]
         if len(kinds) != 1:
             section.report.add(_not_one_kind(section.at, kinds))
             continue
@@ -213,7 +219,7 @@ def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
         if body is None:
             continue
         at: Path = ("outputs", index, kinds[0])
-        output = _read_output(kinds[0], body)
+        output = _READERS[kinds[0]](body)
         if output is not None:
             # Outputs that are wrong are left out, so the others move up.
             section.report.alias(("outputs", len(outputs)), at)
@@ -221,14 +227,8 @@ def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
     return tuple(outputs)
 
 
-def _read_output(kind: str, section: Section) -> Output | None:
-    if kind == "outbox":
-        return read_outbox(section)
-    return read_append(section) if kind == "append" else read_window(section)
-
-
 def _not_one_kind(at: Path, kinds: list[str]) -> Problem:
-    seen = f"both {' and '.join(kinds)}" if kinds else f"none of {', '.join(_KINDS)}"
+    seen = f"both {' and '.join(kinds)}" if kinds else f"none of {', '.join(_READERS)}"
     return Problem(
         code="PIPELINE_VALUE",
         at=at,

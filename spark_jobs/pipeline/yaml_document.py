@@ -9,11 +9,10 @@ read the key ``on`` as true.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path as FilePath
-from typing import ParamSpec, TypeVar, cast
+from typing import TypeVar, cast
 
 import yaml
 from yaml.constructor import SafeConstructor
@@ -21,6 +20,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from spark_jobs.pipeline.durations import EXAMPLES, parse_duration
 from spark_jobs.pipeline.enrichment import Scalar
+from spark_jobs.pipeline.problem_report import Report
 from spark_jobs.pipeline.problems import Path, PipelineError, Problem, suggest
 
 FILE_BYTES_MAX = 1_000_000
@@ -39,62 +39,7 @@ _KINDS = {
 }
 _TRUE = {"true", "yes", "on"}
 
-P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@dataclass(slots=True, kw_only=True)
-class Report:
-    """Problems of one file as they are found, and the lines they are on.
-
-    Attributes:
-        file: The file's name as the user gave it.
-        lines: Line of each path, from 1.
-    """
-
-    file: str
-    lines: dict[Path, int] = field(default_factory=dict)
-    _found: list[tuple[int, Problem]] = field(default_factory=list)
-
-    def add(self, problem: Problem, line: int | None = None) -> None:
-        """Keep a problem, on the given line or on that of its path."""
-        self._found.append((line or self._line_of(problem.at), problem))
-
-    def alias(self, model: Path, file: Path) -> None:
-        """Let a path of the model, and all below it, stand for one of the file."""
-        below = [path for path in self.lines if path[: len(file)] == file]
-        for path in below:
-            self.lines[model + path[len(file) :]] = self.lines[path]
-
-    def attempt(
-        self, at: Path, build: Callable[P, T], *args: P.args, **values: P.kwargs
-    ) -> T | None:
-        """Build a part; keep its problems under ``at`` if it cannot be."""
-        try:
-            return build(*args, **values)
-        except PipelineError as exc:
-            for problem in exc.problems:
-                self.add(problem.under(*at))
-            return None
-
-    def raise_if_any(self) -> None:
-        """Refuse the file if there is a problem, with all of them by line.
-
-        Raises:
-            PipelineError: There is.
-        """
-        if self._found:
-            # The sort is stable: on one line, as found.
-            found = sorted(self._found, key=lambda pair: pair[0])
-            raise PipelineError(
-                [problem for _, problem in found],
-                [f"{self.file}:{line}" for line, _ in found],
-            )
-
-    def _line_of(self, path: Path) -> int:
-        while path and path not in self.lines:
-            path = path[:-1]
-        return self.lines.get(path, 1)
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -246,6 +191,10 @@ class Section:
         text = self.text(key)
         return None if text is None else (text,)
 
+    def is_mapping(self, key: str) -> bool:
+        """Tell whether the value is a mapping, where it may be something else."""
+        return isinstance(self._values.get(key), MappingNode)
+
     def section(self, key: str) -> Section | None:
         """Read a mapping; None if absent or something else."""
         node = self._values.get(key)
@@ -259,6 +208,14 @@ class Section:
         if nodes is None:
             return [None]
         return [self._section(node, at) for at, node in nodes]
+
+    def text_pairs(self, key: str) -> dict[str, str] | None:
+        """Read a mapping of text to text; None if absent or something else."""
+        section = self.section(key)
+        if section is None:
+            return None
+        pairs = {name: section.text(name) for name in section}
+        return {name: value for name, value in pairs.items() if value is not None}
 
     def scalars(self) -> dict[str, Scalar]:
         """Read all values, of whatever simple type each has."""

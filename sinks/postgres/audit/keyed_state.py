@@ -23,6 +23,8 @@ from sinks.postgres.key_text import format_key
 from sinks.postgres.statements import load_statements
 
 _KEYED = load_statements("sinks.postgres.audit", "keyed.sql")
+#: Outputs whose rows are made from events and state.
+_WITH_STATE = frozenset({"stateful", "join"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ def check_stateful_outputs(
     Returns:
         One check; none for a pipeline without stateful outputs.
     """
-    outputs = [output for output in pipeline.outputs if output.kind == "stateful"]
+    outputs = [output for output in pipeline.outputs if output.kind in _WITH_STATE]
     if not outputs:
         return ()
     checked = 0

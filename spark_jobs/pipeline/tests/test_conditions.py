@@ -13,6 +13,7 @@ from spark_jobs.pipeline import (
     Output,
     Pipeline,
     PipelineError,
+    WindowOutput,
     check_columns,
     definition_hash,
     from_json,
@@ -21,7 +22,12 @@ from spark_jobs.pipeline import (
 from spark_jobs.pipeline.tests.pipelines import DEPARTURES
 
 _FIELDS = load_contract("flight_departure.v1").fields
-_WINDOW = DEPARTURES.outputs[1]
+
+
+def _window(condition: str) -> Output:
+    output = DEPARTURES.outputs[1]
+    assert isinstance(output, WindowOutput)
+    return dataclasses.replace(output, where=condition)
 
 
 def _with(condition: str | None, *outputs: Output) -> Pipeline:
@@ -34,7 +40,7 @@ def test_conditions_come_back_from_the_ledger() -> None:
     """And what has none is described as before there could be any."""
     outputs = (
         AppendOutput(table="far", where="distance_miles > 1000"),
-        dataclasses.replace(_WINDOW, where="airline = 'KLM'"),
+        _window("airline = 'KLM'"),
         OutboxOutput(topic="near", key="carrier", where="distance_miles < 100"),
     )
     pipeline = _with("origin IS NOT NULL", *outputs)
@@ -73,7 +79,7 @@ def test_a_condition_is_checked_wherever_it_stands(
             case "append":
                 return _with(None, AppendOutput(table="t", where=condition))
             case "window":
-                return _with(None, dataclasses.replace(_WINDOW, where=condition))
+                return _with(None, _window(condition))
             case _:
                 output = OutboxOutput(topic="t", key="carrier", where=condition)
                 return _with(None, output)

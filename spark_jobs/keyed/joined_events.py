@@ -1,0 +1,238 @@
+"""Joins as keyed state: events wait for partners until the watermark says none comes.
+
+An event that the batch brings is held against those of the other side that wait under
+its key, and waits itself as long as a partner may come that is not late. So the pairs
+of events that are in time do not depend on the order in which they come, nor on the
+batches; a late event is paired with what still waits. With every pair both sides are
+marked, and whoever leaves without a mark has had none: an event is never in a pair and
+in a row of its own.
+
+The bounds are those of an interval join as Apache Flink defines it: the right event is
+at most ``before`` earlier and ``after`` later than the left one, both ends included.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from sinks.postgres.instants import to_datetime, to_microseconds
+from spark_jobs.event_frame import side_column
+from spark_jobs.keyed.key_events import JsonText
+from spark_jobs.pipeline.durations import in_microseconds
+from spark_jobs.pipeline.join import JoinOutput, Unmatched
+from spark_jobs.pipeline.stateful import Json, StatefulOutput, ValueState
+
+_WAITING = "waiting"
+_EXPIRY = "no partner any more"
+_PLACE = ("topic", "partition", "offset")
+_OTHER = {"left": "right", "right": "left"}
+_WITH_OWN_ROWS = {
+    Unmatched.NONE: frozenset[str](),
+    Unmatched.LEFT: frozenset({"left"}),
+    Unmatched.RIGHT: frozenset({"right"}),
+    Unmatched.BOTH: frozenset({"left", "right"}),
+}
+
+
+class _Form(NamedTuple):
+    """How values of a type, as Arrow gives them, are kept as JSON."""
+
+    keep: Callable[[Any], Json]
+    show: Callable[[Json], Any]
+
+
+def _keep_float(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+_FORMS: Mapping[str, _Form] = {
+    "bytea": _Form(lambda value: base64.b64encode(value).decode(), base64.b64decode),
+    "date": _Form(date.isoformat, date.fromisoformat),
+    "double precision": _Form(_keep_float, float),
+    "jsonb": _Form(str, JsonText),
+    "numeric": _Form(str, Decimal),
+    "real": _Form(_keep_float, float),
+    "timestamp with time zone": _Form(datetime.isoformat, datetime.fromisoformat),
+    "timestamp without time zone": _Form(datetime.isoformat, datetime.fromisoformat),
+}
+
+
+def as_stateful(
+    output: StatefulOutput | JoinOutput,
+    number: int,
+    event_time: str,
+    types: Mapping[str, str],
+) -> StatefulOutput:
+    """Return an output with the function that makes its rows.
+
+    Args:
+        output: One that is stateful already stays as it is.
+        number: Of the output in its pipeline.
+        event_time: The pipeline's.
+        types: Postgres types, by name, of at least the event columns that it selects.
+    """
+    if isinstance(output, StatefulOutput):
+        return output
+    sides = {name: side_column(number, name) for name in output.sides}
+    selected = [of for side in output.sides.values() for of in side.select.values()]
+    return StatefulOutput(
+        table=output.table,
+        key=output.on,
+        columns={
+            column: types[of_event]
+            for side in output.sides.values()
+            for column, of_event in side.select.items()
+        },
+        function=_Pairing(
+            output=output, event_time=event_time, sides=sides, types=types
+        ),
+        state={_WAITING: ValueState()},
+        select=tuple(dict.fromkeys([event_time, *sides.values(), *selected])),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Waiting:
+    """An event that may still find partners.
+
+    Attributes:
+        at_us: Its time, microseconds since 1970.
+        place: Topic, partition and offset: what it is told from others by.
+        row: What rows get of it, as it is kept.
+        is_matched: Whether it is in a pair.
+    """
+
+    at_us: int
+    place: list[Json]
+    row: dict[str, Json]
+    is_matched: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pairing:
+    """The stateful function of a join.
+
+    Attributes:
+        output: The join.
+        event_time: The pipeline's.
+        sides: The columns that say which sides an event is on.
+        types: Postgres types of event columns.
+    """
+
+    output: JoinOutput
+    event_time: str
+    sides: Mapping[str, str]
+    types: Mapping[str, str]
+
+    def __call__(
+        self,
+        key: tuple[Any, ...],
+        events: Json,
+        state: Json,
+        timers: Json,
+        watermark: datetime | None,
+    ) -> Iterator[Mapping[str, Any]]:
+        waiting = _read(state[_WAITING].value)
+        # Null is equal to nothing, so there is nothing to wait for.
+        is_hopeless = None in key
+        for event in events.to_pylist():
+            for name, column in self.sides.items():
+                if event[column]:
+                    newcomer = self._waiting(name, event)
+                    if not is_hopeless:
+                        yield from self._pairs(name, newcomer, waiting[_OTHER[name]])
+                    waiting[name].append(newcomer)
+        now_us = math.inf if is_hopeless else to_microseconds(watermark)
+        if now_us is not None:
+            yield from self._let_go(waiting, now_us)
+        leaves_us = [
+            self._last_us(name, one) for name, held in waiting.items() for one in held
+        ]
+        if leaves_us:
+            state[_WAITING].value = _as_json(waiting)
+            # A partner at the very end of the bound would still be in time.
+            timers.set_event_time(_EXPIRY, to_datetime(min(leaves_us) + 1))
+        else:
+            state[_WAITING].clear()
+            timers.cancel(_EXPIRY)
+
+    def _pairs(
+        self, name: str, newcomer: _Waiting, others: list[_Waiting]
+    ) -> Iterator[dict[str, Any]]:
+        bounds = self.output.bounds
+        earliest, latest = (
+            -in_microseconds(bounds.before),
+            in_microseconds(bounds.after),
+        )
+        for other in others:
+            left, right = (newcomer, other) if name == "left" else (other, newcomer)
+            is_near = earliest <= right.at_us - left.at_us <= latest
+            if is_near and left.place != right.place:
+                left.is_matched = right.is_matched = True
+                yield {**self._shown("left", left), **self._shown("right", right)}
+
+    def _let_go(
+        self, waiting: dict[str, list[_Waiting]], now_us: float
+    ) -> Iterator[dict[str, Any]]:
+        """Keep those whose partners may still be in time; others leave."""
+        with_own_rows = _WITH_OWN_ROWS[self.output.unmatched]
+        for name, held in waiting.items():
+            for one in held:
+                is_over = self._last_us(name, one) < now_us
+                if is_over and name in with_own_rows and not one.is_matched:
+                    yield self._shown(name, one)
+            held[:] = [one for one in held if self._last_us(name, one) >= now_us]
+
+    def _last_us(self, name: str, one: _Waiting) -> int:
+        """Return the latest time that a partner could have."""
+        bounds = self.output.bounds
+        return one.at_us + in_microseconds(
+            bounds.after if name == "left" else bounds.before
+        )
+
+    def _waiting(self, name: str, event: Mapping[str, Any]) -> _Waiting:
+        return _Waiting(
+            at_us=to_microseconds(event[self.event_time]),
+            place=[event[f"kafka_{part}"] for part in _PLACE],
+            row={
+                column: self._kept(event[of_event], self.types[of_event])
+                for column, of_event in self.output.sides[name].select.items()
+            },
+        )
+
+    def _kept(self, value: Any, kind: str) -> Json:  # noqa: ANN401 - of any column
+        form = _FORMS.get(kind)
+        return value if form is None or value is None else form.keep(value)
+
+    def _shown(self, name: str, one: _Waiting) -> dict[str, Any]:
+        """Return the row's part of an event; what it was kept without is null."""
+        part = {}
+        for column, of_event in self.output.sides[name].select.items():
+            value = one.row.get(column)
+            form = _FORMS.get(self.types[of_event])
+            shown = value if form is None or value is None else form.show(value)
+            part[column] = shown
+        return part
+
+
+def _read(stored: Json) -> dict[str, list[_Waiting]]:
+    return {
+        name: [
+            _Waiting(at_us=at_us, place=place, row=row, is_matched=is_matched)
+            for at_us, place, row, is_matched in (stored or {}).get(name, ())
+        ]
+        for name in _OTHER
+    }
+
+
+def _as_json(waiting: Mapping[str, list[_Waiting]]) -> Json:
+    return {
+        name: [[one.at_us, one.place, one.row, one.is_matched] for one in held]
+        for name, held in waiting.items()
+    }

@@ -1,0 +1,143 @@
+"""Outputs with one row for each pair of events that belong together.
+
+Two events are a pair when one is on the left and the other on the right, both have the
+same values in the columns ``on``, and their event times are within a bound of each
+other. Both sides come through the one source, so their IDs, watermark and offsets are
+those of the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from spark_jobs.pipeline.databases import HOME
+from spark_jobs.pipeline.durations import check_duration
+from spark_jobs.pipeline.expressions import check_condition
+from spark_jobs.pipeline.names import (
+    check_column,
+    check_distinct,
+    check_output_column,
+    check_output_table,
+)
+from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
+
+
+class Unmatched(StrEnum):
+    """Which side's events have a row of their own when nothing has matched them."""
+
+    NONE = "none"
+    LEFT = "left"
+    RIGHT = "right"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """How far apart in event time a pair may be, both ends included.
+
+    Attributes:
+        before: How much earlier than the left event the right one may be.
+        after: How much later.
+    """
+
+    before: timedelta = timedelta()
+    after: timedelta = timedelta()
+
+    def __post_init__(self) -> None:
+        raise_if_any("Within", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from check_duration(self.before, ("before",))
+        yield from check_duration(self.after, ("after",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSide:
+    """The events on one side.
+
+    Attributes:
+        where: Spark SQL that is true of them. One that is on both sides is no pair
+            with itself.
+        select: What the row gets of them: its column to the event's.
+    """
+
+    where: str
+    select: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        raise_if_any("JoinSide", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from (one.under("where") for one in check_condition(self.where))
+        if not self.select:
+            yield empty_value(("select",))
+        for column, of_event in self.select.items():
+            yield from check_output_column(column, ("select", column))
+            yield from check_column(of_event, ("select", column))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinOutput:
+    """One row for each pair, and with ``unmatched`` for each event that has none.
+
+    Attributes:
+        table: Where to, in the home; made when missing.
+        on: Columns of the event that both have the same values in. Null is equal to
+            nothing.
+        within: How far apart in event time they may be; a duration for both ways.
+        left: The one side.
+        right: The other.
+        unmatched: Whose events have a row with nulls once the watermark has passed
+            every partner that they could have had.
+    """
+
+    table: str
+    on: tuple[str, ...]
+    within: timedelta | Within
+    left: JoinSide
+    right: JoinSide
+    unmatched: Unmatched = Unmatched.NONE
+
+    def __post_init__(self) -> None:
+        raise_if_any("JoinOutput", self._find_problems())
+
+    @property
+    def bounds(self) -> Within:
+        """How far apart a pair may be, whichever way it was given."""
+        if isinstance(self.within, Within):
+            return self.within
+        return Within(before=self.within, after=self.within)
+
+    @property
+    def sides(self) -> dict[str, JoinSide]:
+        """Both of them, by what users call them."""
+        return {"left": self.left, "right": self.right}
+
+    @property
+    def where(self) -> str:
+        """What an event must meet for the output to take it, on whichever side."""
+        return f"({self.left.where}) OR ({self.right.where})"
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Where it is: with the events that wait for partners, in the home."""
+        return (HOME,)
+
+    @property
+    def shard_by(self) -> tuple[str, ...]:
+        """What chooses among several databases; there is one."""
+        return ()
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from check_output_table(self.table, ("table",))
+        if not self.on:
+            yield empty_value(("on",))
+        for index, column in enumerate(self.on):
+            yield from check_output_column(column, ("on", index))
+        columns = [*self.on, *self.left.select, *self.right.select]
+        yield from check_distinct(columns, "columns", ("table",))
+        if not isinstance(self.within, Within):
+            yield from check_duration(self.within, ("within",))
