@@ -91,6 +91,21 @@ class Deployment:
                 volume.remove(force=True)
         self._network.remove()
 
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Leave the processors to another deployment while the block runs."""
+        running = [c.get_wrapped_container() for c in self._started.values()]
+        for container in running:
+            container.reload()
+        resting = [one for one in running if one.status == "running"]
+        for container in resting:
+            container.pause()
+        try:
+            yield
+        finally:
+            for container in resting:
+                container.unpause()
+
     def start(self, *services: str) -> None:
         """Start services, and wait until each is healthy or, as a job, has ended well.
 

@@ -98,8 +98,12 @@ def _page_view_rights(file: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def scene(secrets: Path, pipelines: Path) -> Iterator[Scene]:
-    """A system of its own, whose Postgres has a small disk."""
+def scene(system: Deployment, secrets: Path, pipelines: Path) -> Iterator[Scene]:
+    """A system of its own, whose Postgres has a small disk.
+
+    The other one rests: its drivers, checks of health and broker would take a fifth of
+    two cores. This module is the last by name, so nobody needs it afterwards.
+    """
     deployment = Deployment(
         secrets,
         {"driver": {"TALLYWEIR_BATCH_OFFSETS_MAX": "2000"}},
@@ -112,12 +116,12 @@ def scene(secrets: Path, pipelines: Path) -> Iterator[Scene]:
             }
         },
     )
-    with running(deployment) as system:
-        disk = system.hold("postgres")
-        system.start("kafka", "postgres", "spark-master")
-        system.start("migrate", "kafka-access", "spark-worker-1", "spark-worker-2")
-        system.start("resolver", "relay", "ingest", "driver")
-        yield Scene(system, secrets, pipelines, disk)
+    with system.resting(), running(deployment) as disturbed:
+        disk = disturbed.hold("postgres")
+        disturbed.start("kafka", "postgres", "spark-master")
+        disturbed.start("migrate", "kafka-access", "spark-worker-1", "spark-worker-2")
+        disturbed.start("resolver", "relay", "ingest", "driver")
+        yield Scene(disturbed, secrets, pipelines, disk)
 
 
 def test_everybody_may_send_at_once(scene: Scene) -> None:
