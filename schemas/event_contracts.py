@@ -62,11 +62,6 @@ class EventContracts:
         object.__setattr__(self, "writers", _merge_writers(self.each))
         object.__setattr__(self, "fields", _merge_fields(self.each))
 
-    def reader_of(self, schema_id: int) -> Contract:
-        """Return what payloads with a known schema id are read as."""
-        (reader,) = (one.contract for one in self.each if schema_id in one.writers)
-        return reader
-
 
 def load_event_contract(reference: str, beside: Path | None = None) -> EventContract:
     """Load one contract that a pipeline names, and its versions.

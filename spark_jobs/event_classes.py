@@ -165,15 +165,19 @@ def _mark_undecodable(events: ClassifiedEvents, rules: Rules) -> None:
     values = events.array(frame.VALUE)
     # Rows of one contract are doubtful to each other, by their schema id.
     doubts = [_find_doubtful(events, one) for one in rules.contracts.each]
+    required = {
+        schema_id: _required_columns(events, one)
+        for one in rules.contracts.each
+        for schema_id in one.writers
+    }
     for row in np.flatnonzero(np.logical_and.reduce(doubts)).tolist():
         payload = values[row].as_py()
         error = diagnose(payload, rules.contracts.writers)
         if error is not None:
             events.mark_dead(row, str(error.reason_code), error.detail)
             continue
-        reader = rules.contracts.reader_of(split(payload)[0])
-        required = (field.name for field in reader.fields if not field.nullable)
-        empty = [name for name in required if not events.array(name)[row].is_valid]
+        columns = required[split(payload)[0]]
+        empty = [name for name, column in columns if not column[row].is_valid]
         if empty:
             events.mark_dead(
                 row, "MALFORMED", f"Spark could not decode field {', '.join(empty)}."
@@ -185,6 +189,14 @@ def _find_doubtful(events: ClassifiedEvents, one: EventContract) -> BoolArray:
     fields = events.table.select([field.name for field in one.contract.fields])
     (columns,) = fields.to_batches()
     return find_doubtful(one.contract, events.array(frame.VALUE), columns)
+
+
+def _required_columns(
+    events: ClassifiedEvents, one: EventContract
+) -> list[tuple[str, pa.Array]]:
+    """Return the columns that no event of one contract may lack."""
+    names = [field.name for field in one.contract.fields if not field.nullable]
+    return [(name, events.array(name)) for name in names]
 
 
 def _mark_without_identity(events: ClassifiedEvents) -> None:
