@@ -3,6 +3,7 @@
 This package knows no Kafka, Spark or Postgres, and it alone uses fastavro.
 
 - ``contract``: load a contract by name or path; find the versions it can read.
+- ``event_contracts``: the contracts of one pipeline's events, and their columns.
 - ``safety``: refuse contracts whose payloads could kill a decoder.
 - ``wire_format``: the Confluent frame around an Avro body.
 - ``codec``: records to framed bytes, and strictly back.

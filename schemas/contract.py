@@ -39,11 +39,13 @@ class ContractField:
         type: Logical type where there is one, else the Avro type:
             ``timestamp-micros``, ``decimal(10,2)``, ``long``, ``record``.
         nullable: Whether an event may lack a value here.
+        lacking: The other contracts of a pipeline that do not have the field.
     """
 
     name: str
     type: str
     nullable: bool
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,10 @@ from typing import Any
 from schemas.errors import ContractError
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.pipeline import HeaderId, OutboxOutput, Pipeline, load_pipeline
-from spark_jobs.pipeline.definition_json import source_topic_json
+from spark_jobs.pipeline.definition_json import (
+    source_schema_json,
+    source_topic_json,
+)
 
 
 def describe(pipeline: Pipeline) -> dict[str, Any]:
@@ -24,7 +27,7 @@ def describe(pipeline: Pipeline) -> dict[str, Any]:
         "pipeline": pipeline.name,
         "source": {
             "topic": source_topic_json(source),
-            "schema": source.schema,
+            "schema": source_schema_json(source),
             "event_id": f"header:{source.event_id.header}"
             if isinstance(source.event_id, HeaderId)
             else source.event_id,

@@ -28,7 +28,8 @@ import pyarrow.compute as pc
 
 from schemas.canonical_length import find_doubtful
 from schemas.codec import diagnose
-from schemas.contract import Contract
+from schemas.event_contracts import EventContract, EventContracts
+from schemas.wire_format import split
 from sinks.protocol.ports import RejectedRow
 from spark_jobs import event_frame as frame
 from spark_jobs.postgres_values import find_unstorable
@@ -95,15 +96,13 @@ class Rules:
     """By what a batch's events are judged; the same for every attempt.
 
     Attributes:
-        contract: What the events are read as.
-        writers: Contracts by schema id.
+        contracts: What the events are read as.
         latest_event_time_us: Later event times are dead letters.
         rejected: Why Postgres refused the row at (number of its place, offset).
         rule_conditions: The condition behind each reason code of the pipeline.
     """
 
-    contract: Contract
-    writers: Mapping[int, Contract]
+    contracts: EventContracts
     latest_event_time_us: int
     rejected: Mapping[tuple[int, int], str]
     rule_conditions: Mapping[str, str]
@@ -164,19 +163,40 @@ def _mark_undecodable(events: ClassifiedEvents, rules: Rules) -> None:
     what it cannot read.
     """
     values = events.array(frame.VALUE)
-    fields = events.table.select([field.name for field in rules.contract.fields])
-    doubtful = find_doubtful(rules.contract, values, fields.to_batches()[0])
-    required = [field.name for field in rules.contract.fields if not field.nullable]
-    for row in np.flatnonzero(doubtful).tolist():
-        error = diagnose(values[row].as_py(), rules.writers)
+    # Rows of one contract are doubtful to each other, by their schema id.
+    doubts = [_find_doubtful(events, one) for one in rules.contracts.each]
+    required = {
+        schema_id: _required_columns(events, one)
+        for one in rules.contracts.each
+        for schema_id in one.writers
+    }
+    for row in np.flatnonzero(np.logical_and.reduce(doubts)).tolist():
+        payload = values[row].as_py()
+        error = diagnose(payload, rules.contracts.writers)
         if error is not None:
             events.mark_dead(row, str(error.reason_code), error.detail)
             continue
-        empty = [name for name in required if not fields.column(name)[row].is_valid]
+        columns = required[split(payload)[0]]
+        empty = [name for name, column in columns if not column[row].is_valid]
         if empty:
             events.mark_dead(
                 row, "MALFORMED", f"Spark could not decode field {', '.join(empty)}."
             )
+
+
+def _find_doubtful(events: ClassifiedEvents, one: EventContract) -> BoolArray:
+    """Tell which rows are not beyond doubt events of one contract."""
+    fields = events.table.select([field.name for field in one.contract.fields])
+    (columns,) = fields.to_batches()
+    return find_doubtful(one.contract, events.array(frame.VALUE), columns)
+
+
+def _required_columns(
+    events: ClassifiedEvents, one: EventContract
+) -> list[tuple[str, pa.Array]]:
+    """Return the columns that no event of one contract may lack."""
+    names = [field.name for field in one.contract.fields if not field.nullable]
+    return [(name, events.array(name)) for name in names]
 
 
 def _mark_without_identity(events: ClassifiedEvents) -> None:

@@ -10,7 +10,7 @@ use. The event's fields keep their names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from schemas.contract import Contract
+from schemas.event_contracts import EventContracts
 from spark_jobs.avro_values import decode_value
 from spark_jobs.enrichment_join import LookupCopy, enrich
 from spark_jobs.pipeline.aggregate import AggregateFunction
@@ -97,16 +97,14 @@ class EventFrameRecipe:
 
     Attributes:
         pipeline: The pipeline.
-        contract: What its events are read as.
-        writers: Contracts that events may be written by, by schema id.
+        contracts: What its events are read as.
         shards: Number of shards of the seen-ID catalog.
         shard_seed: Keeps strangers from choosing the shard of an ID; no secret.
         predictors: One for each prediction of the pipeline.
     """
 
     pipeline: Pipeline
-    contract: Contract
-    writers: Mapping[int, Contract]
+    contracts: EventContracts
     shards: int
     shard_seed: str
     predictors: Sequence[Predictor] = ()
@@ -140,6 +138,10 @@ class EventFrameRecipe:
             lookups: One per enrichment of the pipeline.
             places: What the records' positions are noted under.
         """
+        decoded = {
+            f"tallyweir_event_{number}": decode_value(one.contract, one.writers)
+            for number, one in enumerate(self.contracts.each)
+        }
         positioned = raw.select(
             places.column().alias(PLACE),
             F.col("offset").alias(OFFSET),
@@ -148,14 +150,10 @@ class EventFrameRecipe:
             F.col("value").alias(VALUE),
             *self._header_ids(),
             *(F.col(name) for name in (ORIGINAL, MISFIT) if name in raw.columns),
-            decode_value(self.contract, self.writers).alias("tallyweir_event"),
+            *(event.alias(name) for name, event in decoded.items()),
         )
-        fields = [
-            F.col("tallyweir_event").getField(field.name).alias(field.name)
-            for field in self.contract.fields
-        ]
-        kept = [name for name in positioned.columns if name != "tallyweir_event"]
-        events = positioned.select(*kept, *fields)
+        kept = [name for name in positioned.columns if name not in decoded]
+        events = positioned.select(*kept, *self._fields(list(decoded)))
         event_time = self.pipeline.source.event_time
         for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
             events = enrich(events, enrichment, lookup, event_time=event_time)
@@ -163,12 +161,28 @@ class EventFrameRecipe:
             events = self._transformed(events, self.pipeline.transform)
         return self._with_derived(self._with_predictions(events))
 
+    def _fields(self, decoded: Sequence[str]) -> list[Column]:
+        """Take each field from whichever contract an event is of.
+
+        Of the decoded columns, one for each contract, all but one are null.
+        """
+        columns = []
+        for field in self.contracts.fields:
+            found = [
+                F.col(column).getField(field.name)
+                for column, one in zip(decoded, self.contracts.each, strict=True)
+                if field.name in one.names
+            ]
+            value = F.coalesce(*found) if len(found) > 1 else found[0]
+            columns.append(value.alias(field.name))
+        return columns
+
     def _transformed(self, events: DataFrame, transform: Transform) -> DataFrame:
-        known = [field.name for field in self.contract.fields]
+        known = [field.name for field in self.contracts.fields]
         known += [name for one in self.pipeline.enrich for name in one.select]
         transformed = apply_transform(events, transform, known)
         added = added_columns(transformed.columns, known)
-        check_columns(self.pipeline, self.contract.fields, added)
+        check_columns(self.pipeline, self.contracts.fields, added)
         return transformed
 
     def _header_ids(self) -> list[Column]:

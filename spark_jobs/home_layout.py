@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from schemas.contract import Contract
+from schemas.event_contracts import EventContracts
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME, branch_name
 from sinks.postgres.columns import Column
@@ -81,11 +81,11 @@ _POSTGRES_TYPES: Mapping[type[DataType], str] = {
 
 
 def event_columns(
-    pipeline: Pipeline, contract: Contract, schema: StructType
+    pipeline: Pipeline, contracts: EventContracts, schema: StructType
 ) -> tuple[str, ...]:
     """Return all columns of an event: fields, lookups, what is added or predicted."""
     looked_up = (name for one in pipeline.enrich for name in one.select)
-    known = (*(field.name for field in contract.fields), *looked_up)
+    known = (*(field.name for field in contracts.fields), *looked_up)
     return (*known, *added_columns(schema.names, known))
 
 
@@ -105,13 +105,13 @@ def branches_of(output: Output) -> tuple[str, ...]:
 
 
 def build_home_layout(
-    pipeline: Pipeline, contract: Contract, schema: StructType
+    pipeline: Pipeline, contracts: EventContracts, schema: StructType
 ) -> HomeLayout:
     """Describe a pipeline to its home database.
 
     Args:
         pipeline: The pipeline.
-        contract: What its events are read as.
+        contracts: What its events are read as.
         schema: The event frame's columns, as Spark's analyser sees them.
 
     Raises:
@@ -119,7 +119,7 @@ def build_home_layout(
             defined for; ``TRANSFORM_TYPE``: a column that no table can hold.
     """
     types = {field.name: _postgres_type(field) for field in schema.fields}
-    everything = event_columns(pipeline, contract, schema)
+    everything = event_columns(pipeline, contracts, schema)
     outputs: list[Table] = []
 
     def columns(chosen: tuple[str, ...] | None) -> tuple[Column, ...]:

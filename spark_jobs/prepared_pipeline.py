@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from schemas.contract import Contract, load_contract, versions_of
+from schemas.event_contracts import EventContracts, load_event_contracts
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.home_layout import HomeLayout
@@ -31,7 +31,7 @@ from spark_jobs.stage_jobs import StageJobs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedPipeline:
-    """A pipeline, valid against its contract, and the Spark session to run it in."""
+    """A pipeline, valid against its contracts, and the Spark session to run it in."""
 
     settings: DriverSettings
     spark: SparkSession
@@ -124,15 +124,13 @@ class PipelineFiles:
     Attributes:
         pipeline: The pipeline.
         path: Its own file.
-        contract: What its events are read as.
-        writers: Contracts that events may be written by, by schema id.
+        contracts: What its events are read as.
         models: One for each prediction.
     """
 
     pipeline: Pipeline
     path: Path
-    contract: Contract
-    writers: Mapping[int, Contract]
+    contracts: EventContracts
     models: Sequence[Model]
 
 
@@ -140,15 +138,13 @@ def read_pipeline_files(pipeline: Pipeline, path: Path) -> PipelineFiles:
     """Read the files beside a pipeline file; no server is asked for anything.
 
     Raises:
-        ContractError: The contract cannot be used.
+        ContractError: A contract cannot be used.
         ConfigurationError: A model cannot be.
     """
-    contract = load_contract(pipeline.source.schema, path)
     return PipelineFiles(
         pipeline=pipeline,
         path=path,
-        contract=contract,
-        writers=versions_of(contract),
+        contracts=load_event_contracts(pipeline.source.schemas, path),
         models=[read_model(prediction, path) for prediction in pipeline.predict],
     )
 
@@ -156,7 +152,7 @@ def read_pipeline_files(pipeline: Pipeline, path: Path) -> PipelineFiles:
 def prepare_pipeline(
     settings: DriverSettings, files: PipelineFiles
 ) -> PreparedPipeline:
-    """Start Spark and check the pipeline against its contract and lookup tables.
+    """Start Spark and check the pipeline against its contracts and lookup tables.
 
     Raises:
         ConfigurationError: Something in a file must be changed.
@@ -168,8 +164,7 @@ def prepare_pipeline(
     lookups.refresh(0)
     recipe = EventFrameRecipe(
         pipeline=pipeline,
-        contract=files.contract,
-        writers=files.writers,
+        contracts=files.contracts,
         shards=SHARDS,
         shard_seed=pipeline.name,
         predictors=[Predictor(spark, model) for model in files.models],
@@ -177,7 +172,7 @@ def prepare_pipeline(
     events = recipe.build(
         empty_batch(spark), lookups.copies, SourcePlaces(pipeline.source.topics)
     )
-    layout = build_home_layout(pipeline, files.contract, events.schema)
+    layout = build_home_layout(pipeline, files.contracts, events.schema)
     return PreparedPipeline(
         settings=settings, spark=spark, recipe=recipe, layout=layout, lookups=lookups
     )

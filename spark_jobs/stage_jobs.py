@@ -140,8 +140,7 @@ class StageJobs:
         return StageTask(
             layout=self.layout,
             rules=Rules(
-                contract=self.recipe.contract,
-                writers=self.recipe.writers,
+                contracts=self.recipe.contracts,
                 latest_event_time_us=plan.planned_at_us + bound_us,
                 rejected={},
                 rule_conditions={

@@ -27,6 +27,10 @@ _Topic = Annotated[
     str | None,
     typer.Option(help="Which of the pipeline's topics, if it reads several."),
 ]
+_Schema = Annotated[
+    str | None,
+    typer.Option(help="Which of the pipeline's contracts, if it reads several."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -87,6 +91,7 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     key: _Key = None,
     seed: Annotated[int, typer.Option(help="Same seed, same faults.")] = 7,
     topic: _Topic = None,
+    schema: _Schema = None,
     partitions: Annotated[
         int | None, typer.Option(min=1, help="Make the topic, if missing, with these.")
     ] = None,
@@ -121,6 +126,7 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
             key=key,
             seed=seed,
             topic=topic,
+            schema=schema,
             partitions=partitions,
         ),
     )
@@ -139,6 +145,7 @@ class _Wishes:
     key: str | None
     seed: int
     topic: str | None
+    schema: str | None
     partitions: int | None
 
 
@@ -155,7 +162,7 @@ def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
 
     section = read_source_section(supply.pipeline)
     topic = section.choose_topic(wishes.topic)
-    contract = load_contract(section.schema, supply.pipeline)
+    contract = load_contract(section.choose_schema(wishes.schema), supply.pipeline)
     event_id = _id_field(section.id_header, section.event_id, wishes.id_field)
     with supply.open(contract, limit=wishes.events, seed=wishes.seed) as records:
         bootstrap = given_kafka_bootstrap() or resolve_endpoints().kafka_bootstrap

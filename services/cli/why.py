@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -57,7 +57,7 @@ def why(
         read_from = audit.read_source(home, name)
     if explanation.is_known:
         for sentence in audit.narrate(
-            explanation, payload_reader(read_from.schema, pipeline)
+            explanation, payload_reader(read_from.schemas, pipeline)
         ):
             say(sentence)
         return
@@ -98,25 +98,27 @@ def _int64(text: str) -> int | None:
     return number if number in _INT64 else None
 
 
-def payload_reader(schema: str, pipeline: str) -> Callable[[bytes], str | None]:
+def payload_reader(
+    schemas: Sequence[str], pipeline: str
+) -> Callable[[bytes], str | None]:
     """Return what decodes a payload for people, and gives None where it cannot.
 
     A contract that is a file beside the pipeline file is found only when the user
     named that file.
     """
     from schemas.codec import decode
-    from schemas.contract import load_contract, versions_of
     from schemas.errors import ContractError, DecodeError
+    from schemas.event_contracts import load_event_contracts
 
     path = Path(pipeline)
     try:
-        versions = versions_of(load_contract(schema, path if path.exists() else None))
+        contracts = load_event_contracts(schemas, path if path.exists() else None)
     except ContractError:
         return lambda _payload: None
 
     def read(payload: bytes) -> str | None:
         try:
-            return str(decode(payload, versions))
+            return str(decode(payload, contracts.writers))
         except DecodeError:
             return readable_text(payload)
 

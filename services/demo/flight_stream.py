@@ -42,7 +42,7 @@ class FlightStream:
         (self._topic,) = section.topics
         self._producer = EventProducer(bootstrap)
         self._plan = plan_faults(
-            contract=load_contract(section.schema, pipeline_file),
+            contract=load_contract(section.choose_schema(None), pipeline_file),
             event_id=section.event_id,
             partitions=PARTITIONS,
             rates=RATES,

@@ -1,4 +1,4 @@
-"""The part of a pipeline file that a producer needs: topics, contract, event ID.
+"""The part of a pipeline file that a producer needs: topics, contracts, event ID.
 
 The pipeline as a whole belongs to the jobs that run it; a producer reads these
 three keys, and leaves every judgement on the others to them.
@@ -24,12 +24,13 @@ class SourceSection:
 
     Attributes:
         topics: Kafka topics, one at least.
-        schema: Reference of the contract, as ``schemas.contract`` takes it.
+        schemas: References of the contracts, as ``schemas.contract`` takes them; one
+            at least.
         event_id: A field's name, or ``header:NAME``.
     """
 
     topics: tuple[str, ...]
-    schema: str
+    schemas: tuple[str, ...]
     event_id: str
 
     @property
@@ -46,17 +47,29 @@ class SourceSection:
             ConfigurationError: ``TOPIC_NOT_CHOSEN``: it is not clear which, or none
                 of the pipeline's.
         """
-        if wanted is None and len(self.topics) == 1:
-            return self.topics[0]
-        if wanted not in self.topics:
-            raise ConfigurationError(
-                "TOPIC_NOT_CHOSEN",
-                saw=f"The pipeline reads {', '.join(self.topics)}; "
-                f"{wanted or 'none of them'} was chosen.",
-                why="An event goes to one topic that the pipeline reads.",
-                fix=f"Choose one: --topic {self.topics[0]}.",
-            )
-        return wanted
+        return _choose("TOPIC_NOT_CHOSEN", "topic", self.topics, wanted)
+
+    def choose_schema(self, wanted: str | None) -> str:
+        """Return the contract that is wanted; None wants the only one.
+
+        Raises:
+            ConfigurationError: ``SCHEMA_NOT_CHOSEN``, likewise.
+        """
+        return _choose("SCHEMA_NOT_CHOSEN", "schema", self.schemas, wanted)
+
+
+def _choose(code: str, key: str, known: tuple[str, ...], wanted: str | None) -> str:
+    if wanted is None and len(known) == 1:
+        return known[0]
+    if wanted not in known:
+        raise ConfigurationError(
+            code,
+            saw=f"The pipeline reads {', '.join(known)}; "
+            f"{wanted or 'none of them'} was chosen.",
+            why=f"An event is of one {key} that the pipeline reads.",
+            fix=f"Choose one: --{key} {known[0]}.",
+        )
+    return wanted
 
 
 def read_source_section(path: Path) -> SourceSection:
@@ -70,19 +83,24 @@ def read_source_section(path: Path) -> SourceSection:
     source = pipeline.get("source") if isinstance(pipeline, dict) else None
     if not isinstance(source, dict):
         raise _malformed(path, "has no section called source")
-    topic = source.get("topic")
-    topics = topic if isinstance(topic, list) and topic else [topic]
-    texts = [("topic", one) for one in topics]
-    texts += [(key, source.get(key)) for key in ("schema", "event_id")]
-    for key, value in texts:
-        if not isinstance(value, str) or not value:
-            found = "is missing" if key not in source else f"is {value!r:.60}"
-            raise _malformed(path, f"source.{key} {found}, expected a text")
     return SourceSection(
-        topics=tuple(map(str, topics)),
-        schema=source["schema"],
-        event_id=source["event_id"],
+        topics=_texts(path, source, "topic"),
+        schemas=_texts(path, source, "schema"),
+        event_id=_text(path, source, "event_id", source.get("event_id")),
     )
+
+
+def _texts(path: Path, source: dict[str, object], key: str) -> tuple[str, ...]:
+    given = source.get(key)
+    values = given if isinstance(given, list) and given else [given]
+    return tuple(_text(path, source, key, value) for value in values)
+
+
+def _text(path: Path, source: dict[str, object], key: str, value: object) -> str:
+    if isinstance(value, str) and value:
+        return value
+    found = "is missing" if key not in source else f"is {value!r:.60}"
+    raise _malformed(path, f"source.{key} {found}, expected a text")
 
 
 def read_outbox_topics(path: Path) -> list[str]:

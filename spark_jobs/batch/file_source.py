@@ -74,7 +74,8 @@ def open_files(files: PipelineFiles, paths: Sequence[Path]) -> FileSource:
     """Look at the files of a run, in the order that was asked for.
 
     Raises:
-        ConfigurationError: ``RUN_WITHOUT_IDS``, or as ``read_input_files``.
+        ConfigurationError: ``RUN_WITHOUT_IDS``, ``RUN_SEVERAL_CONTRACTS``, or as
+            ``read_input_files``.
     """
     event_id = files.pipeline.source.event_id
     if isinstance(event_id, HeaderId):
@@ -85,8 +86,17 @@ def open_files(files: PipelineFiles, paths: Sequence[Path]) -> FileSource:
             "event could not be noticed.",
             fix="Give the pipeline an event_id that is a field.",
         )
-    found = read_input_files(paths, files.contract)
-    return FileSource(files=tuple(found), contract=files.contract)
+    contract, *others = (one.contract for one in files.contracts.each)
+    if others:
+        raise ConfigurationError(
+            "RUN_SEVERAL_CONTRACTS",
+            saw=f"The pipeline reads {contract.reference} and "
+            f"{', '.join(other.reference for other in others)}.",
+            why="Nothing in a row of a file says which of them it is of.",
+            fix="Send the rows to Kafka, each file with tallyweir emit --schema.",
+        )
+    found = read_input_files(paths, contract)
+    return FileSource(files=tuple(found), contract=contract)
 
 
 @dataclass(frozen=True, slots=True)

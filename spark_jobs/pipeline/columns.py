@@ -1,4 +1,4 @@
-"""Check a pipeline against its contract: do the columns it names exist, and fit?
+"""Check a pipeline against its contracts: do the columns it names exist, and fit?
 
 Columns appear in order: the event's fields, what each enrichment looks up, what a
 transform adds, and what each model answers. Rules see the fields only, because an
@@ -39,11 +39,11 @@ def check_columns(
     fields: Sequence[ContractField],
     added: Sequence[str] | None = None,
 ) -> None:
-    """Refuse a pipeline whose columns its contract does not have.
+    """Refuse a pipeline whose columns its contracts do not have.
 
     Args:
         pipeline: The pipeline.
-        fields: Of its contract.
+        fields: Of its contracts.
         added: The columns that its transform adds, once they are known.
 
     Raises:
@@ -63,7 +63,7 @@ def find_column_problems(
     for problem in _check_source(pipeline.source, fields):
         yield problem.under("source")
     for rule in pipeline.validate:
-        for problem in find_unknown_columns(rule.condition, known):
+        for problem in _check_expression(rule.condition, known):
             yield problem.under("validate", rule.reason_code)
     for index, enrichment in enumerate(pipeline.enrich):
         for problem in _check_enrichment(enrichment, known):
@@ -83,7 +83,7 @@ def find_column_problems(
 def _check_results(
     pipeline: Pipeline, fields: Sequence[ContractField], known: list[str]
 ) -> Iterator[Problem]:
-    for problem in _check_condition(pipeline.filter, known):
+    for problem in _check_expression(pipeline.filter, known):
         yield problem.under("filter")
     for index, output in enumerate(pipeline.outputs):
         found = chain(
@@ -118,6 +118,7 @@ def find_lookup_problems(
 
 def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[Problem]:
     types = {field.name: field.type for field in fields}
+    lacking = {field.name: field.lacking for field in fields}
     wanted = [("event_time", source.event_time, _TIME_TYPES, "an instant")]
     if isinstance(source.event_id, str):
         wanted.append(("event_id", source.event_id, _ID_TYPES, "an ID"))
@@ -131,6 +132,15 @@ def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[P
                 saw=f"The field {column!r} is of type {types[column]}.",
                 why=f"To be {purpose} it must be one of {', '.join(sorted(fit))}.",
                 fix="Choose another field, or change the contract.",
+            )
+        elif lacking[column]:
+            yield Problem(
+                code="PIPELINE_UNKNOWN_COLUMN",
+                at=(key,),
+                saw=f"There is no field {column!r} in {', '.join(lacking[column])}.",
+                why="The events of every contract of the pipeline need it.",
+                fix="Choose a field that all of them have, or make a version of the "
+                "contract in which it has this name, and its own as an alias.",
             )
 
 
@@ -179,7 +189,7 @@ def _check_window(output: WindowOutput, known: list[str]) -> Iterator[Problem]:
     yield from _check_all_known(output.by, known, "by")
     for aggregate in output.aggregates:
         if aggregate.argument is not None:
-            for problem in find_unknown_columns(aggregate.argument, known):
+            for problem in _check_expression(aggregate.argument, known):
                 yield problem.under("aggregates", aggregate.column)
 
 
@@ -188,7 +198,7 @@ def _check_where(output: Output, known: list[str]) -> Iterator[Problem]:
     if isinstance(output, JoinOutput):
         conditions = {(name, "where"): one.where for name, one in output.sides.items()}
     for at, condition in conditions.items():
-        for problem in _check_condition(condition, known):
+        for problem in _check_expression(condition, known):
             yield problem.under(*at)
 
 
@@ -237,7 +247,7 @@ def _check_key(
         )
 
 
-def _check_condition(text: str | None, known: list[str]) -> Iterator[Problem]:
+def _check_expression(text: str | None, known: list[str]) -> Iterator[Problem]:
     if text is not None:
         yield from find_unknown_columns(text, known)
 

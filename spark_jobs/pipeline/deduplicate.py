@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
 from spark_jobs.pipeline.durations import check_duration
-from spark_jobs.pipeline.problems import raise_if_any
+from spark_jobs.pipeline.problems import Problem, raise_if_any
+from spark_jobs.pipeline.source import Source
 
 DEDUPLICATE_HORIZON = timedelta(days=7)
 
@@ -29,3 +31,23 @@ class Deduplicate:
         raise_if_any(
             "Deduplicate", check_duration(self.horizon, ("horizon",), zero=False)
         )
+
+
+def check_one_history(
+    deduplicate: Deduplicate | None, source: Source
+) -> Iterator[Problem]:
+    """Yield what would make an event of one contract the repeat of another's.
+
+    There is one history of IDs over all contracts. Two events of different contracts
+    never have the same payload, so a conflict tells that they share an ID.
+    """
+    if deduplicate is None or deduplicate.conflicts or len(source.schemas) == 1:
+        return
+    yield Problem(
+        code="PIPELINE_CONFLICTS",
+        at=("deduplicate", "conflicts"),
+        saw=f"conflicts is false, and there are {len(source.schemas)} contracts.",
+        why="Of two events of different contracts with one ID, the second would be "
+        "dropped as a repeat, and nobody would know.",
+        fix="Leave conflicts out, or read each contract with a pipeline of its own.",
+    )

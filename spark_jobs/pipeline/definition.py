@@ -2,7 +2,7 @@
 
 Every part checks itself when it is built, and ``Pipeline`` checks what concerns
 several parts, so an instance that exists is valid as far as can be known without its
-contract; ``columns.check_columns`` does the rest. No part holds a secret, and none
+contracts; ``columns.check_columns`` does the rest. No part holds a secret, and none
 depends on where or when it runs: two processes with equal pipelines do the same.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sinks.protocol.guarantee import Guarantee
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME, check_declaration
-from spark_jobs.pipeline.deduplicate import Deduplicate
+from spark_jobs.pipeline.deduplicate import Deduplicate, check_one_history
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.guarantee import check_guarantee
@@ -123,6 +123,7 @@ class Pipeline:
         if not self.outputs:
             yield empty_value(("outputs",))
         yield from check_guarantee(self.guarantee, self.deduplicate, self.outputs)
+        yield from check_one_history(self.deduplicate, self.source)
         taken: set[str] = set()
         for index, output in enumerate(self.outputs):
             # Where no schema is named, the server's search path decides: public.

@@ -44,7 +44,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
         "name": pipeline.name,
         "source": {
             "topic": source_topic_json(source),
-            "schema": source.schema,
+            "schema": source_schema_json(source),
             "event_id": (
                 {"header": source.event_id.header}
                 if isinstance(source.event_id, HeaderId)
@@ -114,8 +114,8 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
     return Pipeline(
         name=definition["name"],
         source=Source(
-            topic=_topic_from_json(source["topic"]),
-            schema=source["schema"],
+            topic=_one_or_more(source["topic"]),
+            schema=_one_or_more(source["schema"]),
             event_id=(
                 HeaderId(header=event_id["header"])
                 if "header" in event_id
@@ -147,12 +147,21 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
 
 def source_topic_json(source: Source) -> str | list[str]:
     """Write a source's topic; a list where there are several, as in pipeline files."""
-    first, *others = source.topics
+    return _as_written(source.topics)
+
+
+def source_schema_json(source: Source) -> str | list[str]:
+    """Write a source's contract; a list where there are several, as its topic."""
+    return _as_written(source.schemas)
+
+
+def _as_written(names: tuple[str, ...]) -> str | list[str]:
+    first, *others = names
     return [first, *others] if others else first
 
 
-def _topic_from_json(topic: str | list[str]) -> str | tuple[str, ...]:
-    return topic if isinstance(topic, str) else tuple(topic)
+def _one_or_more(written: str | list[str]) -> str | tuple[str, ...]:
+    return written if isinstance(written, str) else tuple(written)
 
 
 def _output_to_json(output: Output) -> dict[str, Any]:

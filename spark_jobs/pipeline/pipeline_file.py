@@ -7,11 +7,13 @@ holds every problem that can be known, in the order of the lines. A file that en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path as FilePath
+from typing import ParamSpec, TypeVar
 
-from schemas.contract import ContractField, load_contract
+from schemas.contract import load_contract
 from schemas.errors import ContractError
+from schemas.event_contracts import EventContracts, load_event_contract
 from sinks.protocol.guarantee import Guarantee
 from spark_jobs.pipeline.append_section import read_append
 from spark_jobs.pipeline.columns import find_column_problems, find_lookup_problems
@@ -27,10 +29,14 @@ from spark_jobs.pipeline.prediction_section import read_prediction
 from spark_jobs.pipeline.problems import Path, Problem
 from spark_jobs.pipeline.python_file import load_python_pipeline
 from spark_jobs.pipeline.rule import Rule
+from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.source_section import read_source
 from spark_jobs.pipeline.window_section import read_window
 from spark_jobs.pipeline.word_section import read_word
 from spark_jobs.pipeline.yaml_document import Section, open_document
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _READERS: Mapping[str, Callable[[Section], Output | None]] = {
     "append": read_append,
@@ -117,25 +123,49 @@ def _read_pipeline(file: Section) -> Pipeline | None:
 
 def _check_contracts(pipeline: Pipeline, path: FilePath, file: Section) -> None:
     """Check the columns of the events, and those of topics that are looked up."""
-    fields = _read_fields(pipeline.source.schema, path, ("source", "schema"), file)
-    if fields is not None:
-        for problem in find_column_problems(pipeline, fields):
+    contracts = _read_event_contracts(pipeline.source, path, file)
+    if contracts is not None:
+        for problem in find_column_problems(pipeline, contracts.fields):
             file.report.add(problem)
     for index, enrichment in enumerate(pipeline.enrich):
         if enrichment.schema is None:
             continue
         at: Path = ("enrich", index)
-        fields = _read_fields(enrichment.schema, path, (*at, "schema"), file)
-        if fields is not None:
-            for problem in find_lookup_problems(enrichment, fields):
+        looked_up = _attempt(
+            file, (*at, "schema"), load_contract, enrichment.schema, path.parent
+        )
+        if looked_up is not None:
+            for problem in find_lookup_problems(enrichment, looked_up.fields):
                 file.report.add(problem.under(*at))
 
 
-def _read_fields(
-    reference: str, path: FilePath, at: Path, file: Section
-) -> Sequence[ContractField] | None:
+def _read_event_contracts(
+    source: Source, path: FilePath, file: Section
+) -> EventContracts | None:
+    """Read the contracts one by one, so that each mistake has its own line."""
+    at: Path = ("source", "schema")
+    found = [
+        _attempt(
+            file,
+            (*at, index),
+            load_event_contract,
+            reference,
+            path.parent,
+        )
+        for index, reference in enumerate(source.schemas)
+    ]
+    usable = tuple(one for one in found if one is not None)
+    if len(usable) < len(found):
+        return None
+    return _attempt(file, at, EventContracts, usable)
+
+
+def _attempt(
+    file: Section, at: Path, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T | None:
+    """Return what is made; None, with the problem reported, if a contract is wrong."""
     try:
-        return load_contract(reference, beside=path.parent).fields
+        return make(*args, **kwargs)
     except ContractError as exc:
         file.report.add(
             Problem(code=exc.code, at=at, saw=exc.saw, why=exc.why, fix=exc.fix)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from schemas.contract import load_contract
+from schemas.event_contracts import load_event_contracts
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.definition import Pipeline
@@ -30,7 +30,7 @@ def load_python_pipeline(path: Path) -> Pipeline:
         ConfigurationError: ``PIPELINE_CODE_FAILED``: the file raised an error;
             ``PIPELINE_NOT_DEFINED``: it has no ``pipeline``.
         PipelineError: A part of the pipeline is wrong; the error names all of them.
-        ContractError: Its contract is.
+        ContractError: A contract of it is.
     """
     known = set(sys.modules)
     module = _run(path.absolute())
@@ -48,8 +48,8 @@ def load_python_pipeline(path: Path) -> Pipeline:
     if pipeline.has_code and not pipeline.code_version:
         sources = {Path(one.__file__) for one in modules if one.__file__}
         pipeline = replace(pipeline, code_version=hash_sources(sources))
-    contract = load_contract(pipeline.source.schema, beside=path.parent)
-    check_columns(pipeline, contract.fields)
+    contracts = load_event_contracts(pipeline.source.schemas, path.parent)
+    check_columns(pipeline, contracts.fields)
     return pipeline
 
 

@@ -32,7 +32,8 @@ class Source:
     Attributes:
         topic: The Kafka topic; with several, their events are one stream.
         schema: A contract's name (``flight_departure.v1``), or the path of an
-            ``.avsc`` file beside the pipeline file.
+            ``.avsc`` file beside the pipeline file; with several, an event is of one
+            of them and has the columns of all.
         event_id: The field or header with the producer's ID.
         event_time: The field that says when the event happened.
         watermark_delay: How far behind the newest event time of a partition an
@@ -43,7 +44,7 @@ class Source:
     """
 
     topic: str | tuple[str, ...]
-    schema: str
+    schema: str | tuple[str, ...]
     event_id: str | HeaderId
     event_time: str
     watermark_delay: timedelta
@@ -58,10 +59,14 @@ class Source:
         """All of them, whichever way they were given."""
         return (self.topic,) if isinstance(self.topic, str) else self.topic
 
+    @property
+    def schemas(self) -> tuple[str, ...]:
+        """All of them, whichever way they were given."""
+        return (self.schema,) if isinstance(self.schema, str) else self.schema
+
     def _find_problems(self) -> Iterator[Problem]:
         yield from self._find_topic_problems()
-        if not self.schema:
-            yield empty_value(("schema",))
+        yield from self._find_schema_problems()
         if isinstance(self.event_id, str):
             yield from check_column(self.event_id, ("event_id",))
         elif not self.event_id.header.strip():
@@ -83,5 +88,18 @@ class Source:
                     at=at,
                     saw=f"The topic {topic!r} is listed twice.",
                     why="Each of its events is read once.",
+                    fix="Remove one.",
+                )
+
+    def _find_schema_problems(self) -> Iterator[Problem]:
+        if not self.schemas or not all(self.schemas):
+            yield empty_value(("schema",))
+        for index, schema in enumerate(self.schemas):
+            if schema in self.schemas[:index]:
+                yield Problem(
+                    code="PIPELINE_DUPLICATE_NAME",
+                    at=("schema", index),
+                    saw=f"The contract {schema!r} is listed twice.",
+                    why="Its events are read once.",
                     fix="Remove one.",
                 )

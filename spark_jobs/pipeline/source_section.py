@@ -14,7 +14,7 @@ def read_source(section: Section) -> Source | None:
     section.allow(*required, "idle_timeout", "future_bound")
     section.require(*required)
     topic = section.one_or_more("topic")
-    schema = section.text("schema")
+    schema = section.one_or_more("schema")
     event_id = section.text("event_id")
     event_time = section.text("event_time")
     watermark_delay = section.duration("watermark_delay", None)
@@ -35,7 +35,7 @@ def read_source(section: Section) -> Source | None:
         section.at,
         Source,
         topic=topic[0] if len(topic) == 1 else topic,
-        schema=schema,
+        schema=schema[0] if len(schema) == 1 else schema,
         event_id=identity,
         event_time=event_time,
         watermark_delay=watermark_delay,

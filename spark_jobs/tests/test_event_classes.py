@@ -11,6 +11,7 @@ import pytest
 
 from schemas.codec import EventRecord, encode
 from schemas.contract import Contract, load_contract
+from schemas.event_contracts import EventContract, EventContracts
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import EventClass, Rules, find_dead
 
@@ -34,10 +35,13 @@ def contract(tmp_path: Path) -> Contract:
     return load_contract(str(path))
 
 
+def _only(contract: Contract) -> EventContract:
+    return EventContract(contract=contract, writers={contract.schema_id: contract})
+
+
 def _rules(contract: Contract, **changes: object) -> Rules:
     values: dict[str, object] = {
-        "contract": contract,
-        "writers": {contract.schema_id: contract},
+        "contracts": EventContracts((_only(contract),)),
         "latest_event_time_us": _NOON_US,
         "rejected": {},
         "rule_conditions": {"TOO_MUCH": "amount < 10"},
@@ -194,3 +198,79 @@ def test_times_before_1970_are_times(contract: Contract) -> None:
     )
     assert {} == events.reasons
     assert int(early.timestamp()) * 1_000_000 == events.event_time_us[0]
+
+
+_VISIT = {
+    "type": "record",
+    "name": "Visit",
+    "fields": [
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "guests", "type": "int"},
+    ],
+}
+
+
+class _Several:
+    """Readings and visits in one table, and what it says of single rows."""
+
+    def __init__(self, reading: Contract, folder: Path) -> None:
+        path = folder / "visit.v1.avsc"
+        path.write_text(json.dumps(_VISIT))
+        self.reading, self.visit = reading, load_contract(str(path))
+        self.rules = _rules(
+            reading,
+            contracts=EventContracts((_only(self.reading), _only(self.visit))),
+        )
+
+    def visited(self, **fields: object) -> dict[str, object]:
+        """A row of a visit, in which nothing is wrong but what is given."""
+        record = {"name": "a", "guests": 2}
+        record |= {name: fields[name] for name in record if name in fields}
+        nothing: dict[str, object] = {"unit": None, "amount": None}
+        row = _event(self.reading) | nothing
+        return {**row, frame.VALUE: encode(self.visit, record), **record, **fields}
+
+    def reasons(self, *rows: dict[str, object]) -> dict[int, str]:
+        """The dead rows."""
+        schema = _COLUMNS.append(pa.field("guests", pa.int32()))
+        table = pa.Table.from_pylist(list(rows), schema=schema).combine_chunks()
+        events = find_dead(table, self.rules)
+        return {row: detail for row, (_, detail) in sorted(events.reasons.items())}
+
+
+@pytest.fixture
+def several(contract: Contract, tmp_path: Path) -> _Several:
+    """A pipeline of two contracts."""
+    return _Several(contract, tmp_path)
+
+
+def test_an_event_needs_the_fields_of_its_own_contract_only(several: _Several) -> None:
+    """What the others require is null in its row, and no fault of it."""
+    anonymous = several.visited(name=None)
+    assert {} == several.reasons(
+        _event(several.reading), several.visited(), anonymous, _event(several.reading)
+    )
+
+
+def test_each_contract_judges_its_own_rows(several: _Several) -> None:
+    """Bytes behind an event, nulls for a value, and an id that nobody has."""
+    longer, cut, strange = several.visited(), several.visited(), several.visited()
+    payload = longer[frame.VALUE]
+    assert isinstance(payload, bytes)
+    longer[frame.VALUE] = payload + b"\0"
+    cut[frame.VALUE] = payload[:-1]
+    strange[frame.VALUE] = payload[:4] + b"\0" + payload[5:]
+    undecoded = several.visited() | {"guests": None}
+    unread = _event(several.reading) | {"name": None, "amount": None, "guests": 1}
+    reasons = several.reasons(
+        longer, several.visited(), cut, undecoded, unread, strange
+    )
+    unknown = reasons.pop(5)
+    assert all(str(one) in unknown for one in several.rules.contracts.writers)
+    assert {
+        0: f"the event ended at byte {len(payload)} of {len(payload) + 1}",
+        2: f"field guests: stream ended at byte {len(payload) - 1} of "
+        f"{len(payload) - 1}",
+        3: "Spark could not decode field guests.",
+        4: "Spark could not decode field name, amount.",
+    } == reasons

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from pyspark.sql.types import (
@@ -22,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from schemas.contract import load_contract
+from schemas.event_contracts import load_event_contracts
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import WindowTable
@@ -87,7 +86,7 @@ def _aggregate(function: AggregateFunction) -> Aggregate:
 def test_outputs_keep_the_order_of_fields() -> None:
     """An append table holds the event's columns, then where the event came from."""
     layout = build_home_layout(
-        _pipeline(), load_contract("page_view.v1", Path()), _schema()
+        _pipeline(), load_event_contracts(("page_view.v1",)), _schema()
     )
     append, window = layout.outputs
     assert isinstance(append, AppendTable)
@@ -129,7 +128,7 @@ def test_an_aggregate_has_the_type_that_postgres_would_give_it(
     """Partials are wide enough that a sum of integers never overflows."""
     layout = build_home_layout(
         _pipeline(_aggregate(function)),
-        load_contract("page_view.v1", Path()),
+        load_event_contracts(("page_view.v1",)),
         _schema(argument),
     )
     window = layout.outputs[1]
@@ -160,7 +159,7 @@ def test_an_aggregate_of_an_unfit_type_is_refused(
     with pytest.raises(ConfigurationError) as caught:
         build_home_layout(
             _pipeline(_aggregate(function)),
-            load_contract("page_view.v1", Path()),
+            load_event_contracts(("page_view.v1",)),
             _schema(argument),
         )
     assert "AGGREGATE_TYPE" == caught.value.code
@@ -181,7 +180,7 @@ def test_a_horizon_is_kept_in_about_eight_buckets(
     """Short horizons still have buckets of a minute."""
     pipeline = replace(_pipeline(), deduplicate=Deduplicate(horizon=horizon))
     layout = build_home_layout(
-        pipeline, load_contract("page_view.v1", Path()), _schema()
+        pipeline, load_event_contracts(("page_view.v1",)), _schema()
     )
     assert (seconds, horizon // timedelta(microseconds=1)) == (
         layout.bucket_seconds,
@@ -193,7 +192,7 @@ def test_without_deduplication_there_is_no_horizon() -> None:
     """None, not zero: nothing expires where nothing is looked up."""
     layout = build_home_layout(
         replace(_pipeline(), deduplicate=None),
-        load_contract("page_view.v1", Path()),
+        load_event_contracts(("page_view.v1",)),
         _schema(),
     )
     assert layout.horizon_us is None
@@ -223,7 +222,7 @@ def test_an_output_is_published_where_its_databases_are(
     """In the order of the list, by whose positions rows are spread."""
     layout = build_home_layout(
         replace(_pipeline(), outputs=(output,)),
-        load_contract("page_view.v1", Path()),
+        load_event_contracts(("page_view.v1",)),
         _schema(),
     )
     assert branches == layout.outputs[0].branches
@@ -242,7 +241,7 @@ def test_a_window_is_published_where_its_databases_are() -> None:
         ),
     )
     layout = build_home_layout(
-        pipeline, load_contract("page_view.v1", Path()), _schema()
+        pipeline, load_event_contracts(("page_view.v1",)), _schema()
     )
     assert ("home", "b.0") == layout.outputs[1].branches
     assert ("b.0",) == layout.branches

@@ -82,7 +82,7 @@ def kill_template(
     section = read_source_section(pipeline_file)
     ensure_topic(topic.bootstrap, topic.name, partitions=PARTITIONS)
     stream = TemplateStream(
-        contract=load_contract(section.schema, pipeline_file),
+        contract=load_contract(section.choose_schema(None), pipeline_file),
         event_id=section.event_id,
         dataset=template.dataset,
         events=options.events,

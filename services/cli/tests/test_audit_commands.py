@@ -144,12 +144,12 @@ def test_databases_come_from_the_file_and_from_the_environment(
 
 def test_a_row_of_a_file_is_shown_as_it_stands_there() -> None:
     """Unlike bytes that only happen to be UTF-8, it can be printed."""
-    read = payload_reader("flight_departure.v1", "p")
+    read = payload_reader(["flight_departure.v1"], "p")
     assert read("o3,Köln,0".encode()) == "o3,Köln,0"
     assert read(b"o3\x00") is None
 
 
 def test_a_payload_that_does_not_decode_is_left_to_its_hex() -> None:
     """Neither a broken payload nor a contract that is not at hand stops why."""
-    assert payload_reader("flight_departure.v1", "p")(b"\xff\xad") is None
-    assert payload_reader("not_there.v1", "p")(b"\x00") is None
+    assert payload_reader(["flight_departure.v1"], "p")(b"\xff\xad") is None
+    assert payload_reader(["not_there.v1"], "p")(b"\x00") is None

@@ -66,18 +66,33 @@ def read_served_topics(pipelines: Iterable[Path]) -> dict[str, ServedTopic]:
     """Read what pipeline files say of their topics; by topic.
 
     Raises:
-        ConfigurationError: A file is no pipeline, two files contradict each other
-            about a topic, or the ID is to be in a field that cannot hold one.
+        ConfigurationError: A file is no pipeline or reads several contracts, two
+            files contradict each other about a topic, or the ID is to be in a field
+            that cannot hold one.
         ContractError: A contract is missing or unsafe.
     """
     served: dict[str, ServedTopic] = {}
     for path in pipelines:
         section = read_source_section(path)
-        contract = load_contract(section.schema, path)
+        contract = load_contract(_only_schema(path, section), path)
         for name in section.topics:
             topic = _serve(name, section, contract)
             _check_agreement(path, topic, served.setdefault(name, topic))
     return served
+
+
+def _only_schema(path: Path, section: SourceSection) -> str:
+    """Return a file's contract; with several nothing says which a body is of."""
+    schema, *others = section.schemas
+    if others:
+        raise ConfigurationError(
+            "INGEST_SEVERAL_CONTRACTS",
+            saw=f"{path} reads {', '.join(section.schemas)}.",
+            why="Nothing in a request says which of them its events are of.",
+            fix="Give the service files of its own, one for each topic: source.topic, "
+            "source.event_id and the one source.schema of the topic are enough.",
+        )
+    return schema
 
 
 def _check_agreement(path: Path, topic: ServedTopic, known: ServedTopic) -> None:
@@ -87,8 +102,8 @@ def _check_agreement(path: Path, topic: ServedTopic, known: ServedTopic) -> None
     ):
         raise ConfigurationError(
             "TOPIC_CONTRADICTION",
-            saw=f"{path} reads {topic.name} as {topic.section.schema} with the ID "
-            f"in {topic.section.event_id}, another file as {known.section.schema} "
+            saw=f"{path} reads {topic.name} as {topic.contract.reference} with the ID "
+            f"in {topic.section.event_id}, another file as {known.contract.reference} "
             f"with the ID in {known.section.event_id}.",
             why="An event is written once, and both pipelines must read it.",
             fix="Give the pipelines topics of their own, or the same source.",

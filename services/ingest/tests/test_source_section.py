@@ -36,7 +36,7 @@ def test_the_three_keys_are_read_and_the_rest_is_left_alone(tmp_path: Path) -> N
     """Other sections are for the job to judge."""
     assert read(tmp_path, PIPELINE) == SourceSection(
         topics=("flight-departures",),
-        schema="flight_departure.v1",
+        schemas=("flight_departure.v1",),
         event_id="event_id",
     )
 
@@ -54,6 +54,19 @@ def test_one_of_several_topics_is_chosen(tmp_path: Path) -> None:
         assert "TOPIC_NOT_CHOSEN" == caught.value.code
 
 
+def test_one_of_several_contracts_is_chosen(tmp_path: Path) -> None:
+    """By the words of the file; a row says nothing of its contract."""
+    text = PIPELINE.replace("flight_departure.v1", "[order.v1, payment.v1.avsc]")
+    section = read(tmp_path, text)
+    assert "payment.v1.avsc" == section.choose_schema("payment.v1.avsc")
+    assert "flight_departure.v1" == read(tmp_path, PIPELINE).choose_schema(None)
+    for wanted in (None, "payment.v1"):
+        with pytest.raises(ConfigurationError) as caught:
+            section.choose_schema(wanted)
+        assert "SCHEMA_NOT_CHOSEN" == caught.value.code
+        assert "order.v1, payment.v1.avsc" in caught.value.saw
+
+
 def test_an_id_in_a_header_is_told_apart(tmp_path: Path) -> None:
     """``header:NAME`` names a header, anything else a field."""
     text = PIPELINE.replace("event_id: event_id", "event_id: header:ce_id")
@@ -69,6 +82,8 @@ def test_an_id_in_a_header_is_told_apart(tmp_path: Path) -> None:
         (PIPELINE.replace("flight-departures", "[a, 12]"), "source.topic is 12"),
         (PIPELINE.replace("flight-departures", "[]"), "source.topic is []"),
         (PIPELINE.replace("flight-departures", ""), "source.topic is None"),
+        (PIPELINE.replace("flight_departure.v1", "[a, 12]"), "source.schema is 12"),
+        (PIPELINE.replace("event_id: e", "event_id: [e]  # "), "source.event_id is ["),
         ("pipeline: x", "no section called source"),
         ("", "no section called source"),
         ("- source", "no section called source"),

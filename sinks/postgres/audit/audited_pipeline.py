@@ -57,8 +57,8 @@ class AuditedSource:
     """Where the pipeline's events come from, as it was registered."""
 
     topics: tuple[str, ...]
-    #: A contract's name, or the path of its file beside the pipeline file.
-    schema: str
+    #: Contracts' names, or the paths of their files beside the pipeline file.
+    schemas: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,8 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         number=row["pipeline_number"],
         installation=row["installation_id"],
         source=AuditedSource(
-            topics=_one_or_more(source["topic"]), schema=source["schema"]
+            topics=_one_or_more(source["topic"]),
+            schemas=_one_or_more(source["schema"]),
         ),
         guarantee=guarantee_of(definition),
         outputs=tuple(_output(entry) for entry in definition["outputs"]),

@@ -142,6 +142,29 @@ def test_rules_do_not_see_looked_up_columns() -> None:
     assert (place, code) == ("Pipeline.validate.R", "PIPELINE_UNKNOWN_COLUMN")
 
 
+def test_a_field_that_some_contract_lacks_is_no_id_and_no_time() -> None:
+    """Every event needs both; in an output such a column may be."""
+    lacking = ("gate.v1", "crew.v1")
+    fields = tuple(
+        dataclasses.replace(field, nullable=True, lacking=lacking)
+        if field.name in {"event_id", "scheduled_at", "origin"}
+        else field
+        for field in FIELDS
+    )
+    with pytest.raises(PipelineError) as caught:
+        check_columns(DEPARTURES, fields)
+    assert ("Pipeline.source.event_time", "Pipeline.source.event_id") == (
+        caught.value.places
+    )
+    assert ["PIPELINE_UNKNOWN_COLUMN"] * 2 == [p.code for p in caught.value.problems]
+    assert "gate.v1, crew.v1" in caught.value.problems[0].saw
+    source = dataclasses.replace(SOURCE, event_id=HeaderId(header="ce_id"))
+    by_header = dataclasses.replace(DEPARTURES, source=source)
+    with pytest.raises(PipelineError) as caught:
+        check_columns(by_header, fields)
+    assert ("Pipeline.source.event_time",) == caught.value.places
+
+
 @pytest.mark.parametrize("columns", [None, ("event_id",)])
 def test_a_field_with_a_name_of_ours_is_refused_only_where_it_is_written(
     columns: tuple[str, ...] | None,

@@ -132,6 +132,30 @@ def _pipeline(*tables: str, name: str = "p") -> Pipeline:
             "Source.topic",
         ),
         (
+            lambda: dataclasses.replace(SOURCE, schema=("a.v1", "")),
+            "PIPELINE_VALUE",
+            "Source.schema",
+        ),
+        (
+            lambda: dataclasses.replace(SOURCE, schema=()),
+            "PIPELINE_VALUE",
+            "Source.schema",
+        ),
+        (
+            lambda: dataclasses.replace(SOURCE, schema=("a.v1", "b.v1", "a.v1")),
+            "PIPELINE_DUPLICATE_NAME",
+            "Source.schema[2]",
+        ),
+        (
+            lambda: dataclasses.replace(
+                DEPARTURES,
+                source=dataclasses.replace(SOURCE, schema=("a.v1", "b.v1")),
+                deduplicate=Deduplicate(conflicts=False),
+            ),
+            "PIPELINE_CONFLICTS",
+            "Pipeline.deduplicate.conflicts",
+        ),
+        (
             lambda: dataclasses.replace(SOURCE, event_id=HeaderId(header=" ")),
             "PIPELINE_VALUE",
             "Source.event_id",
@@ -183,6 +207,23 @@ def test_deduplication_is_on_unless_turned_off() -> None:
     assert _pipeline("t").deduplicate == Deduplicate(
         horizon=timedelta(days=7), conflicts=True
     )
+
+
+@pytest.mark.parametrize(
+    ("schema", "deduplicate"),
+    [
+        ("a.v1", Deduplicate(conflicts=False)),
+        (("a.v1", "b.v1"), Deduplicate(conflicts=True)),
+        (("a.v1", "b.v1"), None),
+    ],
+)
+def test_conflicts_may_be_repeats_where_no_event_is_lost_by_it(
+    schema: str | tuple[str, ...], deduplicate: Deduplicate | None
+) -> None:
+    """Of one contract they are re-encoded; without deduplication each event counts."""
+    source = dataclasses.replace(SOURCE, schema=schema)
+    pipeline = dataclasses.replace(DEPARTURES, source=source, deduplicate=deduplicate)
+    assert deduplicate == pipeline.deduplicate
 
 
 def test_an_error_with_several_problems_survives_pickling() -> None:

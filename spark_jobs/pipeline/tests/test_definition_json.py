@@ -141,6 +141,21 @@ def test_the_hash_is_the_same_in_every_release() -> None:
     )
 
 
+def test_several_contracts_are_a_list_in_the_ledger() -> None:
+    """One is text, as ever: pipelines of an older release keep their hash."""
+    source = dataclasses.replace(SOURCE, schema=("order.v1", "payment.v1"))
+    pipeline = dataclasses.replace(DEPARTURES, source=source)
+    definition = pipeline_definition_json(pipeline)
+    assert ["order.v1", "payment.v1"] == definition["source"]["schema"]
+    assert pipeline == from_json(json.loads(json.dumps(definition)))
+    alone = dataclasses.replace(SOURCE, schema=("flight_departure.v1",))
+    listed = dataclasses.replace(DEPARTURES, source=alone)
+    assert definition_hash(DEPARTURES) == definition_hash(listed)
+    turned = dataclasses.replace(SOURCE, schema=("payment.v1", "order.v1"))
+    other = dataclasses.replace(DEPARTURES, source=turned)
+    assert definition_hash(pipeline) != definition_hash(other)
+
+
 @pytest.mark.parametrize(
     "change",
     [

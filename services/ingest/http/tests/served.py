@@ -16,7 +16,7 @@ def serve(event_id: str, contract: Contract = PAGE_VIEW) -> ServedTopic:
     return ServedTopic(
         name="views",
         section=SourceSection(
-            topics=("views",), schema=contract.reference, event_id=event_id
+            topics=("views",), schemas=(contract.reference,), event_id=event_id
         ),
         contract=contract,
         read_json=compile_reader(contract),

@@ -27,7 +27,7 @@ _PIPELINE = AuditedPipeline(
     name="p",
     number=7,
     installation="0123456789ab",
-    source=AuditedSource(topics=("it's",), schema="s"),
+    source=AuditedSource(topics=("it's",), schemas=("s",)),
     guarantee=Guarantee.EXACTLY_ONCE,
     outputs=(_APPEND,),
     id_column="id",
@@ -74,7 +74,7 @@ def _found(*branches: BranchHistory, pipeline: AuditedPipeline) -> Disagreement:
 
 def test_rows_beyond_are_looked_for_in_each_topic() -> None:
     """One that is read no more counts with its position, a batch run's does not."""
-    source = AuditedSource(topics=("b",), schema="s")
+    source = AuditedSource(topics=("b",), schemas=("s",))
     positions = {
         TopicPartition("a", 1): 3,
         TopicPartition("batch:x", 0): 9,

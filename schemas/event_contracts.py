@@ -1,0 +1,162 @@
+"""The contracts of a pipeline's events: whose columns there are, and who wrote what.
+
+A pipeline may read events of several contracts, in one topic or in many. The schema
+id in each payload says which of them wrote it. An event has the columns of all of
+them; those that its own contract lacks are null.
+
+The contracts are never merged into one schema: a default of one would then fill a
+column of the other's events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from schemas.contract import Contract, ContractField, load_contract, versions_of
+from schemas.errors import ContractError
+from schemas.schema_tree import Nullable, RecordField, SchemaNode, describe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventContract:
+    """One contract, with all that may have written its events.
+
+    Attributes:
+        contract: What the events are read as.
+        writers: The versions that they may be written by, by schema id; ``contract``
+            is one of them.
+    """
+
+    contract: Contract
+    writers: Mapping[int, Contract]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The fields that its events have."""
+        return frozenset(entry.name for entry in self.contract.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class EventContracts:
+    """All contracts of one pipeline; any two of them can be told apart.
+
+    Attributes:
+        each: At least one, in the order in which the pipeline lists them.
+        fields: Of all of them, in that order, each name once. One that some contract
+            lacks is nullable.
+        writers: All versions of all of them, by schema id.
+
+    Raises:
+        ContractError: ``CONTRACT_TWICE``, ``CONTRACT_ID_TAKEN`` or
+            ``CONTRACTS_DIFFER``.
+    """
+
+    each: tuple[EventContract, ...]
+    fields: tuple[ContractField, ...] = field(init=False)
+    writers: Mapping[int, Contract] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _require_distinct_names(self.each)
+        object.__setattr__(self, "writers", _merge_writers(self.each))
+        object.__setattr__(self, "fields", _merge_fields(self.each))
+
+
+def load_event_contract(reference: str, beside: Path | None = None) -> EventContract:
+    """Load one contract that a pipeline names, and its versions.
+
+    Raises:
+        ContractError: As ``load_contract`` and ``versions_of`` do.
+    """
+    contract = load_contract(reference, beside)
+    return EventContract(contract=contract, writers=versions_of(contract))
+
+
+def load_event_contracts(
+    references: Sequence[str], beside: Path | None = None
+) -> EventContracts:
+    """Load all contracts that a pipeline names.
+
+    Args:
+        references: In the order in which it lists them.
+        beside: As in ``load_contract``.
+
+    Raises:
+        ContractError: One of them cannot be used, or not beside the others.
+    """
+    return EventContracts(tuple(load_event_contract(one, beside) for one in references))
+
+
+def _require_distinct_names(each: Sequence[EventContract]) -> None:
+    known: dict[str, Contract] = {}
+    for contract in (one.contract for one in each):
+        other = known.setdefault(contract.name, contract)
+        if other is not contract:
+            raise ContractError(
+                "CONTRACT_TWICE",
+                saw=f"{other.reference} and {contract.reference} have one name.",
+                why="Versions of one contract are read together, as one of them.",
+                fix="Name only the version whose fields the pipeline is to have; "
+                "contracts of other events need other names.",
+            )
+
+
+def _merge_writers(each: Sequence[EventContract]) -> dict[int, Contract]:
+    merged: dict[int, Contract] = {}
+    for schema_id, writer in (item for one in each for item in one.writers.items()):
+        other = merged.setdefault(schema_id, writer)
+        if other is not writer:
+            raise ContractError(
+                "CONTRACT_ID_TAKEN",
+                saw=f"{other.reference} and {writer.reference} both have schema id "
+                f"{schema_id}.",
+                why="The id in a payload could not say which of them wrote it.",
+                fix="Give one of them another schema_id.",
+            )
+    return merged
+
+
+def _merge_fields(each: Sequence[EventContract]) -> tuple[ContractField, ...]:
+    owners: dict[str, tuple[Contract, RecordField]] = {}
+    merged: dict[str, ContractField] = {}
+    for contract in (one.contract for one in each):
+        entries = zip(contract.tree.fields, contract.fields, strict=True)
+        for entry, column in entries:
+            # Spark sees no difference between upper and lower case.
+            owner, known = owners.setdefault(entry.name.casefold(), (contract, entry))
+            if (known.name, _item(known.node)) != (entry.name, _item(entry.node)):
+                raise _differ(owner, known, contract, entry)
+            former = merged.setdefault(column.name, column)
+            nullable = former.nullable or column.nullable
+            merged[column.name] = replace(former, nullable=nullable)
+    return tuple(_with_lacks(column, each) for column in merged.values())
+
+
+def _with_lacks(column: ContractField, each: Sequence[EventContract]) -> ContractField:
+    lacking = tuple(
+        one.contract.reference for one in each if column.name not in one.names
+    )
+    return replace(column, nullable=True, lacking=lacking) if lacking else column
+
+
+def _item(node: SchemaNode) -> SchemaNode:
+    return node.item if isinstance(node, Nullable) else node
+
+
+def _differ(
+    owner: Contract, known: RecordField, contract: Contract, entry: RecordField
+) -> ContractError:
+    types = [describe(_item(one.node)) for one in (known, entry)]
+    inside = " of other names or parts" if types[0] == types[1] else ""
+    if known.name != entry.name:
+        inside = ""
+    return ContractError(
+        "CONTRACTS_DIFFER",
+        saw=f"{owner.reference} has the field {known.name} ({types[0]}), "
+        f"{contract.reference} has {entry.name} ({types[1]}{inside}).",
+        why="Events of all contracts share one table, in which a column has one name, "
+        "whose case does not count, and one type.",
+        fix="Rename the field in a new version of one contract, with the former name "
+        "as its alias, or give both the same type.",
+    )
