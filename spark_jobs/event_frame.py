@@ -25,7 +25,9 @@ from spark_jobs.enrichment_join import LookupCopy, enrich
 from spark_jobs.pipeline.aggregate import AggregateFunction
 from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.definition import Pipeline, Transform
+from spark_jobs.pipeline.expressions import inspect_expression
 from spark_jobs.pipeline.join import JoinOutput
+from spark_jobs.pipeline.names import KAFKA_TOPIC
 from spark_jobs.pipeline.source import HeaderId
 from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.predictor import Predictor
@@ -159,7 +161,11 @@ class EventFrameRecipe:
             events = enrich(events, enrichment, lookup, event_time=event_time)
         if self.pipeline.transform is not None:
             events = self._transformed(events, self.pipeline.transform)
-        return self._with_derived(self._with_predictions(events))
+        events = self._with_predictions(events)
+        if not self._asks_for_topic(events):
+            return self._with_derived(events)
+        with_topic = events.withColumn(KAFKA_TOPIC, places.topic_of(F.col(PLACE)))
+        return self._with_derived(with_topic).drop(KAFKA_TOPIC)
 
     def _fields(self, decoded: Sequence[str]) -> list[Column]:
         """Take each field from whichever contract an event is of.
@@ -176,6 +182,26 @@ class EventFrameRecipe:
             value = F.coalesce(*found) if len(found) > 1 else found[0]
             columns.append(value.alias(field.name))
         return columns
+
+    def _asks_for_topic(self, events: DataFrame) -> bool:
+        """Tell whether an expression reads the topic, and not a field of its name."""
+        pipeline = self.pipeline
+        windows = (one for one in pipeline.outputs if isinstance(one, WindowOutput))
+        expressions = [
+            pipeline.filter,
+            *(output.where for output in pipeline.outputs),
+            *(rule.condition for rule in pipeline.validate),
+            *(one.argument for window in windows for one in window.aggregates),
+        ]
+        read = (
+            column.casefold()
+            for text in expressions
+            if text is not None
+            for column in inspect_expression(text).columns
+        )
+        return KAFKA_TOPIC in read and KAFKA_TOPIC not in map(
+            str.casefold, events.columns
+        )
 
     def _transformed(self, events: DataFrame, transform: Transform) -> DataFrame:
         known = [field.name for field in self.contracts.fields]

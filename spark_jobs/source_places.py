@@ -52,6 +52,13 @@ class SourcePlaces:
         )
         return first_of_topic[F.col("topic")] + partition
 
+    def topic_of(self, number: Column) -> Column:
+        """Return the topic of a place's number, as tables have it."""
+        if len(self.topics) == 1:
+            return F.lit(self.topics[0])
+        index = F.shiftright(number, _PARTITION_BITS).cast("int")
+        return F.get(F.array(*map(F.lit, self.topics)), index)
+
     def number(self, place: TopicPartition) -> int:
         """Return the number of one place."""
         return _first_of(self.topics.index(place.topic)) + place.partition

@@ -4,6 +4,7 @@ Columns appear in order: the event's fields, what each enrichment looks up, what
 transform adds, and what each model answers. Rules see the fields only, because an
 invalid event is a dead letter before it is enriched; each enrichment sees those before
 it; filter and outputs see all, but outputs are spread over databases by fields only.
+Rules, filters, conditions and aggregates may ask for the event's topic as well.
 What a transform adds is known only once Spark has seen it, so until then what comes
 after it is not judged.
 """
@@ -19,7 +20,7 @@ from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.enrichment import KAFKA_KEY, Enrichment
 from spark_jobs.pipeline.expressions import find_unknown_columns
 from spark_jobs.pipeline.join import JoinOutput
-from spark_jobs.pipeline.names import check_output_column
+from spark_jobs.pipeline.names import KAFKA_TOPIC, check_output_column
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
@@ -249,7 +250,7 @@ def _check_key(
 
 def _check_expression(text: str | None, known: list[str]) -> Iterator[Problem]:
     if text is not None:
-        yield from find_unknown_columns(text, known)
+        yield from find_unknown_columns(text, [*known, KAFKA_TOPIC])
 
 
 def _check_all_known(

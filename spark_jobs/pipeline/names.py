@@ -12,9 +12,11 @@ from collections.abc import Iterator
 
 from spark_jobs.pipeline.problems import Path, Problem
 
+#: Where an event was read; expressions may ask for it, unless a field has its name.
+KAFKA_TOPIC = "kafka_topic"
 RESERVED_COLUMNS = frozenset(
     {
-        "kafka_topic",
+        KAFKA_TOPIC,
         "kafka_partition",
         "kafka_offset",
         "window_start",

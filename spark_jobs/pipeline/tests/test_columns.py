@@ -165,6 +165,37 @@ def test_a_field_that_some_contract_lacks_is_no_id_and_no_time() -> None:
     assert ("Pipeline.source.event_time",) == caught.value.places
 
 
+def test_expressions_may_ask_for_the_topic() -> None:
+    """Whatever gives one value for one event; lookups and groups may not."""
+    aggregate = Aggregate(
+        column="eu",
+        function=AggregateFunction.COUNT_IF,
+        argument="Kafka_Topic = 'eu'",
+    )
+    window = WindowOutput(
+        table="w",
+        windows=Fixed(size=timedelta(hours=1)),
+        aggregates=(aggregate,),
+        where="kafka_topic <> 'us'",
+    )
+    pipeline = dataclasses.replace(
+        DEPARTURES,
+        validate=(Rule(reason_code="R", condition="kafka_topic LIKE '%eu%'"),),
+        filter="kafka_topic IS NOT NULL",
+        outputs=(window,),
+    )
+    check_columns(pipeline, FIELDS)
+    lookup = Enrichment(table="t", on={"kafka_topic": "a"}, select={"b": "b"})
+    bad = dataclasses.replace(
+        DEPARTURES,
+        enrich=(lookup,),
+        outputs=(AppendOutput(table="t", columns=("origin",)),),
+    )
+    assert [("Pipeline.enrich[0].on.kafka_topic", "PIPELINE_UNKNOWN_COLUMN")] == [
+        problem[:2] for problem in _problems(bad)
+    ]
+
+
 @pytest.mark.parametrize("columns", [None, ("event_id",)])
 def test_a_field_with_a_name_of_ours_is_refused_only_where_it_is_written(
     columns: tuple[str, ...] | None,

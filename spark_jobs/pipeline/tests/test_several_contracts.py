@@ -72,6 +72,7 @@ _LISTED = _VALID[_VALID.index("  schema:") : _VALID.index("  event_id:")]
         ("gate.v1.avsc", "flight_departure.v1", (6, "PIPELINE_DUPLICATE_NAME", "one")),
         ("gate.v1.avsc", "page_view.v1", (8, "PIPELINE_UNKNOWN_COLUMN", "alias")),
         ("where: gate", "where: gat", (11, "PIPELINE_UNKNOWN_COLUMN", "Write gate.")),
+        ("gate IS NOT", "kafka_topc IS NOT", (11, "PIPELINE_UNKNOWN_COLUMN", "_topic")),
         (
             "outputs:",
             "deduplicate:\n  horizon: 1 day\n  conflicts: false\noutputs:",
