@@ -55,7 +55,7 @@ class DriverProcess:
                 "TALLYWEIR_KAFKA_BOOTSTRAP": kafka_bootstrap,
                 "TALLYWEIR_HOME_DSN": home_dsn,
                 "TALLYWEIR_STATE_DIR": str(state_directory),
-                "TALLYWEIR_SPARK_JARS": _spark_jars(),
+                "TALLYWEIR_SPARK_JARS": spark_jars(),
                 "TALLYWEIR_SPARK_MASTER": "local[2]",
                 "TALLYWEIR_LOG_LEVEL": "debug",
                 **(environment or {}),
@@ -159,10 +159,11 @@ def _is_of_workers(process: psutil.Process | None) -> bool:
         return False
 
 
-def _spark_jars() -> str:
+def spark_jars() -> str:
+    """Return the jars that a Spark session needs, as its settings take them."""
     given = os.environ.get("TALLYWEIR_SPARK_JARS")
     if given:
         return given
-    from services.embedded.jars import spark_jars  # noqa: PLC0415 - fetches if missing
+    from services.embedded import jars  # noqa: PLC0415 - fetches if missing
 
-    return ",".join(map(str, spark_jars()))
+    return ",".join(map(str, jars.spark_jars()))
