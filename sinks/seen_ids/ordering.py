@@ -43,6 +43,13 @@ def first_of_each(hi: U64Array, lo: U64Array) -> BoolArray:
     return first
 
 
+def last_of_each(hi: U64Array, lo: U64Array) -> BoolArray:
+    """Mark the last row of each fingerprint in sorted columns."""
+    last = np.ones(len(hi), dtype=np.bool_)
+    last[:-1] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
+    return last
+
+
 def is_strictly_sorted(hi: U64Array, lo: U64Array) -> bool:
     """Tell whether the pairs rise, with no pair twice."""
     rises = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))

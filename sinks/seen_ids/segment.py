@@ -20,7 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from sinks.seen_ids.claim import NO_HASH, Found
-from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array, fingerprint_order
+from sinks.seen_ids.ordering import (
+    BoolArray,
+    I64Array,
+    U64Array,
+    fingerprint_order,
+    last_of_each,
+)
 from sinks.seen_ids.run import Run
 
 BYTES_PER_ID = 32
@@ -91,13 +97,16 @@ class Columns:
 def merge(sources: Sequence[Columns], live_from_bucket: int) -> Columns:
     """Join sorted columns, without the IDs of buckets that have expired.
 
-    An ID may be in two of the sources only if the bucket of the older one has expired:
-    a claim looks into every live bucket.
+    Args:
+        sources: The oldest first. Of an ID that is in several, as one that was
+            corrected is, the newest entry stays: none of the others outlives it.
+        live_from_bucket: Older buckets have expired.
     """
     live = [columns.buckets >= live_from_bucket for columns in sources]
     hi = np.concatenate([c.hi[kept] for c, kept in zip(sources, live, strict=True)])
     lo = np.concatenate([c.lo[kept] for c, kept in zip(sources, live, strict=True)])
-    order = fingerprint_order(hi, lo)
+    order = fingerprint_order(hi, lo, np.arange(len(hi)))
+    order = order[last_of_each(hi[order], lo[order])]
     hashes = [c.payload_hashes[kept] for c, kept in zip(sources, live, strict=True)]
     buckets = [c.buckets[kept] for c, kept in zip(sources, live, strict=True)]
     return Columns(
@@ -200,7 +209,7 @@ class SegmentView:
     """The live IDs of one shard up to one batch; stays valid when files are removed.
 
     Attributes:
-        parts: What to search, each sorted.
+        parts: What to search, each sorted, the oldest first.
         live_from_bucket: IDs of older buckets are as if never seen.
     """
 
@@ -208,9 +217,10 @@ class SegmentView:
     live_from_bucket: int
 
     def find(self, hi: U64Array, lo: U64Array) -> Found:
-        """Look up fingerprints, in every live bucket."""
+        """Look up fingerprints, in every live bucket; the newest entry answers."""
         found: BoolArray = np.zeros(len(hi), dtype=np.bool_)
         hashes = np.full(len(hi), NO_HASH, dtype=np.uint64)
+        buckets = np.zeros(len(hi), dtype=np.int64)
         for part in self.parts:
             rows, at = part.find(hi, lo)
             if rows.size:
@@ -218,4 +228,5 @@ class SegmentView:
                 rows, at = rows[live], at[live]
                 found[rows] = True
                 hashes[rows] = part.payload_hashes[at]
-        return Found(found=found, payload_hashes=hashes)
+                buckets[rows] = part.buckets[at]
+        return Found(found=found, payload_hashes=hashes, buckets=buckets)

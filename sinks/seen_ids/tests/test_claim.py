@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from sinks.seen_ids.claim import NO_WINNER, Claim, RowClass, claim, new_runs
-from sinks.seen_ids.segment import Columns, SegmentView
+from sinks.seen_ids.segment import Columns, SegmentView, merge
 from sinks.seen_ids.tests.catalog import candidates_of, run_of
 
 NEW, DUPLICATE, CONFLICT = RowClass.SURVIVOR, RowClass.DUPLICATE, RowClass.CONFLICT
+CORRECTION = RowClass.CORRECTION
 A, B, C = (5, 1), (5, 2), (9, 1)
 
 
@@ -102,6 +103,60 @@ def test_without_hashes_on_one_side_nothing_is_a_conflict() -> None:
     kept = _view(run_of([A], payload_hash=9))
     answer = claim(candidates_of(rows, keep_hashes=False), kept)
     assert answer.classes.tolist() == [DUPLICATE, NEW, DUPLICATE]
+
+
+def test_another_payload_under_a_known_id_corrects_where_that_is_asked_for() -> None:
+    """The same payload is a repeat, and a new ID is new, as ever."""
+    rows = [(0, 1, 0, A, 4), (0, 2, 0, B, 3), (0, 3, 0, C, 3)]
+    kept = _view(run_of([A, B], payload_hash=3))
+    answer = claim(candidates_of(rows), kept, corrects=True)
+    assert _answer(answer) == ([CORRECTION, DUPLICATE, NEW], [NO_WINNER] * 3)
+    assert answer.survivors.tolist() == [0, 2]
+
+
+def test_of_two_corrections_of_one_id_the_first_is_taken() -> None:
+    """Nobody can tell which is right; not even the payload that was corrected is."""
+    rows = [(0, 1, 0, A, 4), (0, 2, 0, A, 5), (0, 3, 0, A, 3), (0, 4, 0, A, 4)]
+    kept = _view(run_of([A], payload_hash=3))
+    answer = claim(candidates_of(rows), kept, corrects=True)
+    classes = [CORRECTION, CONFLICT, CONFLICT, DUPLICATE]
+    assert _answer(answer) == (classes, [NO_WINNER, 0, 0, 0])
+
+
+def test_a_repeat_ahead_of_a_correction_keeps_it_out() -> None:
+    """The first row of the ID says that nothing has changed."""
+    rows = [(0, 1, 0, A, 3), (0, 2, 0, A, 4)]
+    kept = _view(run_of([A], payload_hash=3))
+    answer = claim(candidates_of(rows), kept, corrects=True)
+    assert _answer(answer) == ([DUPLICATE, CONFLICT], [NO_WINNER] * 2)
+
+
+def test_what_may_differ_from_the_known_payload_corrects_it() -> None:
+    """No hash was kept: were it left out as a repeat, a correction could be lost."""
+    answer = claim(candidates_of([(0, 1, 0, A, 3)]), _view(run_of([A])), corrects=True)
+    assert answer.classes.tolist() == [CORRECTION]
+
+
+def test_the_newest_payload_is_the_one_that_counts() -> None:
+    """A copy of what was corrected is a conflict, in separate parts and in merged."""
+    rows = [(0, 1, 0, A, 3), (0, 2, 0, A, 4)]
+    old = Columns.of_run(run_of([A, B], payload_hash=3))
+    new = Columns.of_run(run_of([A], payload_hash=4))
+    for parts in ((old, new), (merge([old, new], 0),)):
+        view = SegmentView(parts=parts, live_from_bucket=0)
+        answer = claim(candidates_of(rows), view)
+        assert answer.classes.tolist() == [CONFLICT, DUPLICATE]
+
+
+def test_a_correction_that_moves_an_event_back_is_kept_as_long_as_the_event() -> None:
+    """Else the payload that it corrected would count as new, or as the right one."""
+    kept = run_of([A], bucket=7200, payload_hash=3)
+    batch = candidates_of([(0, 1, 3600, A, 4), (0, 2, 3600, B, 4)])
+    runs = new_runs(claim(batch, _view(kept), corrects=True), batch)
+    assert [(run.bucket, len(run)) for run in runs] == [(3600, 1), (7200, 1)]
+    view = _view(kept, *runs, live_from_bucket=7200)
+    again = candidates_of([(0, 3, 7200, A, 3), (0, 4, 7200, A, 4)])
+    assert claim(again, view).classes.tolist() == [CONFLICT, DUPLICATE]
 
 
 def test_survivors_become_one_sorted_run_per_bucket_and_shard() -> None:

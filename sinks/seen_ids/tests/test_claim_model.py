@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinks.seen_ids import segment_cache
-from sinks.seen_ids.claim import NO_WINNER, RowClass, claim, new_runs
+from sinks.seen_ids.claim import NO_WINNER, RowClass, claim, find_known, new_runs
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.segment_cache import SegmentCache
 from sinks.seen_ids.tests.catalog import candidates_of
@@ -23,6 +23,8 @@ Row = tuple[int, int, int, Pair, int]
 Answer = dict[tuple[int, int], tuple[int, tuple[int, int] | None]]
 
 SHARDS = 2
+
+_SURVIVING = {RowClass.SURVIVOR, RowClass.CORRECTION}
 
 _PAIRS = [(hi, lo) for hi in (1, 2, 2**63) for lo in range(5)]
 _STEP = st.one_of(
@@ -34,6 +36,7 @@ _STEP = st.one_of(
         ),
         st.integers(0, 1),
         st.randoms(use_true_random=False),
+        st.booleans(),
     ),
     st.tuples(st.just("replay"), st.integers(0, 30)),
     st.tuples(st.sampled_from(["restart", "lose", "damage", "other process"])),
@@ -47,6 +50,8 @@ class _Batch:
     sequence: int
     live_from: int
     rows: list[Row]
+    corrects: bool
+    known: dict[Pair, int]
     answer: Answer
 
 
@@ -81,36 +86,28 @@ class _World:
             ):
                 yield sequence, run
 
-    def batch(self, picks: list[tuple[int, Pair, int]], expire: int) -> _Batch:
+    def batch(
+        self, picks: list[tuple[int, Pair, int]], expire: int, *, corrects: bool
+    ) -> _Batch:
         self.live_from += expire
         rows: list[Row] = []
         for ahead, pair, payload_hash in picks:
             self.offset += 1
             bucket = self.live_from + ahead
             rows.append((self.offset % 3, self.offset, bucket, pair, payload_hash))
+        known = self.known()
+        answer = _expected(rows, dict(known), corrects=corrects)
         sequence = len(self.batches)
-        return _Batch(sequence, self.live_from, rows, self.expected(rows, sequence))
+        return _Batch(sequence, self.live_from, rows, corrects, known, answer)
 
-    def expected(self, rows: list[Row], sequence: int) -> Answer:
-        known = {
-            pair: payload_hash
-            for earlier, bucket, pair, payload_hash in self.model
-            if earlier < sequence and bucket >= self.live_from
-        }
-        winners: dict[Pair, tuple[int, int]] = {}
-        hashes: dict[Pair, int] = {}
-        answer: Answer = {}
-        for partition, offset, _, pair, payload_hash in sorted(rows):
-            position = (partition, offset)
-            before = known.get(pair, hashes.get(pair))
-            if before is None:
-                winners[pair], hashes[pair] = position, payload_hash
-                answer[position] = (RowClass.SURVIVOR, None)
-                continue
-            same = before == payload_hash
-            of_row = RowClass.DUPLICATE if same else RowClass.CONFLICT
-            answer[position] = (of_row, winners.get(pair))
-        return answer
+    def known(self) -> dict[Pair, int]:
+        """Each ID that is kept, with its newest payload: as long as any that it had."""
+        until: dict[Pair, int] = {}
+        newest: dict[Pair, int] = {}
+        for _, bucket, pair, payload_hash in self.model:
+            until[pair] = max(bucket, until.get(pair, bucket))
+            newest[pair] = payload_hash
+        return {p: kept for p, kept in newest.items() if until[p] >= self.live_from}
 
     def claim(self, batch: _Batch) -> tuple[Answer, list[Run]]:
         """Claim a batch shard by shard through the cache."""
@@ -125,7 +122,9 @@ class _World:
                 through_sequence=batch.sequence - 1,
             )
             candidates = candidates_of(rows, shard=shard)
-            claimed = claim(candidates, view)
+            is_known = [row[3] in batch.known for row in rows]
+            assert find_known(candidates, view).tolist() == is_known
+            claimed = claim(candidates, view, corrects=batch.corrects)
             runs += new_runs(claimed, candidates)
             for at, row in enumerate(rows):
                 winner = claimed.winners[at]
@@ -137,7 +136,7 @@ class _World:
         self.runs += [(batch.sequence, run) for run in runs]
         self.batches.append(batch)
         for partition, offset, bucket, pair, payload_hash in batch.rows:
-            if batch.answer[partition, offset][0] == RowClass.SURVIVOR:
+            if batch.answer[partition, offset][0] in _SURVIVING:
                 self.model.append((batch.sequence, bucket, pair, payload_hash))
 
     def disturb(self, what: str) -> None:
@@ -155,6 +154,28 @@ class _World:
             self.cache = SegmentCache(self.directory, f"epoch-{self.epoch}")
 
 
+def _expected(rows: list[Row], kept: dict[Pair, int], *, corrects: bool) -> Answer:
+    """Decide row by row what a batch makes of its rows, from the payloads kept."""
+    winners: dict[Pair, tuple[int, int]] = {}
+    settled: set[Pair] = set()
+    answer: Answer = {}
+    for partition, offset, _, pair, payload_hash in sorted(rows):
+        position = (partition, offset)
+        before = kept.get(pair)
+        if before is None:
+            answer[position] = (RowClass.SURVIVOR, None)
+            kept[pair], winners[pair] = payload_hash, position
+        elif before == payload_hash:
+            answer[position] = (RowClass.DUPLICATE, winners.get(pair))
+        elif corrects and pair not in settled:
+            answer[position] = (RowClass.CORRECTION, None)
+            kept[pair], winners[pair] = payload_hash, position
+        else:
+            answer[position] = (RowClass.CONFLICT, winners.get(pair))
+        settled.add(pair)
+    return answer
+
+
 @settings(max_examples=150, deadline=None)
 @given(steps=st.lists(_STEP, max_size=25), chunk=st.sampled_from([1, 3, 1_000]))
 def test_claims_equal_a_dictionary_whatever_happens(
@@ -166,8 +187,12 @@ def test_claims_equal_a_dictionary_whatever_happens(
         world = _World(Path(folder) / "cache")
         for what, *arguments in steps:
             if what == "batch":
-                picks, expire, rng = arguments
-                batch = world.batch(picks, expire)  # type: ignore[arg-type]
+                picks, expire, rng, corrects = arguments
+                batch = world.batch(
+                    picks,  # type: ignore[arg-type]
+                    expire,  # type: ignore[arg-type]
+                    corrects=bool(corrects),
+                )
                 answer, runs = world.claim(batch)
                 assert answer == batch.answer
                 rng.shuffle(batch.rows)  # type: ignore[attr-defined]
