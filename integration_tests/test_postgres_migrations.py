@@ -23,6 +23,7 @@ _ALL = [
     ("0007_keyed_state",),
     ("0008_batch_runs",),
     ("0009_guarantee",),
+    ("0010_upsert",),
 ]
 
 

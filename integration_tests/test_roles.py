@@ -70,6 +70,7 @@ _HOME: dict[str, dict[str, str]] = {
     "seen_id_run": {"select": "PM", "insert": "P", "delete": "P"},
     "batch_run": {"select": "PVM", "insert": "P"},
     "batch_run_input": {"select": "PVM", "insert": "P"},
+    "replaced_row": {"select": "VM", "insert": "P"},
     "dead_letter": {
         "select": "PRVM",
         "select kafka_topic": "RVM",

@@ -12,7 +12,8 @@ The order of the questions matters, and each event leaves at the first that take
 
 So a dead event claims no ID: sent again and repaired, it counts. Neither does a
 filtered one: whether it is filtered depends on nothing but itself, so the first copy
-that is not filtered counts, in whatever order the copies come.
+that is not filtered counts, in whatever order the copies come. In a run that upserts a
+filtered one may correct an event of a known ID, and claims that ID then.
 """
 
 from __future__ import annotations
@@ -62,12 +63,15 @@ class ClassifiedEvents:
         classes: ``EventClass`` of each row.
         reasons: Why a row is dead: reason code and detail, by row.
         event_time_us: Microseconds since 1970; undefined for rows without a time.
+        corrections: Rows that take the place of what earlier events of their IDs have
+            brought to the tables. They are committed, or filtered: then nothing comes.
     """
 
     table: pa.Table
     classes: npt.NDArray[np.uint8]
     event_time_us: I64Array
     reasons: dict[int, tuple[str, str]] = field(default_factory=dict)
+    corrections: I64Array = field(default_factory=lambda: np.empty(0, np.int64))
 
     def is_class(self, kind: EventClass) -> BoolArray:
         """Tell which rows are of a class."""

@@ -32,13 +32,14 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RowsRejectedError
 from sinks.protocol.vote_text import format_failure, format_vote
 from sinks.protocol.votes import EventCounts, PartitionTally, Vote
-from sinks.seen_ids.claim import Candidates, RowClass, claim, new_runs
+from sinks.seen_ids.claim import Candidates, RowClass, claim, find_known, new_runs
 from sinks.seen_ids.fingerprint import fingerprint, payload_hashes
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.segment_cache import SegmentCache
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import (
+    BoolArray,
     ClassifiedEvents,
     EventClass,
     I64Array,
@@ -150,7 +151,8 @@ class StageTask:
         mark_filtered(events)
         if self.layout.horizon_us is None:
             return events, []
-        self._mark_expired(events)
+        expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
+        events.classes[expired] = EventClass.EXPIRED
         worker = _worker()
         connection = worker.connections[HOME].get(
             self._dsn(HOME), pipeline_number=self.pipeline_number, epoch=self.epoch
@@ -179,15 +181,15 @@ class StageTask:
             return read_setting(os.environ, HOME_DSN_VARIABLE) or ""
         return parse_databases(os.environ, self.declared_databases)[database]
 
-    def _mark_expired(self, events: ClassifiedEvents) -> None:
+    def _is_expired(self, events: ClassifiedEvents) -> BoolArray:
+        """Tell which events are older than the IDs that are kept."""
         if self.watermark_us is None:
-            return
+            return np.zeros(len(events.classes), dtype=np.bool_)
         assert self.layout.horizon_us is not None
-        oldest_us = self.watermark_us - self.layout.horizon_us
-        expired = events.is_class(EventClass.COMMITTED) & (
-            events.event_time_us < oldest_us
+        expired: BoolArray = (
+            events.event_time_us < self.watermark_us - self.layout.horizon_us
         )
-        events.classes[expired] = EventClass.EXPIRED
+        return expired
 
     def _mark_repeats(
         self,
@@ -199,10 +201,12 @@ class StageTask:
         """Let the first event of each new ID survive; return the IDs of survivors.
 
         The rows of a shard are checked against the batches committed before this
-        one, so a batch that is staged again finds none of its own IDs.
+        one, so a batch that is staged again finds none of its own IDs. In a run that
+        upserts, the first event of a known ID survives as well if it says otherwise.
         """
         cache = worker.cache(Path(self.cache_directory), self.cache_key)
-        rows = np.flatnonzero(events.is_class(EventClass.COMMITTED))
+        corrects = self.layout.corrected_by is not None
+        rows = np.flatnonzero(self._may_claim(events))
         if not rows.size:
             return []
         candidates = self._candidates(events, rows, key)
@@ -216,11 +220,18 @@ class StageTask:
                 live_from_bucket=self._live_from_bucket(),
                 through_sequence=self.seen_through,
             )
-            claimed = claim(of_shard, view)
+            if corrects:
+                # A filtered event of a new ID has nothing to correct.
+                is_filtered = events.classes[rows[chosen]] == EventClass.FILTERED
+                chosen = chosen[~is_filtered | find_known(of_shard, view)]
+                of_shard = _take(candidates, chosen)
+            claimed = claim(of_shard, view, corrects=corrects)
             of_rows = rows[chosen]
-            events.classes[of_rows[claimed.classes == RowClass.DUPLICATE]] = (
-                EventClass.DUPLICATE
-            )
+            repeats = of_rows[claimed.classes == RowClass.DUPLICATE]
+            repeats = repeats[events.classes[repeats] == EventClass.COMMITTED]
+            events.classes[repeats] = EventClass.DUPLICATE
+            corrections = of_rows[claimed.classes == RowClass.CORRECTION]
+            events.corrections = np.concatenate([events.corrections, corrections])
             for row in of_rows[claimed.classes == RowClass.CONFLICT].tolist():
                 events.mark_dead(
                     row,
@@ -229,6 +240,14 @@ class StageTask:
                 )
             runs += new_runs(claimed, of_shard)
         return runs
+
+    def _may_claim(self, events: ClassifiedEvents) -> BoolArray:
+        """Tell which events ask for their IDs."""
+        may_claim = events.is_class(EventClass.COMMITTED)
+        if self.layout.corrected_by is not None:
+            filtered = events.is_class(EventClass.FILTERED)
+            may_claim = may_claim | (filtered & ~self._is_expired(events))
+        return may_claim
 
     def _candidates(
         self, events: ClassifiedEvents, rows: I64Array, key: bytes

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME
+from sinks.postgres.corrections import CORRECTION, correction_columns
 from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.key_text import format_key, shard_of
 from sinks.postgres.keyed_table import KeyedTable
@@ -70,6 +71,7 @@ class StagedRows:
             else:
                 tallies[output.table] = self._write_windows(staging, output, number)
         self._write_event_logs(staging)
+        self._write_corrections(staging)
         self._write_runs(staging, runs)
         return tallies
 
@@ -294,6 +296,20 @@ class StagedRows:
                 _payloads(dead),
             ],
         )
+
+    def _write_corrections(self, staging: TaskStaging) -> None:
+        rows = self.events.corrections
+        if not rows.size:
+            return
+        assert self.layout.corrected_by is not None
+        columns = correction_columns(self.layout.corrected_by)
+        chosen = self.events.table.take(pa.array(rows))
+        is_filtered = self.events.classes[rows] == EventClass.FILTERED
+        corrections = pa.table(
+            [chosen.column(frame.EVENT_ID), _id_text(chosen), pa.array(is_filtered)],
+            names=[column.name for column in columns],
+        )
+        staging.copy(HOME, CORRECTION, columns, corrections)
 
     def _write_runs(self, staging: TaskStaging, runs: Sequence[Run]) -> None:
         if not runs:

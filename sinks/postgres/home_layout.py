@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME, database_of
+from sinks.postgres.columns import Column
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.window_table import WindowTable
@@ -31,6 +32,9 @@ class HomeLayout:
     #: None when the source is declared free of repeats.
     horizon_us: int | None
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    #: The append tables' column of the ID, by which a run that upserts finds the rows
+    #: that its events correct; None when nothing is corrected.
+    corrected_by: Column | None = None
 
     @property
     def clock_rule(self) -> ClockRule:

@@ -4,7 +4,8 @@ The order of its steps is the protocol's (``sinks.protocol``):
 
 1. lock the pipeline's row, so that publish transactions of one pipeline queue up;
 2. fence and compare the offsets, on what is read under the lock;
-3. write the ledger: batch, partitions, outputs;
+3. write the ledger: batch, partitions, outputs; for a batch run, its name and inputs,
+   and take away what it replaces;
 4. move the voted rows from staging to their tables and check their number;
 5. merge the windows and settle those that the watermark has passed;
 6. change keyed state and timers to what phase 2b voted for;
@@ -33,13 +34,9 @@ from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_datetime
 from sinks.postgres.keyed_moves import KeyedMoves
-from sinks.postgres.output_moves import (
-    OutputMoves,
-    RowRefusedError,
-    TableNames,
-    kept_tables,
-)
+from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
 from sinks.postgres.rejections import find_rejected
+from sinks.postgres.run_moves import RunMoves
 from sinks.postgres.sqlstate import translate
 from sinks.postgres.staging import EVENT_LOGS
 from sinks.postgres.statements import load_statements
@@ -89,6 +86,11 @@ class PostgresPublication:
         self._restagings = batch.restagings
         self._tables = TableNames(
             pipeline_number=claim.pipeline_number, epoch=claim.epoch
+        )
+        self._run = (
+            RunMoves(connection, layout, self._tables, batch.tally, batch.plan.run)
+            if batch.plan.run
+            else None
         )
         with self._failures("locking the pipeline"):
             self._open()
@@ -154,9 +156,8 @@ class PostgresPublication:
         with self._failures("publishing a batch"):
             moves = OutputMoves(self._connection, self._tables, self._tally, values)
             self._write_ledger(values)
-            self._record_run(values)
-            if self._plan.run is not None and self._plan.run.replaces:
-                self._forget(values)
+            if self._run is not None:
+                self._run.write(values, moves)
             self._move_event_logs(values, moves)
             self._advance(values)
             moves.run(self._layout.outputs_of(HOME), HOME)
@@ -232,6 +233,7 @@ class PostgresPublication:
                 self._tables,
                 self._tally,
                 branch=HOME,
+                corrections=self._run.corrections if self._run else None,
             )
             if not rejected:
                 # No single row is to blame, so staging again would not help.
@@ -285,35 +287,6 @@ class PostgresPublication:
                     "output_checksum": tally.checksum,
                 },
             )
-
-    def _record_run(self, values: Mapping[str, object]) -> None:
-        run = self._plan.run
-        if run is None:
-            return
-        of_run = {**values, "run": run.name, "disposition": run.disposition.value}
-        self._execute("insert_batch_run", of_run)
-        for given in run.inputs:
-            self._execute(
-                "insert_batch_run_input",
-                {
-                    **of_run,
-                    "partition": given.partition,
-                    "name": given.name,
-                    "checksum": given.checksum,
-                },
-            )
-
-    def _forget(self, values: Mapping[str, object]) -> None:
-        """Take away what batches before have left in tables and catalog, and of time.
-
-        The ledger keeps their story, and so do dead letters and other events that did
-        not become results.
-        """
-        for output in self._layout.outputs_of(HOME):
-            for table in kept_tables(output, self._tables):
-                self._execute("delete_rows", table=table)
-        self._execute("forget_seen_ids", values)
-        self._execute("forget_watermark", values)
 
     def _move_event_logs(
         self, values: Mapping[str, object], moves: OutputMoves

@@ -19,6 +19,7 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import staged_for
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.connection import abandon
+from sinks.postgres.corrections import Corrections
 from sinks.postgres.home_layout import Output
 from sinks.postgres.output_moves import TableNames
 from sinks.postgres.sqlstate import is_row_rejection, translated
@@ -35,17 +36,19 @@ _SQL = load_statements("sinks.postgres", "rejections.sql")
 REJECTED_ROWS_MAX = 10_000
 
 
-def find_rejected(
+def find_rejected(  # noqa: PLR0913 - all of a transaction
     connection: psycopg.Connection[TupleRow],
     outputs: Sequence[Output],
     tables: TableNames,
     tally: BatchTally,
     *,
     branch: str,
+    corrections: Corrections | None = None,
 ) -> list[RejectedRow]:
     """Find every row of a branch that an append output refuses; leaves nothing behind.
 
-    Empty when no single row is to blame.
+    Empty when no single row is to blame. The rows that ``corrections`` take away are
+    no reason to refuse one.
 
     Raises:
         ConfigurationError: ``TABLE_REFUSES_ROWS``.
@@ -63,6 +66,7 @@ def find_rejected(
                     # Branches of one server may search at the same time.
                     numbered=tables.staging(f"bisection@{branch}"),
                     attempts=tally.attempts,
+                    corrections=corrections,
                 ).run()
     return rejected
 
@@ -70,7 +74,7 @@ def find_rejected(
 class _RejectionSearch:
     """Searches one append output of one batch for the rows that its table refuses."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of a transaction
         self,
         connection: psycopg.Connection[TupleRow],
         output: AppendTable,
@@ -78,12 +82,14 @@ class _RejectionSearch:
         staging: sql.Identifier,
         numbered: sql.Identifier,
         attempts: tuple[Attempt, ...],
+        corrections: Corrections | None,
     ) -> None:
         self._connection = connection
         self._output = output
         self._attempts = list(attempts)
         self._staging = staging
         self._numbered = numbered
+        self._corrections = corrections
 
     def run(self) -> list[RejectedRow]:
         """Return the refused rows; leaves nothing behind.
@@ -96,6 +102,8 @@ class _RejectionSearch:
         try:
             self._connection.execute(_SQL["bisection_settings"])
             self._connection.execute(_SQL["check_constraints_at_once"])
+            if self._corrections is not None:
+                self._corrections.delete(self._output)
             numbered = self._connection.execute(
                 _SQL["number_rows"].format(
                     numbered=self._numbered, staging=self._staging

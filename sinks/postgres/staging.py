@@ -26,6 +26,7 @@ from sinks.postgres.binary_copy import copy_staged
 from sinks.postgres.branch_names import HOME, staged_for
 from sinks.postgres.columns import Column
 from sinks.postgres.connection import abandon, connect
+from sinks.postgres.corrections import CORRECTION, correction_columns
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.keyed_table import KEYED_LOGS, KeyedTable
 from sinks.postgres.naming import application_name, staging_schema, staging_table
@@ -96,6 +97,8 @@ def staging_tables(
     The column of the attempt is left out.
     """
     tables = dict(EVENT_LOGS) if branch == HOME else {}
+    if branch == HOME and layout.corrected_by is not None:
+        tables[CORRECTION] = correction_columns(layout.corrected_by)
     for output in layout.outputs_of(branch):
         tables[staged_for(output.staging_table, branch)] = output.staging_columns
         if isinstance(output, KeyedTable):

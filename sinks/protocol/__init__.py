@@ -85,7 +85,9 @@ for ever.
 A batch run (``batch_run``) claims an epoch as a driver does, and publishes bounded
 input as one batch together with its own name. It fences the driver of a stream; that
 one may claim again when the run has published or its process has ended, if no other
-driver has claimed meanwhile.
+driver has claimed meanwhile. A run may correct what was committed before: the rows of
+the earlier events go in the transaction that brings its own, and the ledger keeps
+their positions.
 
 What may fail, and why nothing is lost or doubled
 =================================================

@@ -34,6 +34,9 @@ class Disposition(Enum):
     #: They go in the transaction that brings the run's own, and with them all that
     #: the pipeline remembers: seen IDs, windows and watermark.
     TRUNCATE = "truncate"
+    #: Those stay that no event of the run corrects: one with the ID of an event that
+    #: was committed before and another payload takes the place of that one's rows.
+    UPSERT = "upsert"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,11 @@ class BatchRun:
     def replaces(self) -> bool:
         """Whether the run starts from nothing, as if it were the pipeline's first."""
         return self.disposition is Disposition.TRUNCATE
+
+    @property
+    def corrects(self) -> bool:
+        """Whether another payload under a known ID is a correction, no conflict."""
+        return self.disposition is Disposition.UPSERT
 
     def is_done(self, recorded: BatchRun | None) -> bool:
         """Tell whether the run was published already.

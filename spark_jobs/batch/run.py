@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import structlog
 
@@ -33,6 +33,7 @@ from sinks.protocol.ports import BatchPlan, Progress, RejectedRow, StagedBatch
 from sinks.protocol.votes import EventCounts
 from spark_jobs.batch.run_report import RunReport
 from spark_jobs.batch.run_source import RunSource
+from spark_jobs.batch.upsert import check_upsert, correcting
 from spark_jobs.home_layout import SHARDS
 from spark_jobs.prepared_pipeline import (
     PipelineFiles,
@@ -75,7 +76,8 @@ class RunExecution:
 
         Raises:
             ConfigurationError: ``RUN_AT_LEAST_ONCE``, ``RUN_NAME_TAKEN``,
-                ``RUN_CANNOT_TRUNCATE``, or what else a person must change.
+                ``RUN_CANNOT_TRUNCATE``, ``RUN_CANNOT_UPSERT``, or what else a person
+                must change.
             FencedError: A driver, or another run, was started meanwhile.
             RetryableError: The outside world failed; the same call again may succeed.
             FatalError: Going on could lose or double events.
@@ -86,10 +88,15 @@ class RunExecution:
         """
         run = self._run
         _check_guarantee(self._files.pipeline.guarantee)
+        if run.corrects:
+            check_upsert(self._files.pipeline)
         migrate(self._settings.home_dsn)
         if self._is_done():
             return self._report(None)
         prepared = prepare_pipeline(self._settings, self._files)
+        if run.corrects:
+            layout = correcting(prepared.layout, self._files.pipeline)
+            prepared = replace(prepared, layout=layout)
         with closing(prepared.open_home(run=run.name)) as home:
             await_run_at_work(home, threading.Event(), self._log)
             home.claim_epoch()

@@ -128,6 +128,7 @@ def _write(
         watermark_delay_us=0,
         idle_timeout_us=1,
         horizon_us=None,
+        corrected_by=Column(name="event_id", postgres_type="text"),
     )
     rows = StagedRows(
         events=events,
@@ -282,6 +283,20 @@ def test_a_filtered_event_is_kept_by_position_with_its_condition() -> None:
     }
     assert dead == {row["kafka_offset"] for row in staging.copied[HOME, "dead_letter"]}
     assert tally.events == sum(n not in dead for n in range(1, _EVENTS, 2))
+
+
+def test_the_ids_of_corrections_are_staged_with_whether_rows_come_for_them() -> None:
+    """One that is filtered only takes rows away."""
+    events = _events(0)
+    alive = [n for n in range(_EVENTS) if n not in events.reasons]
+    events.corrections = np.array(alive[:3])
+    events.classes[alive[1]] = EventClass.FILTERED
+    _with(events, frame.FILTERED_BY, pa.array([0] * _EVENTS, pa.int32()))
+    staging, _ = _write(events, _append(HOME))
+    assert staging.copied[HOME, "correction"] == [
+        {"id": str(n), "event_id": str(n), "is_filtered": n == alive[1]}
+        for n in alive[:3]
+    ]
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, None])

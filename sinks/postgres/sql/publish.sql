@@ -56,8 +56,8 @@ VALUES (
 )
 
 -- name: insert_batch_run
-INSERT INTO tallyweir.batch_run (pipeline, run, sequence, disposition)
-VALUES (%(pipeline)s, %(run)s, %(sequence)s, %(disposition)s)
+INSERT INTO tallyweir.batch_run (pipeline, run, sequence, disposition, retracted)
+VALUES (%(pipeline)s, %(run)s, %(sequence)s, %(disposition)s, %(retracted)s)
 
 -- name: insert_batch_run_input
 INSERT INTO tallyweir.batch_run_input (pipeline, run, partition, name, checksum)
@@ -76,6 +76,38 @@ WHERE pipeline = %(pipeline)s
 UPDATE tallyweir.pipeline
 SET watermark = NULL
 WHERE pipeline = %(pipeline)s
+
+-- name: count_corrections
+SELECT count(*), count(*) FILTER (WHERE is_filtered)
+FROM {staging}
+WHERE tallyweir_attempt = ANY(%(attempts)s)
+
+-- name: delete_corrected
+-- Rows of earlier events, by the IDs of those that correct them. Rows of topics that the
+-- pipeline never read are another's.
+DELETE FROM {target} AS former
+USING {staging} AS correction
+WHERE correction.tallyweir_attempt = ANY(%(attempts)s)
+  AND {former_id} = {id}
+  AND former.kafka_topic IN (
+      SELECT topic
+      FROM tallyweir.partition_progress
+      WHERE pipeline = %(pipeline)s
+  )
+RETURNING former.kafka_topic, former.kafka_partition, former.kafka_offset,
+          correction.event_id
+
+-- name: note_replaced
+-- A position that is noted already is one that somebody has put back by hand.
+WITH gone AS ({deletion})
+INSERT INTO tallyweir.replaced_row (
+    pipeline, output_table, kafka_topic, kafka_partition, kafka_offset, sequence,
+    event_id
+)
+SELECT %(pipeline)s, %(output_table)s, kafka_topic, kafka_partition, kafka_offset,
+       %(sequence)s, event_id
+FROM gone
+ON CONFLICT DO NOTHING
 
 -- name: move_append
 INSERT INTO {target} ({columns})

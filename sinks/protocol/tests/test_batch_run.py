@@ -77,12 +77,23 @@ def test_the_same_input_under_the_same_name_is_done() -> None:
         replace(_RUN, inputs=(_MAY, replace(_JUNE, checksum="cc"))),
         replace(_RUN, inputs=(_MAY, replace(_JUNE, name="july.csv"))),
         replace(_RUN, disposition=Disposition.TRUNCATE),
+        replace(_RUN, disposition=Disposition.UPSERT),
     ],
 )
 def test_other_work_under_a_name_is_refused(recorded: BatchRun) -> None:
     """Fewer files, another order, other content, another name, another disposition."""
     with pytest.raises(ConfigurationError, match="RUN_NAME_TAKEN"):
         _RUN.is_done(recorded)
+
+
+def test_a_disposition_is_one_thing() -> None:
+    """What truncates has nothing to correct, and what corrects keeps the rest."""
+    asked = [replace(_RUN, disposition=one) for one in Disposition]
+    assert [(run.replaces, run.corrects) for run in asked] == [
+        (False, False),
+        (True, False),
+        (False, True),
+    ]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 101, "ä", "a\n"])

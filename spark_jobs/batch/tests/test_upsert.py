@@ -1,0 +1,97 @@
+"""Which pipelines take a run that upserts, and what the others are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.columns import Column
+from sinks.postgres.home_layout import HomeLayout
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.batch.upsert import check_upsert, correcting
+from spark_jobs.pipeline import AppendOutput, Deduplicate, HeaderId, Pipeline
+from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.tests.pipelines import DEPARTURES, SOURCE
+
+_FITTING = replace(
+    DEPARTURES,
+    outputs=(
+        AppendOutput(table="departures"),
+        AppendOutput(table="early", columns=("carrier", "event_id"), where="true"),
+    ),
+)
+
+
+def _with(*outputs: AppendOutput | OutboxOutput) -> Pipeline:
+    return replace(_FITTING, outputs=(*_FITTING.outputs, *outputs))
+
+
+def test_a_pipeline_that_appends_its_ids_at_home_takes_an_upsert() -> None:
+    """Whole events, or columns with the ID among them; with a condition or without."""
+    check_upsert(_FITTING)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "told"),
+    [
+        (DEPARTURES, "has the output departures_by_hour, which does not append"),
+        (
+            _with(OutboxOutput(topic="alarms", key="carrier")),
+            "which does not append",
+        ),
+        (
+            _with(AppendOutput(table="far", databases=("billing",))),
+            "writes far in other databases or in branches",
+        ),
+        (
+            _with(AppendOutput(table="wide", branches=2)),
+            "writes wide in other databases or in branches",
+        ),
+        (
+            _with(AppendOutput(table="bare", columns=("carrier",))),
+            "leaves the ID event_id out of the columns of bare",
+        ),
+        (replace(_FITTING, deduplicate=None), "has deduplicate: off"),
+        (
+            replace(_FITTING, deduplicate=Deduplicate(conflicts=False)),
+            "has deduplicate.conflicts: false",
+        ),
+        (
+            replace(
+                _FITTING, source=replace(SOURCE, event_id=HeaderId(header="ce_id"))
+            ),
+            "takes the event ID from the header 'ce_id'",
+        ),
+    ],
+)
+def test_what_could_not_be_replaced_is_refused(pipeline: Pipeline, told: str) -> None:
+    """Whatever it is: nothing of the run has been done then."""
+    with pytest.raises(ConfigurationError, match="RUN_CANNOT_UPSERT") as refusal:
+        check_upsert(pipeline)
+    assert told in refusal.value.saw
+
+
+def test_rows_are_found_by_the_column_of_the_id() -> None:
+    """As the append tables have it, whichever other columns these have."""
+    carrier = Column(name="carrier", postgres_type="text")
+    event_id = Column(name="event_id", postgres_type="bigint")
+    layout = HomeLayout(
+        pipeline="departures",
+        definition="{}",
+        definition_hash="",
+        outputs=tuple(
+            AppendTable(table=table, staging_table=table, event_columns=columns)
+            for table, columns in {
+                "departures": (event_id, carrier),
+                "early": (carrier, event_id),
+            }.items()
+        ),
+        shards=1,
+        bucket_seconds=60,
+        watermark_delay_us=0,
+        idle_timeout_us=1,
+        horizon_us=1,
+    )
+    assert correcting(layout, _FITTING).corrected_by == event_id

@@ -1,0 +1,93 @@
+"""What a run that upserts needs of its pipeline, told before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.home_layout import HomeLayout
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.pipeline import HeaderId, Pipeline
+from spark_jobs.pipeline.append import AppendOutput
+from spark_jobs.pipeline.databases import HOME
+
+_NO_PAYLOADS = "Without it nobody can tell a correction from a repeat."
+_ALREADY_OUT = (
+    "What an event has brought there cannot be taken out again by the event's ID."
+)
+_IN_ONE_TRANSACTION = (
+    "A row and the one that takes its place belong in one transaction of the home "
+    "database."
+)
+
+
+def check_upsert(pipeline: Pipeline) -> None:
+    """Refuse a pipeline in which an event's rows could not be found and replaced.
+
+    Raises:
+        ConfigurationError: ``RUN_CANNOT_UPSERT``, with the first obstacle.
+    """
+    for obstacle, why, fix in _obstacles(pipeline):
+        raise ConfigurationError(
+            "RUN_CANNOT_UPSERT",
+            saw=f"The pipeline {obstacle}.",
+            why=why,
+            fix=f"{fix}, or load into a pipeline with a name and tables of its own.",
+        )
+
+
+def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
+    """Yield what is in the way, why it is, and what would help."""
+    event_id, deduplicate = pipeline.source.event_id, pipeline.deduplicate
+    if isinstance(event_id, HeaderId):
+        yield (
+            f"takes the event ID from the header {event_id.header!r}",
+            "The tables do not hold it, so the rows of an ID could not be found.",
+            "Append",
+        )
+        return
+    if deduplicate is None:
+        yield "has deduplicate: off", _NO_PAYLOADS, "Append"
+    elif not deduplicate.conflicts:
+        yield (
+            "has deduplicate.conflicts: false, so it keeps no hash of payloads",
+            _NO_PAYLOADS,
+            "Leave conflicts out of deduplicate",
+        )
+    for output in pipeline.outputs:
+        if not isinstance(output, AppendOutput):
+            yield (
+                f"has the output {output.table}, which does not append",
+                _ALREADY_OUT,
+                "Append",
+            )
+        elif output.databases != (HOME,) or output.branches > 1:
+            yield (
+                f"writes {output.table} in other databases or in branches",
+                _IN_ONE_TRANSACTION,
+                "Append",
+            )
+        elif output.columns is not None and event_id not in output.columns:
+            yield (
+                f"leaves the ID {event_id} out of the columns of {output.table}",
+                "The rows of an ID are found by it.",
+                f"Add {event_id} to the columns",
+            )
+
+
+def correcting(layout: HomeLayout, pipeline: Pipeline) -> HomeLayout:
+    """Return the layout of a run that finds what it corrects by the event's ID.
+
+    Args:
+        layout: The pipeline's.
+        pipeline: One that ``check_upsert`` lets pass.
+    """
+    (column,) = {
+        column
+        for output in layout.outputs
+        if isinstance(output, AppendTable)
+        for column in output.event_columns
+        if column.name == pipeline.source.event_id
+    }
+    return replace(layout, corrected_by=column)
