@@ -8,9 +8,11 @@ each batch. So, for each of them, over all databases that it is in::
     rows of a batch == the events that it says it took
     sum of the offsets of a batch's rows == the batch's checksum, or its own
     no position twice, none outside of the ranges, none that was put aside as well
+        or that an upsert has replaced
     rows of a batch in one database == rows that its markers there count
 
-The last one tells that a row is in the database that it was published in.
+Rows that an upsert has replaced are counted with those that are there. The last one
+tells that a row is in the database that it was published in.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from psycopg import sql
 from psycopg.rows import DictRow
 
 from sinks.postgres.audit.audited_databases import AuditedDatabases
@@ -99,7 +102,7 @@ def count_appended_rows(
         if missing:
             rows.violations += missing if claims else ()
             continue
-        tally = _count(databases, output, ranges, rows)
+        tally = _count(databases, pipeline.name, output, ranges, rows)
         rows.violations += _broken_ranges(output, tally, ranges, claims, branches)
         rows.violations += _broken_claims(output, tally, claims, branches)
         rows.violations += find_collisions(databases, pipeline.name, output, ranges)
@@ -213,16 +216,26 @@ def missing_columns(
             )
 
 
+def rows_ever(output: AuditedOutput) -> sql.Composed:
+    """Return what an output at home has had, to be read like its table."""
+    return _OUTPUTS["rows_ever"].format(
+        table=output.identifier, replaced=_OUTPUTS["replaced_rows"]
+    )
+
+
 def _count(
     databases: AuditedDatabases,
+    pipeline: str,
     output: AuditedOutput,
     ranges: LedgerRanges,
     rows: AppendedRows,
 ) -> _Tally:
     tally = _Tally()
-    statement = _OUTPUTS["tallied_rows"].format(table=output.identifier)
+    values = {**ranges.parameters, "pipeline": pipeline, "output_table": output.table}
     for database in databases.of(output):
-        for row in database.fetch(statement, **ranges.parameters):
+        source = rows_ever(output) if database.name == HOME else output.identifier
+        statement = _OUTPUTS["tallied_rows"].format(table=source)
+        for row in database.fetch(statement, **values):
             rows.checked += row["found"]
             where = TopicPartition(row["topic"], row["partition"])
             sequence = row["sequence"]

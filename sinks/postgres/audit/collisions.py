@@ -1,5 +1,7 @@
 """Finds Kafka records that were settled twice: as two rows, or as a row and aside.
 
+A row that an upsert has replaced is settled as well, and must not be there again.
+
 Rows of one output may be in several databases, and what was put aside is in the home
 database only; so each tells which positions it has taken, 64 to a number, and the
 numbers are compared here, one after the other.
@@ -64,6 +66,16 @@ def find_collisions(
             )
             for database in databases.of(output)
         ]
+        streams.append(
+            _stream(
+                cursors,
+                databases.home.connection,
+                _COLLISIONS["replaced_positions"],
+                label="replaced by an upsert",
+                pipeline=pipeline,
+                output_table=output.table,
+            )
+        )
         streams += [
             _stream(
                 cursors,
@@ -87,7 +99,7 @@ def find_collisions(
 def _stream(
     cursors: ExitStack,
     connection: Connection[TupleRow],
-    statement: sql.Composed,
+    statement: sql.SQL | sql.Composed,
     *,
     label: str,
     **values: object,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from psycopg.rows import DictRow
 
-from sinks.postgres.audit.appended_rows import missing_columns
+from sinks.postgres.audit.appended_rows import missing_columns, rows_ever
 from sinks.postgres.audit.audited_databases import AuditedDatabases
 from sinks.postgres.audit.audited_pipeline import (
     AuditedOutput,
@@ -103,10 +103,13 @@ def _read_batches(
     ranges: LedgerRanges,
     found: _Found,
 ) -> dict[int, _Batch]:
-    statement = _COPIED["positions"].format(table=output.identifier)
+    statement = _COPIED["positions"].format(table=rows_ever(output))
     batches: dict[int, _Batch] = {}
     for row in databases.home.fetch(
-        statement, pipeline=pipeline.name, **ranges.parameters
+        statement,
+        pipeline=pipeline.name,
+        output_table=output.table,
+        **ranges.parameters,
     ):
         found.rows += row["rows"]
         if row["sequence"] is None:

@@ -6,12 +6,12 @@ The seen-ID catalog knows IDs without positions, so it is told beside the copies
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from operator import itemgetter
 
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
@@ -38,6 +38,7 @@ from sinks.postgres.audit.branches import (
     read_marked,
     read_unresolved,
 )
+from sinks.postgres.audit.catalog_search import FingerprintProbe, find_in_catalog
 from sinks.postgres.batch_runs import read_input_names
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.statements import load_statements
@@ -45,15 +46,9 @@ from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 
 _EXPLANATION = load_statements("sinks.postgres.audit", "explanation.sql")
-_CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
 
-_FINGERPRINT_BYTES = 16
 #: What some tables tell of a copy.
-_TOLD = ("event_time", "kafka_timestamp", "reason", "detail", "key", "payload")
-
-#: From the installation's key and an ID to the 16-byte fingerprints that it may be
-#: filed under: the text that a person types may stand for a number.
-FingerprintProbe = Callable[[bytes, str], Sequence[bytes]]
+_TOLD = ("event_time", "kafka_timestamp", "reason", "detail", "key", "payload", "run")
 
 
 class Fate(Enum):
@@ -65,6 +60,7 @@ class Fate(Enum):
     LATE = "late"
     EXPIRED = "expired"
     FILTERED = "filtered"
+    REPLACED = "replaced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +95,17 @@ class Sighting:
     detail: str | None = None
     key: bytes | None = None
     payload: bytes | None = None
+    #: Of a row that is gone: the batch that replaced it, and the run that it was.
+    replaced_in: PublishedBatch | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogHit:
-    """The ID in the seen-ID catalog."""
+    """The ID in the seen-ID catalog.
+
+    It is there again where an upsert corrected its event; the newest one counts.
+    """
 
     bucket: int
     shard: int
@@ -184,9 +186,11 @@ def explain(
             awaited = _not_marked(parts, unresolved)
             searchable = _searchable_outputs(parts, audited)
             found = _find_committed(parts, audited, searchable, event_id)
+        found += _find_replaced(connection, pipeline, event_id)
         found += _find_put_aside(connection, pipeline, event_id)
-        runs = _find_in_catalog(connection, audited, event_id, fingerprint_probe)
+        runs = find_in_catalog(connection, audited, event_id, fingerprint_probe)
         sequences = {row["sequence"] for row in [*found, *runs]} - {None}
+        sequences |= {row["replaced_in"] for row in found if "replaced_in" in row}
         batches = _read_batches(connection, pipeline, sequences)
         branches = [
             branch
@@ -208,7 +212,7 @@ def explain(
                 shard=run["shard"],
                 batch=batches.get(run["sequence"]),
             )
-            for run in runs
+            for run in sorted(runs, key=itemgetter("sequence"))
         ),
         searched=_searched(audited, searchable),
         letters_without_id=letters["letters"],
@@ -280,6 +284,20 @@ def _find_committed(
     return found
 
 
+def _find_replaced(
+    connection: Connection[TupleRow], pipeline: str, event_id: str
+) -> list[DictRow]:
+    return [
+        {**row, "fate": Fate.REPLACED}
+        for row in fetch(
+            connection,
+            _EXPLANATION["replaced_rows"],
+            pipeline=pipeline,
+            event_id=event_id,
+        )
+    ]
+
+
 def _find_put_aside(
     connection: Connection[TupleRow], pipeline: str, event_id: str
 ) -> list[DictRow]:
@@ -298,39 +316,6 @@ def _find_put_aside(
             connection, _EXPLANATION[name], pipeline=pipeline, event_id=event_id
         )
     ]
-
-
-def _find_in_catalog(
-    connection: Connection[TupleRow],
-    pipeline: AuditedPipeline,
-    event_id: str,
-    fingerprint_probe: FingerprintProbe,
-) -> list[DictRow]:
-    if pipeline.horizon_s is None:
-        return []
-    installation = fetch_one(connection, _EXPLANATION["fingerprint_key"])
-    return [
-        run
-        for wanted in fingerprint_probe(installation["fingerprint_key"], event_id)
-        for run in fetch(
-            connection,
-            _CATALOG["covering_runs"],
-            pipeline=pipeline.name,
-            fingerprint=wanted,
-        )
-        if holds_fingerprint(run["fingerprints"], wanted)
-    ]
-
-
-def holds_fingerprint(run: bytes, wanted: bytes) -> bool:
-    """Search a sorted run of 16-byte fingerprints."""
-    ids = len(run) // _FINGERPRINT_BYTES
-
-    def at(index: int) -> bytes:
-        return run[index * _FINGERPRINT_BYTES : (index + 1) * _FINGERPRINT_BYTES]
-
-    place = bisect_left(range(ids), wanted, key=at)
-    return place < ids and at(place) == wanted
 
 
 def _read_batches(
@@ -360,6 +345,7 @@ def _sighting(
         batch=batches.get(row["sequence"]),
         output=row["output"],
         database=database,
+        replaced_in=batches.get(row.get("replaced_in", 0)),
         branches=tuple(
             branch.branch
             for branch in branches

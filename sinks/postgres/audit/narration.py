@@ -39,8 +39,8 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
             "The pipeline writes at_least_once: what a batch had written before it was "
             "run again, or given up, stays; and no IDs are remembered."
         )
-    for hit in explanation.catalog_hits:
-        yield _tell_hit(hit)
+    for number, hit in enumerate(explanation.catalog_hits):
+        yield _tell_hit(hit, is_first=number == 0)
     yield from _tell_awaited(explanation)
     if explanation.id_has_source and any(
         s.fate is not Fate.COMMITTED for s in explanation.sightings
@@ -49,9 +49,8 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
             "What was put aside is found by the ID alone, so it may be of another "
             "source."
         )
-    if any(s.fate is Fate.DUPLICATE for s in explanation.sightings) and not any(
-        s.fate is Fate.COMMITTED for s in explanation.sightings
-    ):
+    fates = {sighting.fate for sighting in explanation.sightings}
+    if Fate.DUPLICATE in fates and not fates & {Fate.COMMITTED, Fate.REPLACED}:
         yield (
             "The first copy is in no output table that keeps IDs; it went into "
             "windows, or its row was deleted since, or its message was sent."
@@ -113,6 +112,12 @@ def _tell_sighting(
                 f"{which} at {where} was committed to {sighting.output}"
                 f"{_place(sighting)} in {batch}."
             )
+        case Fate.REPLACED:
+            said = (
+                f"{which} at {where} was committed to {sighting.output} in {batch}; "
+                f"its row was replaced by run {sighting.run} in "
+                f"{_batch(sighting.replaced_in)}."
+            )
         case Fate.DUPLICATE:
             said = f"{which} at {where} was dropped as a duplicate in {batch}."
         case Fate.DEAD:
@@ -153,8 +158,13 @@ def _tell_content(sighting: Sighting, read_payload: PayloadReader) -> str:
     return told
 
 
-def _tell_hit(hit: CatalogHit) -> str:
+def _tell_hit(hit: CatalogHit, *, is_first: bool) -> str:
     bucket = datetime.fromtimestamp(hit.bucket, tz=UTC)
+    if not is_first:
+        return (
+            f"It is remembered again from {_batch(hit.batch)}; further copies are held "
+            "against the payload of that one."
+        )
     return (
         f"The ID is remembered as seen (bucket of {_time(bucket)}, shard {hit.shard}), "
         f"first in {_batch(hit.batch)}; further copies are dropped."

@@ -4,6 +4,9 @@ A bucket is forgotten as a whole when the watermark has passed its horizon, so w
 batch put into old buckets cannot be counted any more. Where the pipeline appends its
 events, they say how many IDs each batch owes to each bucket that still exists; without
 that, a batch is checkable only while none of its buckets can have been forgotten.
+
+A batch that corrects has IDs that are in the catalog already, and may have filed them
+under a later bucket than the events' own; rows that it replaced say nothing any more.
 """
 
 from __future__ import annotations
@@ -61,8 +64,9 @@ def check_seen_ids(
     connection = databases.home.connection
     if pipeline.horizon_s is None:
         return not_applicable("seen_ids", unit="IDs", why="deduplication is off")
-    remembered = _read_catalog(connection, pipeline)
     claims = fetch(connection, _CATALOG["claimed_ids"], pipeline=pipeline.name)
+    correcting = {claim["sequence"] for claim in claims if claim["may_correct"]}
+    remembered = _read_catalog(connection, pipeline, correcting)
     violations = remembered.violations + list(_overfull(remembered, claims))
     beyond = 0
     for claim in claims:
@@ -77,7 +81,9 @@ def check_seen_ids(
                 f"the catalog holds {kept} IDs of batch {sequence}, which "
                 f"committed {owed}"
             )
-    violations += _short_buckets(databases, pipeline, ranges, branches, remembered)
+    violations += _short_buckets(
+        databases, pipeline, ranges, branches, remembered, correcting
+    )
     note = (
         f"{beyond} of {len(claims)} batches reach beyond the horizon; of them only the "
         "IDs that are still kept could be checked"
@@ -94,7 +100,7 @@ def check_seen_ids(
 
 
 def _read_catalog(
-    connection: Connection[TupleRow], pipeline: AuditedPipeline
+    connection: Connection[TupleRow], pipeline: AuditedPipeline, correcting: set[int]
 ) -> _Remembered:
     remembered = _Remembered()
     # A server-side cursor, because the catalog may not fit into memory. Only the runs
@@ -103,17 +109,21 @@ def _read_catalog(
         cursor.itersize = _RUNS_FETCHED
         cursor.execute(_CATALOG["runs"], {"pipeline": pipeline.name})
         for place, runs in groupby(cursor, key=itemgetter("bucket", "shard")):
-            _read_shard(remembered, place, list(runs))
+            _read_shard(remembered, place, list(runs), correcting)
     return remembered
 
 
 def _read_shard(
-    remembered: _Remembered, place: tuple[int, int], runs: list[DictRow]
+    remembered: _Remembered,
+    place: tuple[int, int],
+    runs: list[DictRow],
+    correcting: set[int],
 ) -> None:
     bucket, shard = place
     remembered.buckets.add(bucket)
     where = f"bucket {bucket} shard {shard}"
     pairs = []
+    repeats = []
     for run in runs:
         remembered.runs += 1
         remembered.ids += run["ids"]
@@ -121,14 +131,18 @@ def _read_shard(
         remembered.by_bucket[run["sequence"], bucket] += run["ids"]
         fingerprints = np.frombuffer(run["fingerprints"], dtype=">u8").reshape(-1, 2)
         pairs.append(fingerprints.astype(np.uint64))
+        repeats.append(np.full(len(fingerprints), run["sequence"] in correcting))
         ends = run["fingerprints"][:16], run["fingerprints"][-16:]
         if not _is_rising(pairs[-1]) or ends != (run["first"], run["last"]):
             remembered.violations.append(
                 f"the run of batch {run['sequence']} in {where} is not sorted"
             )
-    together = np.concatenate(pairs)
-    together = together[np.lexsort((together[:, 1], together[:, 0]))]
-    repeated = int((together[1:] == together[:-1]).all(axis=1).sum())
+    together, may_repeat = np.concatenate(pairs), np.concatenate(repeats)
+    # The runs come in the order of their batches, and a stable sort keeps it.
+    order = np.lexsort((together[:, 1], together[:, 0]))
+    together, may_repeat = together[order], may_repeat[order]
+    is_repeat = (together[1:] == together[:-1]).all(axis=1)
+    repeated = int((is_repeat & ~may_repeat[1:]).sum())
     if repeated:
         remembered.violations.append(f"{repeated} IDs are twice in {where}")
 
@@ -166,12 +180,13 @@ def _may_be_forgotten(pipeline: AuditedPipeline, claim: DictRow) -> bool:
     return oldest_s < forgotten_before_s
 
 
-def _short_buckets(
+def _short_buckets(  # noqa: PLR0913, PLR0917 - all of it is compared
     databases: AuditedDatabases,
     pipeline: AuditedPipeline,
     ranges: LedgerRanges,
     branches: BranchFindings,
     remembered: _Remembered,
+    correcting: set[int],
 ) -> Iterator[str]:
     """Count the events of each bucket that must still exist by an append output."""
     output, bucket_min = (
@@ -180,6 +195,49 @@ def _short_buckets(
     )
     if output is None or bucket_min is None:
         return
+    appended = _bucketed_rows(databases, pipeline, output, ranges, bucket_min)
+    claims = fetch(
+        databases.home.connection,
+        _OUTPUTS["output_claims"],
+        pipeline=pipeline.name,
+        output_table=output.table,
+    )
+    # An output with a condition shows a part of a batch's events only, and so does one
+    # of which rows were replaced.
+    incomplete = {claim["sequence"] for claim in claims if claim["is_conditional"]}
+    incomplete |= branches.pending_sequences
+    incomplete |= _corrected_batches(databases, pipeline, output, ranges)
+    for (sequence, bucket), ids in sorted(appended.items()):
+        if sequence in correcting:
+            continue
+        kept = remembered.by_bucket[sequence, bucket]
+        if kept < ids or (kept > ids and sequence not in incomplete):
+            yield (
+                f"bucket {bucket} holds {kept} IDs of batch {sequence}, "
+                f"{output.table} has {ids} of its events"
+            )
+    for sequence in sorted(correcting):
+        ids = sum(n for (of, _), n in appended.items() if of == sequence)
+        kept = sum(
+            n
+            for (of, bucket), n in remembered.by_bucket.items()
+            if of == sequence and bucket >= bucket_min
+        )
+        if kept < ids:
+            yield (
+                f"the buckets since {bucket_min} hold {kept} IDs of batch {sequence}, "
+                f"{output.table} has {ids} of its events"
+            )
+
+
+def _bucketed_rows(
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    output: AuditedOutput,
+    ranges: LedgerRanges,
+    bucket_min: int,
+) -> dict[tuple[int, int], int]:
+    """Count an output's events by batch and bucket."""
     statement = _CATALOG["bucketed_rows"].format(
         table=output.identifier, event_time=sql.Identifier(pipeline.event_time)
     )
@@ -192,22 +250,24 @@ def _short_buckets(
             **ranges.parameters,
         ):
             appended[row["sequence"], row["bucket"]] += row["ids"]
-    claims = fetch(
-        databases.home.connection,
-        _OUTPUTS["output_claims"],
+    return appended
+
+
+def _corrected_batches(
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    output: AuditedOutput,
+    ranges: LedgerRanges,
+) -> set[int]:
+    """Return the batches that have lost rows of an output to upserts."""
+    replaced = _OUTPUTS["tallied_rows"].format(table=_OUTPUTS["replaced_rows"])
+    found = databases.home.fetch(
+        replaced,
         pipeline=pipeline.name,
         output_table=output.table,
+        **ranges.parameters,
     )
-    # An output with a condition shows a part of a batch's events only.
-    conditional = {claim["sequence"] for claim in claims if claim["is_conditional"]}
-    incomplete = conditional | branches.pending_sequences
-    for (sequence, bucket), ids in sorted(appended.items()):
-        kept = remembered.by_bucket[sequence, bucket]
-        if kept < ids or (kept > ids and sequence not in incomplete):
-            yield (
-                f"bucket {bucket} holds {kept} IDs of batch {sequence}, "
-                f"{output.table} has {ids} of its events"
-            )
+    return {row["sequence"] for row in found}
 
 
 def _dated_output(

@@ -17,16 +17,19 @@ WHERE pipeline = %(pipeline)s
 ORDER BY bucket, shard, sequence;
 
 -- name: claimed_ids
--- IDs that each batch must have added: those of its committed and late events.
+-- IDs that each batch must have added: those of its committed and late events, and of
+-- filtered ones that corrected others.
 SELECT part.sequence,
-       sum(part.committed + part.late)::bigint AS ids,
-       extract(epoch FROM batch.watermark_before)::bigint AS watermark_before_s
+       (sum(part.committed + part.late) + coalesce(run.retracted, 0))::bigint AS ids,
+       extract(epoch FROM batch.watermark_before)::bigint AS watermark_before_s,
+       coalesce(run.disposition = 'upsert', false) AS may_correct
 FROM tallyweir.batch_partition AS part
 JOIN tallyweir.batch AS batch USING (pipeline, sequence)
+LEFT JOIN tallyweir.batch_run AS run USING (pipeline, sequence)
 JOIN tallyweir.standing_from AS standing USING (pipeline)
 WHERE part.pipeline = %(pipeline)s
   AND part.sequence >= standing.sequence
-GROUP BY part.sequence, batch.watermark_before
+GROUP BY part.sequence, batch.watermark_before, run.retracted, run.disposition
 ORDER BY part.sequence;
 
 -- name: catalog_size

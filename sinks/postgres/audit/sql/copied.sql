@@ -1,5 +1,5 @@
 -- Rows that tasks copied at least once, by the positions that they are of.
--- {table} is the output's table, already quoted.
+-- {table} is what the output has had, see rows_ever.
 
 -- name: positions
 -- Positions per batch and partition, and the rows that have them. As in tallied_rows, a
@@ -18,7 +18,7 @@ WITH bounds AS (
 ),
 copied AS (
     SELECT kafka_topic, kafka_partition, kafka_offset, count(*) AS copies
-    FROM {table}
+    FROM {table} AS present
     WHERE kafka_topic = ANY (%(read_topics)s)
     GROUP BY kafka_topic, kafka_partition, kafka_offset
 ),

@@ -48,6 +48,22 @@ FROM tallyweir.filtered_event
 WHERE pipeline = %(pipeline)s
   AND event_id = %(event_id)s;
 
+-- name: replaced_rows
+-- With the batch that committed the row, and the one that replaced it.
+SELECT replaced.kafka_topic AS topic, replaced.kafka_partition AS partition,
+       replaced.kafka_offset AS "offset", replaced.output_table AS output,
+       span.sequence, replaced.sequence AS replaced_in, published.run
+FROM tallyweir.replaced_row AS replaced
+JOIN tallyweir.batch_run AS published USING (pipeline, sequence)
+LEFT JOIN tallyweir.batch_partition AS span
+    ON span.pipeline = replaced.pipeline
+   AND span.topic = replaced.kafka_topic
+   AND span.partition = replaced.kafka_partition
+   AND replaced.kafka_offset >= span.from_offset
+   AND replaced.kafka_offset < span.until_offset
+WHERE replaced.pipeline = %(pipeline)s
+  AND replaced.event_id = %(event_id)s;
+
 -- name: waiting_messages
 -- What the relay has sent is not here any more.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",

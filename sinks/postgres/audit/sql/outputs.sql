@@ -1,5 +1,5 @@
 -- The rows of an append output, held against the ranges and counts of the ledger.
--- {table} is the output's table, already quoted.
+-- {table} is the output's table, already quoted; at home see rows_ever.
 
 -- name: missing_columns
 -- Columns of the output that a person may have dropped; all when the table is gone.
@@ -68,6 +68,29 @@ SELECT sequence, topic, partition,
        max(kafka_offset) AS highest
 FROM owned
 GROUP BY sequence, topic, partition;
+
+-- name: replaced_rows
+-- In the place of a table: the rows of an output that upserts have replaced. What went
+-- before everything was truncated is of batches that are not looked at any more.
+(
+    SELECT replaced.kafka_topic, replaced.kafka_partition, replaced.kafka_offset
+    FROM tallyweir.replaced_row AS replaced
+    JOIN tallyweir.standing_from AS standing USING (pipeline)
+    WHERE replaced.pipeline = %(pipeline)s
+      AND replaced.output_table = %(output_table)s
+      AND replaced.sequence >= standing.sequence
+)
+
+-- name: rows_ever
+-- In the place of the table of an output at home: its rows, and those that were
+-- replaced, which their batches have committed all the same.
+(
+    SELECT kafka_topic, kafka_partition, kafka_offset
+    FROM {table}
+    UNION ALL
+    SELECT kafka_topic, kafka_partition, kafka_offset
+    FROM {replaced} AS replaced
+)
 
 -- name: output_claims
 -- What each batch says it appended to the output, and its checksum. An output with a

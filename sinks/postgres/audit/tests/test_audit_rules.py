@@ -8,8 +8,8 @@ import pytest
 
 from sinks.postgres.audit import PipelineState, RecountSpan, check_recount
 from sinks.postgres.audit.branches import BranchFindings, DecidedBranch, Marker
+from sinks.postgres.audit.catalog_search import holds_fingerprint
 from sinks.postgres.audit.collisions import Block, shared_positions
-from sinks.postgres.audit.explanation import holds_fingerprint
 from sinks.postgres.audit.progress import (
     BatchStatus,
     batches_rate,
