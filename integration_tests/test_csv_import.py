@@ -44,6 +44,21 @@ _SAID = (
     "0 expired, 0 filtered."
 )
 _ROWS = "SELECT order_id, amount_cents, kafka_topic, kafka_offset FROM imported_orders"
+_CORRECTIONS = """\
+order_id,customer_id,amount_cents,currency,ordered_at
+o1,7,1350,EUR,2024-05-01T10:00:00Z
+o2,8,990,EUR,2024-05-01T10:05:00Z
+o6,8,500,EUR,2024-05-01T10:20:00Z
+o5,9,45,GBP,2024-05-01T12:09:00+02:00
+o5,9,46,GBP,2024-05-01T12:09:00+02:00
+"""
+_SAID_OF_CORRECTIONS = (
+    "Run orders-2 is published: 5 read: 3 committed, 1 duplicate, 1 dead, 0 late, "
+    "0 expired, 0 filtered."
+)
+_REPLACED = (
+    "SELECT event_id, kafka_topic, kafka_offset, sequence FROM tallyweir.replaced_row"
+)
 _DEAD = (
     "SELECT kafka_offset AS line, reason, detail, convert_from(payload, 'UTF8') AS row "
     "FROM tallyweir.dead_letter"
@@ -91,6 +106,26 @@ def test_the_documented_import_gives_the_documented_rows(
     again = run(commands[1])
     assert "Run orders-1 was published before; nothing was changed.\n" in again
 
+    (tmp_path / "corrections.csv").write_text(_CORRECTIONS)
+    upsert = (
+        "batch pipelines/csv-import.yaml --input corrections.csv --run orders-2 "
+        "--disposition upsert"
+    )
+    assert _SAID_OF_CORRECTIONS in run(upsert)
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        assert not verify(connection, "csv-import").failed
+        shown = [
+            f"$ tallyweir {upsert}\n{_SAID_OF_CORRECTIONS}\n",
+            _CORRECTIONS,
+            *(show_rows(connection, query) for query in (_ROWS, _REPLACED)),
+        ]
+    for part in shown:
+        assert part in documented
+    told = run("why csv-import o1")
+    assert "batch:orders-1[0] offset 2 (orders.csv) was committed" in told
+    assert "its row was replaced by run orders-2 in batch 2" in told
+    assert "batch:orders-2[0] offset 2 (corrections.csv) was committed" in told
+
 
 #: What a run of one database passes, up to the point at which it is published.
 _POINTS = (
@@ -130,6 +165,58 @@ def test_an_import_killed_at_every_point_equals_an_undisturbed_one(
     assert compare_results(*results) == []
 
 
+def test_an_upsert_killed_at_every_point_equals_an_undisturbed_one(
+    tmp_path: Path, empty_dsn: str, billing_dsn: str
+) -> None:
+    """Every third of 490 orders is corrected, and 20 are new."""
+    orders, corrections = tmp_path / "orders.csv", tmp_path / "corrections.csv"
+    _write_orders(orders)
+    _write_corrections(orders, corrections)
+    for dsn in (empty_dsn, billing_dsn):
+        with _import(orders, dsn, tmp_path) as run:
+            assert run.wait() == 0, run.text
+    # The last but one is when the rows have gone and come, and nothing is decided.
+    faults = [f"after:{point.value}" for point in _POINTS]
+    faults.insert(-1, f"before:{FaultPoint.DECISION_COMMITTED.value}")
+    for fault in faults:
+        with _upsert(
+            corrections, empty_dsn, tmp_path, fault=f"{fault}:1:SIGKILL"
+        ) as run:
+            assert run.wait() == -signal.SIGKILL, run.text
+    for dsn in (empty_dsn, billing_dsn):
+        with _upsert(corrections, dsn, tmp_path) as run:
+            assert run.wait() == 0, run.text
+    results = []
+    for dsn in (billing_dsn, empty_dsn):
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            assert not verify(connection, "csv-import").failed
+            results.append(read_results(connection, "csv-import"))
+    counts = {table: len(rows) for table, rows in results[0].items() if rows}
+    assert counts == {
+        "imported_orders": 510,
+        "tallyweir.dead_letter": 10,
+        "tallyweir.duplicate_event": 50 + 327,
+        "tallyweir.replaced_row": 163,
+        "tallyweir.partition_progress": 2,
+        "tallyweir.watermark": 1,
+    }
+    assert compare_results(*results) == []
+
+
+def _write_corrections(orders: Path, file: Path) -> None:
+    """Every third good order gets a cent more; the others come again, with new ones."""
+    with orders.open(newline="") as text:
+        header, *rows = csv.reader(text)
+    good = {row[0]: row for row in rows if row[2] != "0"}
+    corrected = [
+        [*row[:2], str(int(row[2]) + (number % 3 == 1)), *row[3:]]
+        for number, row in enumerate(good.values())
+    ]
+    new = [[f"new-{row[0]}", *row[1:]] for row in list(good.values())[:20]]
+    with file.open("w", newline="") as text:
+        csv.writer(text).writerows([header, *corrected, *new])
+
+
 def _write_orders(file: Path) -> None:
     """Every tenth order comes twice, every fiftieth has no amount."""
     noon = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
@@ -145,8 +232,14 @@ def _write_orders(file: Path) -> None:
             rows.writerows([order.values()] * (2 if number % 10 == 0 else 1))
 
 
-def _import(
+def _upsert(
     file: Path, dsn: str, directory: Path, *, fault: str | None = None
+) -> DriverProcess:
+    return _import(file, dsn, directory, "--disposition=upsert", fault=fault)
+
+
+def _import(
+    file: Path, dsn: str, directory: Path, *options: str, fault: str | None = None
 ) -> DriverProcess:
     module = "integration_tests.harness.faulty_driver" if fault else "spark_jobs.batch"
     return DriverProcess(
@@ -154,7 +247,7 @@ def _import(
         kafka_bootstrap="localhost:1",
         home_dsn=dsn,
         state_directory=directory / "state",
-        arguments=["--input", str(file), "--run", "orders"],
+        arguments=["--input", str(file), f"--run={file.stem}", *options],
         environment={FAULT_VARIABLE: fault} if fault else {},
         module=module,
     )

@@ -19,7 +19,7 @@ _SQL = load_statements("services.chaos.templates", "results.sql")
 #: What is compared beside the result tables.
 _LEDGER_TABLES = (
     *("dead_letter", "duplicate_event", "late_event", "expired_event"),
-    *("filtered_event", "outbox", "keyed_state", "keyed_timer"),
+    *("filtered_event", "replaced_row", "outbox", "keyed_state", "keyed_timer"),
     *("partition_progress", "watermark"),
 )
 #: Sums of doubles differ in their last digits when they are added in another order.

@@ -47,6 +47,11 @@ SELECT event_id
 FROM tallyweir.filtered_event
 WHERE pipeline = %(pipeline)s
 
+-- name: replaced_row
+SELECT output_table, event_id
+FROM tallyweir.replaced_row
+WHERE pipeline = %(pipeline)s
+
 -- name: outbox
 SELECT topic, event_id, key, value
 FROM tallyweir.outbox
