@@ -247,7 +247,7 @@ def _import(
         kafka_bootstrap="localhost:1",
         home_dsn=dsn,
         state_directory=directory / "state",
-        arguments=["--input", str(file), f"--run={file.stem}", *options],
+        arguments=["--input", str(file), "--run", file.stem, *options],
         environment={FAULT_VARIABLE: fault} if fault else {},
         module=module,
     )
