@@ -47,6 +47,12 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
             "Append",
         )
         return
+    if len(pipeline.source.schemas) > 1:
+        yield (
+            f"reads several contracts, {', '.join(pipeline.source.schemas)}",
+            "One's event under the ID of another's would be taken for a correction.",
+            "Append",
+        )
     if deduplicate is None:
         yield "has deduplicate: off", _NO_PAYLOADS, "Append"
     elif not deduplicate.conflicts:

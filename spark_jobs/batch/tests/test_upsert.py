@@ -53,6 +53,10 @@ def test_a_pipeline_that_appends_its_ids_at_home_takes_an_upsert() -> None:
             _with(AppendOutput(table="bare", columns=("carrier",))),
             "leaves the ID event_id out of the columns of bare",
         ),
+        (
+            replace(_FITTING, source=replace(SOURCE, schema=("a.v1", "b.v1"))),
+            "reads several contracts, a.v1, b.v1",
+        ),
         (replace(_FITTING, deduplicate=None), "has deduplicate: off"),
         (
             replace(_FITTING, deduplicate=Deduplicate(conflicts=False)),
