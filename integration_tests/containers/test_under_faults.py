@@ -226,6 +226,9 @@ def test_silence_between_a_service_and_postgres_passes(
 ) -> None:
     """Packets vanish, nobody gets a reset: it is noticed, and then got over."""
     with scene.under_load(f"silence-{service}"):
+        # A worker that was given up has no executors until a driver asks anew.
+        scene.restart("driver")
+        scene.await_batches(2)
         restarts = scene.count_restarts()
         with silence(scene.system, service, "postgres"):
             await_true(
