@@ -46,26 +46,31 @@ class WireProxy:
         self._lock = threading.Lock()
         self._cut: Cut | None = None
         self._to_pass = 0
-        self._fired = threading.Event()
+        self._is_taken = False
+        self._is_over = threading.Event()
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
     def arm(self, cut: Cut) -> None:
         """Cut the connection that sends the described message next."""
         with self._lock:
-            self._fired.clear()
+            self._is_over.clear()
+            self._is_taken = False
             self._cut = cut
             self._to_pass = cut.skip
 
     def await_cut(self, timeout_s: float) -> bool:
-        """Wait until the armed cut happens; tell whether it has."""
-        return self._fired.wait(timeout_s)
+        """Wait until the armed cut is over; tell whether it is.
+
+        By then the server has acted on the message, if the cut lets it through.
+        """
+        return self._is_over.wait(timeout_s)
 
     def disarm(self) -> bool:
         """Let everything pass again; tell whether the cut happened before."""
         with self._lock:
             self._cut = None
-            return self._fired.is_set()
+            return self._is_taken
 
     def close(self) -> None:
         """Accept nobody any more; what is connected ends with its ends."""
@@ -110,6 +115,7 @@ class WireProxy:
                     continue
                 _send(server, b"".join(passed))
                 _break(cut.side, message, client, server)
+                self._is_over.set()
                 return
             if not _send(server, b"".join(passed)):
                 return
@@ -124,7 +130,7 @@ class WireProxy:
                 self._to_pass -= 1
                 return None
             cut, self._cut = self._cut, None
-            self._fired.set()
+            self._is_taken = True
             return cut
 
 
