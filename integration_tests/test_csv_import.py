@@ -15,7 +15,7 @@ from integration_tests.harness.command import run_command
 from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.faulty_driver import FAULT_VARIABLE
 from integration_tests.harness.shown_rows import show_rows
-from services.chaos.templates.results import compare_results, read_results
+from services.chaos.templates.results import Results, compare_results, read_results
 from services.datasets.made_up import DATASETS
 from services.embedded.state_directory import (
     ROOT,
@@ -149,12 +149,8 @@ def test_an_import_killed_at_every_point_equals_an_undisturbed_one(
     for dsn in (empty_dsn, billing_dsn):
         with _import(file, dsn, tmp_path) as run:
             assert run.wait() == 0, run.text
-    results = []
-    for dsn in (billing_dsn, empty_dsn):
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            assert not verify(connection, "csv-import").failed
-            results.append(read_results(connection, "csv-import"))
-    counts = {table: len(rows) for table, rows in results[0].items() if rows}
+    undisturbed, disturbed = (_verified(dsn) for dsn in (billing_dsn, empty_dsn))
+    counts = {table: len(rows) for table, rows in undisturbed.items() if rows}
     assert counts == {
         "imported_orders": 490,
         "tallyweir.dead_letter": 10,
@@ -162,7 +158,7 @@ def test_an_import_killed_at_every_point_equals_an_undisturbed_one(
         "tallyweir.partition_progress": 1,
         "tallyweir.watermark": 1,
     }
-    assert compare_results(*results) == []
+    assert compare_results(undisturbed, disturbed) == []
 
 
 def test_an_upsert_killed_at_every_point_equals_an_undisturbed_one(
@@ -186,12 +182,8 @@ def test_an_upsert_killed_at_every_point_equals_an_undisturbed_one(
     for dsn in (empty_dsn, billing_dsn):
         with _upsert(corrections, dsn, tmp_path) as run:
             assert run.wait() == 0, run.text
-    results = []
-    for dsn in (billing_dsn, empty_dsn):
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            assert not verify(connection, "csv-import").failed
-            results.append(read_results(connection, "csv-import"))
-    counts = {table: len(rows) for table, rows in results[0].items() if rows}
+    undisturbed, disturbed = (_verified(dsn) for dsn in (billing_dsn, empty_dsn))
+    counts = {table: len(rows) for table, rows in undisturbed.items() if rows}
     assert counts == {
         "imported_orders": 510,
         "tallyweir.dead_letter": 10,
@@ -200,7 +192,14 @@ def test_an_upsert_killed_at_every_point_equals_an_undisturbed_one(
         "tallyweir.partition_progress": 2,
         "tallyweir.watermark": 1,
     }
-    assert compare_results(*results) == []
+    assert compare_results(undisturbed, disturbed) == []
+
+
+def _verified(dsn: str) -> Results:
+    """Read what an import has left, once its proof has passed."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        assert not verify(connection, "csv-import").failed
+        return read_results(connection, "csv-import")
 
 
 def _write_corrections(orders: Path, file: Path) -> None:

@@ -39,6 +39,22 @@ _SETTING = re.compile(
 )
 
 
+class InHome:
+    """An output that is in the home only, beside the state or ledger it belongs to."""
+
+    __slots__ = ()
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Where it is."""
+        return (HOME,)
+
+    @property
+    def shard_by(self) -> tuple[str, ...]:
+        """What chooses among several databases; there is one."""
+        return ()
+
+
 def check_databases(names: tuple[str, ...], at: Path) -> Iterator[Problem]:
     """Find what keeps an output from being written to these databases."""
     for index, name in enumerate(names):

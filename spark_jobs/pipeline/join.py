@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from spark_jobs.pipeline.databases import HOME
+from spark_jobs.pipeline.databases import InHome
 from spark_jobs.pipeline.durations import check_duration
 from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.names import (
@@ -80,7 +80,7 @@ class JoinSide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinOutput:
+class JoinOutput(InHome):
     """One row for each pair, and with ``unmatched`` for each event that has none.
 
     Attributes:
@@ -120,16 +120,6 @@ class JoinOutput:
     def where(self) -> str:
         """What an event must meet for the output to take it, on whichever side."""
         return f"({self.left.where}) OR ({self.right.where})"
-
-    @property
-    def databases(self) -> tuple[str, ...]:
-        """Where it is: with the events that wait for partners, in the home."""
-        return (HOME,)
-
-    @property
-    def shard_by(self) -> tuple[str, ...]:
-        """What chooses among several databases; there is one."""
-        return ()
 
     def _find_problems(self) -> Iterator[Problem]:
         yield from check_output_table(self.table, ("table",))

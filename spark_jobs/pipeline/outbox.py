@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spark_jobs.pipeline.databases import HOME
+from spark_jobs.pipeline.databases import InHome
 from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.names import check_column, check_distinct, check_topic
 from spark_jobs.pipeline.problems import Problem, raise_if_any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxOutput:
+class OutboxOutput(InHome):
     """One message for each event, written to the home's outbox with the results.
 
     Attributes:
@@ -35,16 +35,6 @@ class OutboxOutput:
     def table(self) -> str:
         """What the ledger calls the output; no table can have this name."""
         return f"outbox:{self.topic}"
-
-    @property
-    def databases(self) -> tuple[str, ...]:
-        """Where it is: the outbox belongs to the ledger."""
-        return (HOME,)
-
-    @property
-    def shard_by(self) -> tuple[str, ...]:
-        """What chooses among several databases; there is one."""
-        return ()
 
     def _find_problems(self) -> Iterator[Problem]:
         for problem in check_condition(self.where):

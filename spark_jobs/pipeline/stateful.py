@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from spark_jobs.pipeline.databases import HOME
+from spark_jobs.pipeline.databases import InHome
 from spark_jobs.pipeline.durations import check_duration
 from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.names import (
@@ -94,7 +94,7 @@ StateKind: TypeAlias = ValueState | ListState | MapState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatefulOutput:
+class StatefulOutput(InHome):
     """One row for each that a function returns; made by ``stateful``.
 
     Attributes:
@@ -124,16 +124,6 @@ class StatefulOutput:
 
     def __post_init__(self) -> None:
         raise_if_any("StatefulOutput", self._find_problems())
-
-    @property
-    def databases(self) -> tuple[str, ...]:
-        """Where it is: with its state, in the home."""
-        return (HOME,)
-
-    @property
-    def shard_by(self) -> tuple[str, ...]:
-        """What chooses among several databases; there is one."""
-        return ()
 
     def _find_problems(self) -> Iterator[Problem]:
         yield from (one.under("where") for one in check_condition(self.where))
