@@ -27,6 +27,8 @@ _INTEGRATION = "integration_tests"
 _CONTAINERS = "integration_tests/containers"
 _FAST = ("-m", "not slow and not spark")
 _SLOW = ("-m", "slow or spark")
+_SLOW_NOT_LONG = ("-m", "(slow or spark) and not long")
+_NOT_LONG = ("-m", "not long")
 _PYTEST_FOUND_NOTHING = 5
 
 
@@ -58,6 +60,7 @@ def register(app: typer.Typer) -> None:
         epilog=example(
             "tallyweir test",
             "tallyweir test --unit",
+            "tallyweir test --all",
             "tallyweir test --containers --all",
             "tallyweir test -- -k fence -x",
         ),
@@ -77,9 +80,7 @@ def run_tests(
         bool,
         typer.Option("--containers", help="Only what runs the images."),
     ] = False,
-    long: Annotated[
-        bool, typer.Option("--all", help="With --containers: also what takes long.")
-    ] = False,
+    long: Annotated[bool, typer.Option("--all", help="Also what takes long.")] = False,
 ) -> None:
     """Run every check: lint, types, layers, unit, integration, containers.
 
@@ -96,7 +97,7 @@ def run_tests(
     if containers:
         steps = [container_step(arguments, long=long)]
     else:
-        steps = choose_steps(arguments, unit=unit)
+        steps = choose_steps(arguments, unit=unit, long=long)
     failed = []
     skipped = []
     rows = []
@@ -124,8 +125,16 @@ def run_tests(
     say(f"tallyweir test: passed, {passed} of {len(steps)} steps ({seconds:.0f} s)")
 
 
-def choose_steps(pytest_arguments: tuple[str, ...], *, unit: bool) -> list[Step]:
-    """The steps to run, in order; cheap ones first, so that a typo is found early."""
+def choose_steps(
+    pytest_arguments: tuple[str, ...], *, unit: bool, long: bool
+) -> list[Step]:
+    """The steps to run, in order; cheap ones first, so that a typo is found early.
+
+    Args:
+        pytest_arguments: Choose some of the tests, long ones among them.
+        unit: Whether only what is fast runs.
+        long: Whether those tests run too that take long.
+    """
     there = tuple(p for p in (*_PACKAGES, _INTEGRATION) if (_root() / p).is_dir())
     if pytest_arguments:
         names_a_path = any(
@@ -145,17 +154,18 @@ def choose_steps(pytest_arguments: tuple[str, ...], *, unit: bool) -> list[Step]
     if unit:
         return steps
     # Chiefly histories of the protocol, which are simulated by the thousand.
-    slow = ("pytest", *_PACKAGES, *_SLOW)
+    slow = ("pytest", *_PACKAGES, *(_SLOW if long else _SLOW_NOT_LONG))
     steps.append(Step(name="simulation", command=slow, needs_servers=True))
     if _INTEGRATION in there:
+        everywhere = (_INTEGRATION, f"--ignore={_CONTAINERS}")
         steps.append(
             Step(
                 name="integration",
-                command=("pytest", _INTEGRATION, f"--ignore={_CONTAINERS}"),
+                command=("pytest", *everywhere, *(() if long else _NOT_LONG)),
                 needs_servers=True,
             )
         )
-        steps.append(container_step((), long=False))
+        steps.append(container_step((), long=long))
     return steps
 
 
@@ -166,7 +176,7 @@ def container_step(pytest_arguments: tuple[str, ...], *, long: bool) -> Step:
         pytest_arguments: Choose some of the tests.
         long: Whether those that take long run too.
     """
-    chosen = () if long else ("-m", "not long")
+    chosen = () if long else _NOT_LONG
     # One system serves all of these tests, each after what the former have done to it.
     command = ("pytest", "-p", "no:randomly", _CONTAINERS, *chosen, *pytest_arguments)
     return Step(name="containers", command=command, needs_images=True)

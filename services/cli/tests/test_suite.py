@@ -7,7 +7,7 @@ from services.cli.suite import choose_steps, container_step
 
 def test_the_whole_suite_lints_before_it_starts_servers() -> None:
     """What is cheap comes first, and only tests get servers."""
-    steps = choose_steps((), unit=False)
+    steps = choose_steps((), unit=False, long=False)
 
     assert [step.name for step in steps[:5]] == [
         "ruff check",
@@ -22,35 +22,39 @@ def test_the_whole_suite_lints_before_it_starts_servers() -> None:
     assert [step.name for step in steps if step.needs_images] == ["containers"]
 
 
-def test_the_long_tests_in_containers_run_only_when_asked_for() -> None:
+def test_long_tests_run_only_when_asked_for() -> None:
     """The whole suite has to end while somebody waits for it."""
-    short, long = (container_step((), long=long) for long in (False, True))
+    for step in choose_steps((), unit=False, long=False)[5:]:
+        assert "not long" in step.command[-1], step.name
+    simulation, integration, containers = choose_steps((), unit=False, long=True)[5:]
 
-    assert short.command[-2:] == ("-m", "not long")
-    assert "-m" not in long.command
+    assert simulation.command[-1] == "slow or spark"
+    assert "-m" not in integration.command
+    assert containers == container_step((), long=True)
+    assert "-m" not in containers.command
 
 
 def test_unit_needs_no_server_and_leaves_out_what_is_slow() -> None:
     """The run that developers repeat stays under half a minute."""
-    steps = choose_steps((), unit=True)
+    steps = choose_steps((), unit=True, long=False)
 
     assert not any(step.needs_servers for step in steps)
     assert "not slow and not spark" in steps[-1].command
 
 
 def test_what_unit_leaves_out_has_a_step_of_its_own() -> None:
-    """Together both run every test of the packages."""
-    _, _, _, _, unit, simulation, *_ = choose_steps((), unit=False)
+    """Together both run every test of the packages that does not take long."""
+    _, _, _, _, unit, simulation, *_ = choose_steps((), unit=False, long=False)
 
-    assert unit == choose_steps((), unit=True)[-1]
+    assert unit == choose_steps((), unit=True, long=False)[-1]
     assert unit.command[:-1] == simulation.command[:-1]
     assert "not slow and not spark" == unit.command[-1]
-    assert "slow or spark" == simulation.command[-1]
+    assert "(slow or spark) and not long" == simulation.command[-1]
 
 
 def test_pytest_arguments_choose_the_tests_and_skip_the_linters() -> None:
     """Who names a test wants that test, now."""
-    (step,) = choose_steps(("-k", "fence"), unit=False)
+    (step,) = choose_steps(("-k", "fence"), unit=False, long=False)
 
     assert step.command[-2:] == ("-k", "fence")
     assert "services" in step.command
@@ -58,6 +62,6 @@ def test_pytest_arguments_choose_the_tests_and_skip_the_linters() -> None:
 
 def test_a_named_path_replaces_the_default_ones() -> None:
     """Naming one file does not run everything else beside it."""
-    (step,) = choose_steps((f"{__file__}::test_x",), unit=True)
+    (step,) = choose_steps((f"{__file__}::test_x",), unit=True, long=False)
 
     assert "services" not in step.command
