@@ -167,6 +167,7 @@ def _assert_dead_letters_hold_the_lines(world: DriverWorld, *files: Path) -> Non
         assert detail
 
 
+@pytest.mark.long
 def test_every_form_of_file_gives_the_same_rows(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -208,6 +209,7 @@ def test_every_form_of_file_gives_the_same_rows(
     world.assert_verified()
 
 
+@pytest.mark.long
 def test_a_run_that_truncates_takes_the_place_of_all_before_it(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -236,6 +238,7 @@ def test_a_run_that_truncates_takes_the_place_of_all_before_it(
     world.assert_verified()
 
 
+@pytest.mark.long
 def test_a_range_of_the_topic_is_read_again_without_doubling(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

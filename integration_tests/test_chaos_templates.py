@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 _KILLS = 3
 
 
+@pytest.mark.long
 def test_killed_drivers_leave_the_tables_of_an_undisturbed_run(tmp_path: Path) -> None:
     """Keyed state and timers included: machines, with silences between readings."""
     command = Command("chaos-templates", tmp_path)

@@ -28,7 +28,13 @@ def world(server_dsn: str, request: pytest.FixtureRequest) -> Iterator[CrashWorl
         yield made
 
 
-@pytest.mark.parametrize("kind", ["kill", "hang", "reset", "error"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "kill",
+        *(pytest.param(n, marks=pytest.mark.long) for n in ("hang", "reset", "error")),
+    ],
+)
 def test_a_fault_at_any_point_loses_and_doubles_nothing(
     world: CrashWorld, kind: str
 ) -> None:

@@ -136,6 +136,7 @@ _POINTS = (
 )
 
 
+@pytest.mark.long
 def test_an_import_killed_at_every_point_equals_an_undisturbed_one(
     tmp_path: Path, empty_dsn: str, billing_dsn: str
 ) -> None:
@@ -161,6 +162,7 @@ def test_an_import_killed_at_every_point_equals_an_undisturbed_one(
     assert compare_results(undisturbed, disturbed) == []
 
 
+@pytest.mark.long
 def test_an_upsert_killed_at_every_point_equals_an_undisturbed_one(
     tmp_path: Path, empty_dsn: str, billing_dsn: str
 ) -> None:

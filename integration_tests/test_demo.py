@@ -52,7 +52,10 @@ def test_the_demo_verifies_and_leaves_nothing_running(demo: Command) -> None:
     assert [path.name for path in (demo.directory / "demo").iterdir()] == ["lock"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)],
+)
 def test_a_signal_stops_the_driver_and_the_servers(
     demo: Command, number: signal.Signals
 ) -> None:
@@ -65,6 +68,7 @@ def test_a_signal_stops_the_driver_and_the_servers(
     assert demo.processes() == []
 
 
+@pytest.mark.long
 def test_the_next_demo_ends_what_a_killed_one_left(demo: Command) -> None:
     """SIGKILL cannot be answered; the next start answers it."""
     killed = demo.start("--events", "2000")

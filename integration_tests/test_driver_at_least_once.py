@@ -52,6 +52,7 @@ def _checks(world: DriverWorld) -> tuple[audit.Receipt, dict[str, audit.Check]]:
     return receipt, {check.name: check for check in receipt.checks}
 
 
+@pytest.mark.long
 def test_a_driver_killed_at_every_point_loses_nothing_and_repeats_what_it_wrote(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

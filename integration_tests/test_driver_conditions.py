@@ -105,6 +105,7 @@ _FILTERED = (
 )
 
 
+@pytest.mark.long
 def test_the_order_of_copies_does_not_matter_to_a_filter(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -127,6 +128,7 @@ def test_the_order_of_copies_does_not_matter_to_a_filter(
     world.assert_fates(everything)
 
 
+@pytest.mark.long
 def test_an_event_is_late_when_every_output_that_wants_it_says_so(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -39,6 +39,7 @@ def _repeats(world: DriverWorld, numbers: range) -> list[Sent]:
     ]
 
 
+@pytest.mark.long
 def test_sigterm_drains_and_the_next_driver_goes_on_behind_it(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_driver_killed_at_every_point_of_the_protocol_is_as_if_it_never_was(
     world.assert_fates(everything)
 
 
+@pytest.mark.long
 def test_kill_9_at_random_moments_loses_and_doubles_nothing(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -111,6 +113,7 @@ def test_kill_9_at_random_moments_loses_and_doubles_nothing(
     world.assert_fates(everything)
 
 
+@pytest.mark.long
 def test_local_state_can_be_deleted_and_damaged_while_the_driver_runs(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

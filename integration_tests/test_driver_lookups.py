@@ -40,6 +40,7 @@ _PIPELINE = (
 )
 
 
+@pytest.mark.long
 def test_events_are_enriched_from_the_newest_copy_of_a_table(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -196,6 +197,7 @@ _TOPIC = (
 )
 
 
+@pytest.mark.long
 def test_events_are_enriched_from_the_newest_records_of_a_topic(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

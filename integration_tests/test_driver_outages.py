@@ -49,6 +49,7 @@ def test_the_driver_outlives_postgres(tmp_path: Path, kafka_bootstrap: str) -> N
         postgres.stop()
 
 
+@pytest.mark.long
 def test_an_idle_driver_tells_that_kafka_is_away_and_reads_on_when_it_is_back(
     tmp_path: Path, mortal_kafka: EmbeddedKafka, empty_dsn: str
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_batch_whose_tasks_find_no_broker_waits_for_it(
     world.assert_fates(everything)
 
 
+@pytest.mark.long
 def test_a_batch_that_cannot_compare_the_topic_any_more_is_dropped_whole(
     tmp_path: Path, mortal_kafka: EmbeddedKafka, empty_dsn: str
 ) -> None:

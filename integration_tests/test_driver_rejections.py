@@ -42,6 +42,7 @@ _OWN_TABLE = """
 """
 
 
+@pytest.mark.long
 def test_rows_that_the_users_table_refuses_become_dead_letters(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -106,6 +107,7 @@ def test_rows_that_the_users_table_refuses_become_dead_letters(
     world.assert_fates({**everything, **clash, **repaired})
 
 
+@pytest.mark.long
 def test_only_the_refused_one_of_two_equal_payloads_dies(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

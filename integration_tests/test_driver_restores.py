@@ -65,6 +65,7 @@ def archived(tmp_path: Path) -> Iterator[ArchivedServer]:
     server.server.stop()
 
 
+@pytest.mark.long
 def test_a_database_restored_under_its_driver_heals(
     tmp_path: Path, kafka_bootstrap: str, archived: ArchivedServer
 ) -> None:

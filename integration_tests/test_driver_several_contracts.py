@@ -136,6 +136,7 @@ def _numbered(shop: Shop, count: int) -> list[Sent]:
     return sent
 
 
+@pytest.mark.long
 def test_contracts_in_one_topic_are_told_apart_through_kills(
     shop: Shop, commands: CommandLine
 ) -> None:
@@ -183,6 +184,7 @@ def test_contracts_in_one_topic_are_told_apart_through_kills(
     assert (10, 0) == (done["read"], done["committed"])
 
 
+@pytest.mark.long
 def test_rows_of_a_file_are_sent_as_the_contract_that_is_chosen(
     shop: Shop, commands: CommandLine, tmp_path: Path
 ) -> None:
@@ -224,6 +226,7 @@ _ALIASED = """
 """
 
 
+@pytest.mark.long
 def test_an_alias_gives_a_field_the_common_name(shop: Shop) -> None:
     """Producers go on with the version that calls it otherwise."""
     written = write_record(
@@ -277,6 +280,7 @@ _BY_TOPIC = """
 
 
 @pytest.mark.parametrize("topics", ["[{topic}, {topic}-payments]", "{topic}"])
+@pytest.mark.long
 def test_expressions_may_ask_for_the_topic(shop: Shop, topics: str) -> None:
     """Of one topic or of several; a batch run's rows have the run's own."""
     shop.write_pipeline(_BY_TOPIC.replace("{topics}", topics))

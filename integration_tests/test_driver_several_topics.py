@@ -204,6 +204,7 @@ def test_the_rows_are_those_of_the_page(world: _World) -> None:
     ] == rows
 
 
+@pytest.mark.long
 def test_commands_and_the_relay_tell_the_topics_apart(
     world: _World, commands: CommandLine
 ) -> None:
@@ -278,6 +279,7 @@ def _group(world: _World, places: Mapping[tuple[str, int], int]) -> dict[Any, in
         consumer.close()
 
 
+@pytest.mark.long
 def test_a_topic_is_added_left_out_and_read_again(world: _World) -> None:
     """It begins at the start of its log, and goes on from where it was left."""
     world.read("{topic}")
@@ -312,6 +314,7 @@ def _assert_stopped(driver: DriverProcess, code: str, topic: str) -> None:
     assert topic in driver.text
 
 
+@pytest.mark.long
 def test_damage_to_one_of_two_topics_stops_the_pipeline(
     world: _World, commands: CommandLine
 ) -> None:
@@ -353,6 +356,7 @@ def _at(world: _World, event_id: str, hours: float, partition: int) -> Sent:
     return sent(world.contract, event_id=event_id, at=at, partition=partition)
 
 
+@pytest.mark.long
 def test_the_watermark_waits_for_the_slower_topic(world: _World) -> None:
     """Also for one that has had no event yet, so that its first ones are not late."""
     watermark = "SELECT watermark FROM tallyweir.pipeline"
@@ -372,6 +376,7 @@ def test_the_watermark_waits_for_the_slower_topic(world: _World) -> None:
     assert 6 == world.value("SELECT count(*) FROM readings")
 
 
+@pytest.mark.long
 def test_each_topic_may_have_its_own_version_of_the_contract(
     world: _World, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def test_a_newer_driver_fences_the_older_one(
     assert {1, 2} == epochs
 
 
+@pytest.mark.long
 def test_a_driver_that_slept_through_its_succession_is_fenced_when_it_wakes(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -29,11 +29,11 @@ def _assert_stopped(driver: DriverProcess, code: str) -> None:
 @pytest.mark.parametrize(
     ("events", "partitions"),
     [
-        pytest.param(20, 2, id="shorter"),
-        pytest.param(100, 2, id="equal"),
+        pytest.param(20, 2, id="shorter", marks=pytest.mark.long),
+        pytest.param(100, 2, id="equal", marks=pytest.mark.long),
         pytest.param(120, 2, id="longer"),
-        pytest.param(150, 3, id="equal-and-one-partition-more"),
-        pytest.param(50, 1, id="equal-and-one-partition-less"),
+        pytest.param(150, 3, id="equal-and-one-partition-more", marks=pytest.mark.long),
+        pytest.param(50, 1, id="equal-and-one-partition-less", marks=pytest.mark.long),
     ],
 )
 def test_a_topic_made_anew_under_its_old_name_stops_the_pipeline(
@@ -58,6 +58,7 @@ def test_a_topic_made_anew_under_its_old_name_stops_the_pipeline(
     world.assert_fates(everything)
 
 
+@pytest.mark.long
 def test_a_topic_that_is_gone_stops_the_pipeline(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_topic_that_is_gone_stops_the_pipeline(
     world.assert_fates(everything)
 
 
+@pytest.mark.long
 def test_a_retention_gap_stops_the_pipeline_until_it_is_accepted(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

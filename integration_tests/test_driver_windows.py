@@ -78,6 +78,7 @@ def _at(world: DriverWorld, event_id: str, hours: float, **more: object) -> Sent
     return sent(world.contract, event_id=event_id, at=at, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_late_events_are_revised_put_aside_or_counted(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -139,6 +140,7 @@ def test_late_events_are_revised_put_aside_or_counted(
     assert [(12, "late", True), (13, "late", False), (15, "early", False)] == panes
 
 
+@pytest.mark.long
 def test_sketches_panes_and_extreme_sums_pass_through_spark(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -20,7 +20,7 @@ from integration_tests.harness.helm_program import find_helm
 from services.embedded.state_directory import ROOT
 
 #: For the test that has to build Helm first.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 _CHART = ROOT / "docker" / "kubernetes" / "tallyweir"
 _KUBERNETES = "1.30"

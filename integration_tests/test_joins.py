@@ -85,6 +85,7 @@ def _expected() -> Counter[tuple[str | None, str | None, int | None]]:
     return Counter(rows)
 
 
+@pytest.mark.long
 def test_pairs_are_those_of_the_model_though_drivers_are_killed(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -121,6 +122,7 @@ def test_pairs_are_those_of_the_model_though_drivers_are_killed(
     world.assert_verified()
 
 
+@pytest.mark.long
 def test_a_repeat_makes_no_second_pair(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_repeat_makes_no_second_pair(
     world.assert_verified()
 
 
+@pytest.mark.long
 def test_who_waits_for_a_key_can_be_seen(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

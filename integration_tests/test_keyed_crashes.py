@@ -104,6 +104,7 @@ def _check(world: DriverWorld) -> None:
     world.assert_verified()
 
 
+@pytest.mark.long
 def test_state_and_timers_survive_a_kill_at_every_point(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -131,9 +132,9 @@ def test_state_and_timers_survive_a_kill_at_every_point(
 @pytest.mark.parametrize(
     "point",
     [
-        FaultPoint.PLANNED,
-        FaultPoint.KEYS_STAGED,
-        FaultPoint.KEYS_VOTED,
+        pytest.param(FaultPoint.PLANNED, marks=pytest.mark.long),
+        pytest.param(FaultPoint.KEYS_STAGED, marks=pytest.mark.long),
+        pytest.param(FaultPoint.KEYS_VOTED, marks=pytest.mark.long),
         FaultPoint.DECISION_COMMITTED,
     ],
 )

@@ -63,6 +63,7 @@ pipeline = Pipeline(
 """
 
 
+@pytest.mark.long
 def test_tables_outbox_and_state_come_from_one_attempt(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -173,7 +173,11 @@ def _promote_a_standby_that_crashed_alone(servers: _Servers) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "died_at", [FaultPoint.ALL_PREPARED, FaultPoint.DECISION_COMMITTED]
+    "died_at",
+    [
+        pytest.param(FaultPoint.ALL_PREPARED, marks=pytest.mark.long),
+        FaultPoint.DECISION_COMMITTED,
+    ],
 )
 def test_a_prepared_branch_survives_and_ends_as_it_was_decided(
     servers: _Servers,

@@ -173,11 +173,20 @@ _WINDOWS = {
 }
 
 
+#: The one that every run of the suite tries; the others take long.
+_FIRST = "page-views"
+
 #: What is set, beside the defaults, for windows and sessions to end within seconds.
 _SETTINGS = {"sessions": ("gap=1", "delay=1")}
 
 
-@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == _FIRST else pytest.mark.long)
+        for name in template_names()
+    ],
+)
 def test_a_template_counts_its_made_up_events_once(
     name: str, tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

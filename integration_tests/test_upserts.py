@@ -91,6 +91,7 @@ def _why(world: DriverWorld, event_id: str) -> str:
     return "\n".join(narrate(explanation, lambda _payload: None))
 
 
+@pytest.mark.long
 def test_corrections_take_the_place_of_what_a_stream_has_brought(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -224,6 +225,7 @@ def _assert_forgeries_are_found(world: DriverWorld) -> None:
     world.assert_verified()
 
 
+@pytest.mark.long
 def test_a_correction_that_is_filtered_takes_the_rows_away(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -262,6 +264,7 @@ def test_a_correction_that_is_filtered_takes_the_rows_away(
     world.assert_verified()
 
 
+@pytest.mark.long
 def test_a_table_of_the_users_own_keeps_what_it_will_not_replace(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
