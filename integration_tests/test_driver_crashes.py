@@ -18,6 +18,8 @@ from sinks.faultpoints import FaultPoint
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 _SEED = 20_241
+#: What may pass by itself.
+_AGAIN = 75
 
 
 def _with_repeats(world: DriverWorld, first: int, count: int) -> list[Sent]:
@@ -87,6 +89,23 @@ def test_a_driver_killed_at_every_point_of_the_protocol_is_as_if_it_never_was(
         published += 2 if is_decided else 1
         assert published == len(world.ledger()), point
         world.assert_verified()
+    world.run_to_the_end()
+    world.assert_fates(everything)
+
+
+@pytest.mark.parametrize("moment", ["batch planned", "batch published"])
+def test_a_driver_whose_jvm_is_killed_says_so_and_the_next_one_goes_on(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, moment: str
+) -> None:
+    """In mid-batch or idle, it ends with an error that a person understands."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    everything = world.topic.send(numbered(world, 0, 20))
+    with world.driver() as driver:
+        driver.wait_for(moment)
+        driver.kill_the_jvm()
+        assert driver.wait() == _AGAIN, driver.text
+    # PySpark's own threads may write what they see before that.
+    assert driver.lines[-4] == "SPARK_ENDED", driver.text
     world.run_to_the_end()
     world.assert_fates(everything)
 

@@ -8,10 +8,14 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
+from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.postgres_driver import execute, query
+from services.cli.database_checks import Needs, check_database
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.migrations import migrate, migrate_participant
 from sinks.protocol.errors import ConfigurationError
 
+_NO_NEEDS = Needs(claims=None, branches=())
 _APPLIED = "SELECT migration_id FROM tallyweir._yoyo_migration ORDER BY 1"
 _ALL = [
     ("0001_ledger",),
@@ -117,3 +121,21 @@ def test_a_login_that_cannot_work_asks_for_a_change(
         migrate(dsn)
     assert code == raised.value.code
     assert "wrong" not in str(raised.value)
+
+
+@pytest.mark.parametrize("apply", [migrate, migrate_participant])
+def test_a_database_that_cannot_hold_every_character_is_refused(
+    server_dsn: str, apply: Callable[[str], object]
+) -> None:
+    """Before anything is made in it, and doctor says so too."""
+    options = "ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"
+    with fresh_database(server_dsn, "ascii", options) as dsn:
+        with pytest.raises(ConfigurationError) as raised:
+            apply(dsn)
+        assert "DATABASE_ENCODING" == raised.value.code
+        assert [] == query(
+            dsn, "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'tallyweir%'"
+        )
+        checks = {check.name: check for check in check_database(HOME, dsn, _NO_NEEDS)}
+        assert not checks["encoding"].ok
+        assert "SQL_ASCII" in checks["encoding"].saw

@@ -43,6 +43,7 @@ def _run(pipeline_file: Path, *, once: bool) -> int:
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
     from spark_jobs.driver import Driver  # noqa: PLC0415
+    from spark_jobs.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     driver = Driver(settings, pipeline, pipeline_file=pipeline_file, once=once)
 
@@ -52,7 +53,10 @@ def _run(pipeline_file: Path, *, once: bool) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     metrics = driver.metrics
-    with serve_metrics(metrics.registry, live={}, ready=metrics.ready_checks):
+    with (
+        serve_metrics(metrics.registry, live={}, ready=metrics.ready_checks),
+        explaining_lost_jvm(),
+    ):
         driver.run()
     return _DRAINED
 

@@ -2,12 +2,56 @@
 
 from __future__ import annotations
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
+
+from sinks.protocol.errors import RetryableError
 
 #: What PySpark has no class for, it lets through as the bare Java exception: that Kafka
 #: deleted what a task was to read is one.
 SPARK_FAILURES = (PySparkException, Py4JJavaError)
+
+#: Its sockets close a moment before a process has ended.
+_END_S = 5.0
+
+
+@contextmanager
+def explaining_lost_jvm() -> Iterator[None]:
+    """Say in our terms that Spark's JVM, a child of this process, has ended.
+
+    Raises:
+        RetryableError: ``SPARK_ENDED``. Only a new process gets another JVM.
+    """
+    try:
+        yield
+    except (Py4JError, ConnectionError) as error:
+        if not _jvm_has_ended():
+            raise
+        raise RetryableError(
+            "SPARK_ENDED",
+            saw="Spark's JVM has ended, or was killed.",
+            why="It is a child of this process, which can stage nothing without it. "
+            "The batch at hand was dropped whole.",
+            fix="Start this again. If it returns, look into the log of Spark, and into "
+            "the kernel's for a process killed for want of memory: then give the "
+            "machine or the container more, or Spark less by TALLYWEIR_DRIVER_MEMORY.",
+        ) from error
+
+
+def _jvm_has_ended() -> bool:
+    jvm = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - nobody else knows
+    if jvm is None:
+        return False
+    try:
+        jvm.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def what_failed(failure: Exception) -> str:

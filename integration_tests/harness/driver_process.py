@@ -134,6 +134,15 @@ class DriverProcess:
         ]
         workers[0].kill()
 
+    def kill_the_jvm(self) -> None:
+        """Kill Spark's JVM, as the kernel does when memory runs out."""
+        (jvm,) = (
+            child
+            for child in psutil.Process(self._process.pid).children()
+            if child.name() == "java"
+        )
+        jvm.kill()
+
     @property
     def text(self) -> str:
         """Everything that the driver has written to stderr."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -23,12 +24,22 @@ class KilledError(BaseException):
 
 
 @contextmanager
-def fresh_database(server_dsn: str, name: str) -> Iterator[str]:
-    """Make a database, and drop it with whatever is prepared in it."""
+def fresh_database(
+    server_dsn: str, name: str, options: LiteralString = ""
+) -> Iterator[str]:
+    """Make a database, and drop it with whatever is prepared in it.
+
+    Args:
+        server_dsn: The server.
+        name: How its name begins.
+        options: Of CREATE DATABASE.
+    """
     database = f"{name}_{uuid.uuid4().hex[:12]}"
     identifier = sql.Identifier(database)
     with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} ").format(identifier) + sql.SQL(options)
+        )
     dsn = make_conninfo(server_dsn, dbname=database)
     yield dsn
     for gid in prepared(dsn):

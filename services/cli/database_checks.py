@@ -18,6 +18,7 @@ from sinks.postgres.audit.branch_needs import BranchNeeds, read_branch_needs
 from sinks.postgres.audit.in_doubt import HomeClaims, read_claims
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.databases import DATABASES_VARIABLE
+from sinks.postgres.migrations import check_encoding
 from sinks.postgres.preflight import (
     check_distinct,
     check_owner,
@@ -132,6 +133,7 @@ class _DatabaseChecks:
     def all(self) -> Iterator[Check]:
         """Look at everything."""
         yield self._version()
+        yield self._refusal("encoding", partial(check_encoding, self._connection))
         yield self._refusal("primary", self._primary)
         yield self._privileges()
         yield self._durability()

@@ -49,8 +49,9 @@ def _apply(dsn: str, *, schema: str, folder: str) -> tuple[str, ...]:
         Names of the migrations that were applied, in order.
 
     Raises:
-        ConfigurationError: The login was refused, or ``MIGRATION_NEEDED``: one is
-            missing and the role may not apply it.
+        ConfigurationError: The login was refused; or ``MIGRATION_NEEDED``: one is
+            missing and the role may not apply it; or ``DATABASE_ENCODING``: see
+            ``check_encoding``.
         RetryableError: The server cannot be reached.
 
     Crash:
@@ -67,6 +68,7 @@ def _apply(dsn: str, *, schema: str, folder: str) -> tuple[str, ...]:
             missing = sorted(set(known) - _read_applied(guard, schema))
             if not missing:
                 return ()
+            check_encoding(guard)
             _check_may_migrate(guard, schema, missing)
         with translated("waiting for other migrations"):
             guard.execute("SELECT pg_advisory_lock(%s)", (_ADVISORY_LOCK,))
@@ -84,6 +86,26 @@ def _apply(dsn: str, *, schema: str, folder: str) -> tuple[str, ...]:
             finally:
                 backend.connection.close()
     return tuple(migration.id for migration in pending)
+
+
+def check_encoding(connection: Connection[TupleRow]) -> str:
+    """Return a database's encoding.
+
+    Raises:
+        ConfigurationError: ``DATABASE_ENCODING``: it is not UTF-8.
+    """
+    encoding = connection.info.parameter_status("server_encoding") or "unknown"
+    if encoding != "UTF8":
+        name = connection.info.dbname
+        raise ConfigurationError(
+            "DATABASE_ENCODING",
+            saw=f"Database {name} has the encoding {encoding}.",
+            why="Events hold any character of Unicode, and what the database cannot "
+            "hold would be refused row by row.",
+            fix="Make it anew in UTF-8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE "
+            "template0.",
+        )
+    return encoding
 
 
 def _read_applied(connection: Connection[TupleRow], schema: str) -> set[str]:

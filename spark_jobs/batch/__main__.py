@@ -48,6 +48,7 @@ def _execute(arguments: argparse.Namespace) -> None:
     from spark_jobs.batch.run import RunExecution  # noqa: PLC0415
     from spark_jobs.batch.run_source import RunSource  # noqa: PLC0415
     from spark_jobs.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
+    from spark_jobs.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     files = read_pipeline_files(pipeline, arguments.pipeline)
     source: RunSource = (
@@ -58,7 +59,8 @@ def _execute(arguments: argparse.Namespace) -> None:
     run = BatchRun(
         name=arguments.run, inputs=source.inputs, disposition=arguments.disposition
     )
-    report = RunExecution(settings, files, run, source).execute()
+    with explaining_lost_jvm():
+        report = RunExecution(settings, files, run, source).execute()
     sys.stdout.write(f"{report}\n")
 
 
