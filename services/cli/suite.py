@@ -29,6 +29,8 @@ _FAST = ("-m", "not slow and not spark")
 _SLOW = ("-m", "slow or spark")
 _SLOW_NOT_LONG = ("-m", "(slow or spark) and not long")
 _NOT_LONG = ("-m", "not long")
+#: What needs no server has nothing that two processes could quarrel over.
+_ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
 _PYTEST_FOUND_NOTHING = 5
 
 
@@ -150,7 +152,8 @@ def choose_steps(
         Step(name="mypy", command=("mypy", *there)),
         Step(name="lint-imports", command=("lint-imports",)),
     ]
-    steps.append(Step(name="unit", command=("pytest", *_PACKAGES, *_FAST)))
+    fast = ("pytest", *_PACKAGES, *_ON_ALL_CORES, *_FAST)
+    steps.append(Step(name="unit", command=fast))
     if unit:
         return steps
     # Chiefly histories of the protocol, which are simulated by the thousand.
