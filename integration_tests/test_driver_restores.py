@@ -1,4 +1,7 @@
-"""The home database goes back under a real driver, with Kafka far ahead."""
+"""The home database goes back under a real driver, with Kafka far ahead.
+
+With it go windows and keyed state: the events that wait in a join.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,20 @@ _PIPELINE = (
           fixed: 1 hour
           by: [sensor]
           aggregate: {{readings: count(*), total: sum(amount)}}
+      - join:
+          table: neighbours
+          on: [sensor]
+          within: 1 minute
+          left: {{where: amount % 2 = 0, select: {{even: event_id}}}}
+          right: {{where: amount % 2 = 1, select: {{odd: event_id}}}}
 """
 )
 
 _FINAL_TABLES = (
     "SELECT * FROM readings ORDER BY kafka_partition, kafka_offset",
     "SELECT * FROM by_sensor ORDER BY window_start, sensor",
+    # Whoever waited for a neighbour in state that went back still finds it, once.
+    "SELECT sensor, even, odd FROM neighbours ORDER BY even, odd",
     (
         "SELECT kafka_partition, kafka_offset, reason, payload "
         "FROM tallyweir.dead_letter ORDER BY 1, 2"
