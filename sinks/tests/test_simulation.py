@@ -21,8 +21,8 @@ _FEW = 300
 _MANY = 5_000
 _LONG = 20_000
 
-#: In how many histories everything must have gone wrong once.
-_HISTORIES_PER_FAULT = 20
+#: In how many histories everything must have gone wrong once; the rarest does in 19.
+_HISTORIES_PER_FAULT = 40
 
 #: In how many each ending must have come of it once; the rarest does in about 500.
 _HISTORIES_PER_ENDING = 5_000
