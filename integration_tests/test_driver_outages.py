@@ -65,6 +65,7 @@ def test_an_idle_driver_tells_that_kafka_is_away_and_reads_on_when_it_is_back(
     world.assert_fates(everything)
 
 
+@pytest.mark.long
 def test_a_batch_whose_tasks_find_no_broker_waits_for_it(
     tmp_path: Path, mortal_kafka: EmbeddedKafka, empty_dsn: str
 ) -> None:

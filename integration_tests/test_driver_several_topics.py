@@ -150,6 +150,7 @@ def _again(records: Sequence[Sent], fate: str) -> list[Sent]:
     ]
 
 
+@pytest.mark.long
 def test_two_topics_are_one_stream_through_kills(world: _World) -> None:
     """An ID that one topic had is a repeat in the other; a kill counts nothing twice.
 
