@@ -36,7 +36,7 @@ def explaining_lost_jvm() -> Iterator[None]:
             "SPARK_ENDED",
             saw="Spark's JVM has ended, or was killed.",
             why="It is a child of this process, which can stage nothing without it. "
-            "The batch at hand was dropped whole.",
+            "A batch that was not published yet is dropped whole.",
             fix="Start this again. If it returns, look into the log of Spark, and into "
             "the kernel's for a process killed for want of memory: then give the "
             "machine or the container more, or Spark less by TALLYWEIR_DRIVER_MEMORY.",
