@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import structlog
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.fresh_databases import fresh_database
+from integration_tests.harness.lane_servers import lane_servers
 from integration_tests.harness.sharded_numbers import (
     Places,
     publish_three,
@@ -20,8 +20,7 @@ from integration_tests.harness.sharded_numbers import (
     stop,
 )
 from integration_tests.ledger_scenario import LedgerScenario
-from services.embedded.kafka import EmbeddedKafka
-from services.embedded.postgres import EmbeddedPostgres
+from services.endpoints import Endpoints
 from sinks.faultpoints import disarm_all
 from sinks.postgres.migrations import migrate
 
@@ -34,41 +33,27 @@ def own_log() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def brief_spark() -> Iterator[None]:
-    """A JVM that lives for seconds: the second compiler costs more than it saves.
-
-    Half of the processor time of a driver that a test starts went into it. Spark's
-    launcher reads the variable, and so does that of every process below this one.
-    """
+def servers(worker_id: str) -> Iterator[Endpoints]:
+    """A broker and a Postgres, and an environment that names them."""
     with pytest.MonkeyPatch.context() as patch:
+        # These JVMs live for seconds: the second compiler took half of a driver's
+        # processor time and saved none. Spark's launcher reads the variable, and so
+        # does that of every process below this one.
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
-        yield
+        with lane_servers(worker_id) as endpoints:
+            yield endpoints
 
 
 @pytest.fixture(scope="session")
-def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a broker is: the one that the environment names, else an own one."""
-    given = os.environ.get("TALLYWEIR_KAFKA_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    broker = EmbeddedKafka(tmp_path_factory.mktemp("kafka"))
-    broker.start()
-    yield broker.bootstrap
-    broker.stop()
+def kafka_bootstrap(servers: Endpoints) -> str:
+    """Where the broker is."""
+    return servers.kafka_bootstrap
 
 
 @pytest.fixture(scope="session")
-def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a Postgres server is on which databases may be made."""
-    given = os.environ.get("TALLYWEIR_HOME_DSN")
-    if given:
-        yield given
-        return
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"))
-    server.start()
-    yield server.dsn
-    server.stop()
+def server_dsn(servers: Endpoints) -> str:
+    """Where the Postgres server is, on which databases may be made."""
+    return servers.home_dsn
 
 
 @pytest.fixture

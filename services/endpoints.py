@@ -121,10 +121,19 @@ def resolve_databases() -> dict[str, str]:
 
 def child_environment(endpoints: Endpoints) -> dict[str, str]:
     """The environment for a process of ours, so that it finds the same world."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = dict(os.environ) | {
+    environment = spark_environment() | {
         KAFKA_VARIABLE: endpoints.kafka_bootstrap,
         HOME_DSN_VARIABLE: endpoints.home_dsn,
+    }
+    # What it held is passed on above; both would be one too many.
+    environment.pop(HOME_DSN_VARIABLE + FILE_SUFFIX, None)
+    return environment
+
+
+def spark_environment() -> dict[str, str]:
+    """This process's environment, and with it what any process of ours runs Spark."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = dict(os.environ) | {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "JAVA_HOME": str(java_home()),
@@ -132,8 +141,6 @@ def child_environment(endpoints: Endpoints) -> dict[str, str]:
         "TALLYWEIR_SPARK_JARS": ",".join(map(str, spark_jars())),
         STATE_DIRECTORY_VARIABLE: str(state_directory()),
     }
-    # What it held is passed on above; both would be one too many.
-    environment.pop(HOME_DSN_VARIABLE + FILE_SUFFIX, None)
     archive = class_archive(environment)
     return environment | {"TALLYWEIR_CLASS_ARCHIVE": str(archive or "")}
 

@@ -15,6 +15,11 @@ from services.embedded.state_directory import ROOT
 _BATCH_OFFSETS_MAX = 1_000
 
 
+@pytest.fixture(scope="session", autouse=True)
+def servers() -> None:
+    """None beside the containers, which is where these tests have theirs."""
+
+
 @pytest.fixture(scope="session")
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Passwords, certificates and keys, made as an operator makes them."""

@@ -1,7 +1,9 @@
 """``test``: linters, types, layers, unit tests, then integration tests on real servers.
 
 The servers run in a temporary state directory, so that neither the user's topics nor
-his tables are touched, and all of them are stopped at the end, however it ends.
+his tables are touched, and all of them are stopped at the end, however it ends. The
+integration tests start them (``integration_tests/conftest.py``): a broker and a
+Postgres for each process that runs tests.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ _SLOW_NOT_LONG = ("-m", "(slow or spark) and not long")
 _NOT_LONG = ("-m", "not long")
 #: What needs no server has nothing that two processes could quarrel over.
 _ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
+#: Each lane has its own broker, Postgres and drivers: 4 GB of memory, and two cores.
+_IN_TWO_LANES = ("-n", "2", "--dist", "loadfile")
 _PYTEST_FOUND_NOTHING = 5
 
 
@@ -45,13 +49,13 @@ class Step:
     Attributes:
         name: What the summary calls it.
         command: Its arguments; the first is looked up in the environment.
-        needs_servers: Whether it runs against the embedded Kafka and Postgres.
+        runs_spark: Whether some of it starts Spark or the embedded servers.
         needs_images: Whether it runs the images, in a container engine.
     """
 
     name: str
     command: tuple[str, ...]
-    needs_servers: bool = False
+    runs_spark: bool = False
     needs_images: bool = False
 
 
@@ -145,7 +149,7 @@ def choose_steps(
         everywhere = (*there, f"--ignore={_CONTAINERS}")
         chosen = () if names_a_path else (_PACKAGES if unit else everywhere)
         command = ("pytest", *chosen, *(_FAST if unit else ()), *pytest_arguments)
-        return [Step(name="tests", command=command, needs_servers=not unit)]
+        return [Step(name="tests", command=command, runs_spark=not unit)]
     steps = [
         Step(name="ruff check", command=("ruff", "check", ".")),
         Step(name="ruff format", command=("ruff", "format", "--check", ".")),
@@ -158,14 +162,19 @@ def choose_steps(
         return steps
     # Chiefly histories of the protocol, which are simulated by the thousand.
     slow = ("pytest", *_PACKAGES, *(_SLOW if long else _SLOW_NOT_LONG))
-    steps.append(Step(name="simulation", command=slow, needs_servers=True))
+    steps.append(Step(name="simulation", command=slow, runs_spark=True))
     if _INTEGRATION in there:
         everywhere = (_INTEGRATION, f"--ignore={_CONTAINERS}")
         steps.append(
             Step(
                 name="integration",
-                command=("pytest", *everywhere, *(() if long else _NOT_LONG)),
-                needs_servers=True,
+                command=(
+                    "pytest",
+                    *everywhere,
+                    *_IN_TWO_LANES,
+                    *(() if long else _NOT_LONG),
+                ),
+                runs_spark=True,
             )
         )
         steps.append(container_step((), long=long))
@@ -191,9 +200,9 @@ def _run(step: Step, *, only_chosen: bool) -> int:
     if step.needs_images:
         with _images():
             return _exit_code(command, os.environ, only_chosen=only_chosen)
-    if not step.needs_servers:
+    if not step.runs_spark:
         return _exit_code(command, os.environ, only_chosen=only_chosen)
-    with _temporary_servers() as environment:
+    with _temporary_state() as environment:
         return _exit_code(command, environment, only_chosen=only_chosen)
 
 
@@ -219,32 +228,26 @@ def _images() -> Iterator[None]:
 
 
 @contextmanager
-def _temporary_servers() -> Iterator[dict[str, str]]:
-    from services.embedded.jars import broker_classpath, spark_jars
+def _temporary_state() -> Iterator[dict[str, str]]:
+    """What tests need to run Spark and servers, and the end of every such server."""
     from services.embedded.kafka import EmbeddedKafka
     from services.embedded.postgres import EmbeddedPostgres
     from services.embedded.state_directory import (
         STATE_DIRECTORY_VARIABLE,
         share_fetched,
     )
-    from services.endpoints import Endpoints, child_environment
+    from services.endpoints import spark_environment
 
-    broker_classpath()
-    spark_jars()
+    environment = spark_environment()
     with tempfile.TemporaryDirectory(prefix="tallyweir-test-") as temporary:
         share_fetched(Path(temporary))
-        kafka = EmbeddedKafka(Path(temporary) / "kafka")
-        postgres = EmbeddedPostgres(Path(temporary) / "postgres")
         try:
-            postgres.start()
-            kafka.start()
-            endpoints = Endpoints(
-                kafka_bootstrap=kafka.bootstrap, home_dsn=postgres.dsn
-            )
-            yield child_environment(endpoints) | {STATE_DIRECTORY_VARIABLE: temporary}
+            yield environment | {STATE_DIRECTORY_VARIABLE: temporary}
         finally:
-            kafka.stop()
-            postgres.stop()
+            # Tests that were killed have not stopped theirs.
+            for lane in Path(temporary).glob("lane-*"):
+                EmbeddedKafka(lane / "kafka").stop()
+                EmbeddedPostgres(lane / "postgres").stop()
 
 
 def _root() -> Path:

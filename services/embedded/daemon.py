@@ -24,6 +24,9 @@ from sinks.protocol.errors import RetryableError
 _LOG_LINES_SHOWN = 15
 _POLL_INTERVAL_S = 0.05
 _SERVER_PORTS = range(20_000, 32_000)
+# The kernel's: two processes whose generators were seeded alike, as tests' are, would
+# choose the same port at the same time.
+_CHANCE = random.SystemRandom()
 # Two shells, so that the server is nobody's child: it leaves no zombie behind in a
 # process that outlives it, and the inner one knows its own number.
 _DETACH = '/bin/sh -c "$0" "$@" &'
@@ -136,7 +139,7 @@ def free_port(preferred: int | None = None) -> int:
     Others lie below the range from which the kernel serves clients: one of those could
     take a server's port while the server restarts, and its address would change.
     """
-    chosen = random.sample(_SERVER_PORTS, 100)
+    chosen = _CHANCE.sample(_SERVER_PORTS, 100)
     for port in (*([] if preferred is None else [preferred]), *chosen, 0):
         with socket.socket() as probe:
             # Without this a port of a server stopped a minute ago seems taken.

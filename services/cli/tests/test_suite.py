@@ -6,7 +6,7 @@ from services.cli.suite import choose_steps, container_step
 
 
 def test_the_whole_suite_lints_before_it_starts_servers() -> None:
-    """What is cheap comes first, and only tests get servers."""
+    """What is cheap comes first, and only tests run Spark and servers."""
     steps = choose_steps((), unit=False, long=False)
 
     assert [step.name for step in steps[:5]] == [
@@ -16,9 +16,9 @@ def test_the_whole_suite_lints_before_it_starts_servers() -> None:
         "lint-imports",
         "unit",
     ]
-    assert all(not step.needs_servers for step in steps[:5])
+    assert all(not step.runs_spark for step in steps[:5])
     assert [step.name for step in steps[5:7]] == ["simulation", "integration"]
-    assert all(step.needs_servers for step in steps[5:7])
+    assert all(step.runs_spark for step in steps[5:7])
     assert [step.name for step in steps if step.needs_images] == ["containers"]
 
 
@@ -38,7 +38,7 @@ def test_unit_needs_no_server_and_leaves_out_what_is_slow() -> None:
     """The run that developers repeat stays under half a minute."""
     steps = choose_steps((), unit=True, long=False)
 
-    assert not any(step.needs_servers for step in steps)
+    assert not any(step.runs_spark for step in steps)
     assert "not slow and not spark" in steps[-1].command
 
 
