@@ -72,6 +72,11 @@ def newest_claim(home: Home) -> tuple[int, int]:
     return max(home.claims, default=(0, 0))
 
 
+def newest_sequence(home: Home) -> int:
+    """Number the newest batch; 0 when there is none."""
+    return home.ledger[-1].sequence if home.ledger else 0
+
+
 def newest_decided(home: Home) -> tuple[Gid, ...]:
     """Find the newest decision of each branch."""
     newest: dict[int, Gid] = {}

@@ -9,11 +9,29 @@ from sinks.protocol.decisions import PublishDecision
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
 from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.tests.model.changes import broken, fenced, newest_claim, newest_decided, put
+from sinks.tests.model.changes import (
+    broken,
+    fenced,
+    newest_claim,
+    newest_decided,
+    newest_sequence,
+    put,
+)
 from sinks.tests.model.rules import Rules
 from sinks.tests.model.scripted_ports import TOPIC, Names, raised_by, ranges_of
 from sinks.tests.model.staging import Staging
-from sinks.tests.model.states import DEAD, HOME, Decided, Driver, Gid, Raised, State
+from sinks.tests.model.states import (
+    DEAD,
+    FIRED,
+    HOME,
+    Decided,
+    Driver,
+    Gid,
+    Home,
+    Raised,
+    State,
+    World,
+)
 
 #: Outcomes of a call: what is added to the label, the state after it, the answer.
 Outcomes = Iterator[tuple[str, State, Any]]
@@ -22,7 +40,10 @@ Outcomes = Iterator[tuple[str, State, Any]]
 class HomeServer:
     """Answers what drivers and resolver ask of the home database."""
 
-    def __init__(self, rules: Rules, names: Names, staging: Staging) -> None:
+    def __init__(
+        self, world: World, rules: Rules, names: Names, staging: Staging
+    ) -> None:
+        self._world = world
         self._rules = rules
         self._names = names
         self._staging = staging
@@ -61,9 +82,8 @@ class HomeServer:
                 claim_kept=nonce == self._rules.claim_of(*driver.claim).nonce,
                 stored={TOPIC: 2 * home.offset},
                 ranges=ranges_of(driver.position, driver.until),
-                # Without ticks the sequence moves with the offsets only.
-                last_sequence=SequenceNumber(0),
-                after_sequence=SequenceNumber(0),
+                last_sequence=SequenceNumber(newest_sequence(home)),
+                after_sequence=SequenceNumber(driver.after),
             )
         except TallyweirError as error:
             yield "", state, raised_by(error)
@@ -71,7 +91,7 @@ class HomeServer:
         if decision is PublishDecision.ALREADY_COMMITTED:
             yield "", state, (decision.value, 0, ())
             return
-        sequence = (home.ledger[-1].sequence if home.ledger else 0) + 1
+        sequence = newest_sequence(home) + 1
         opened = put(state, index, driver._replace(is_open=True))
         yield "", opened, (decision.value, sequence, newest_decided(home))
 
@@ -107,7 +127,7 @@ class HomeServer:
         if driver.claim not in home.claims or driver.claim[1] < state.fence:
             state = broken(state, f"I8: the stale claim {driver.claim} decides")
         batch = Decided(
-            sequence=(home.ledger[-1].sequence if home.ledger else 0) + 1,
+            sequence=newest_sequence(home) + 1,
             first=driver.position,
             until=driver.until,
             claim=driver.claim[1],
@@ -120,8 +140,17 @@ class HomeServer:
                 ledger=(*home.ledger, batch),
                 rows=tuple(sorted((*home.rows, *driver.rows))),
                 dead=tuple(sorted((*home.dead, *driver.dead))),
+                timers=self._timers(home, driver),
             )
         )
+
+    def _timers(self, home: Home, driver: Driver) -> tuple[int, ...]:
+        """What is due after a batch: what its records set, less what has fired."""
+        if not self._world.ticks:
+            return ()
+        fired = {row - FIRED for row in driver.rows if self._rules.forgets_fired}
+        is_set = [row for row in driver.rows if 0 <= row < FIRED]
+        return tuple(sorted({*home.timers, *is_set} - fired))
 
     def note_committed(self, state: State, gids: tuple[Gid, ...]) -> State:
         """Show readers the branches that were seen committed."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from sinks.tests.model.changes import disagree, newest_claim
-from sinks.tests.model.states import Home, State, World
+from sinks.tests.model.states import FIRED, Home, State, World
 
 
 def broken_rule(state: State, world: World) -> str:
@@ -41,8 +41,11 @@ def _home_rules(home: Home, world: World) -> Iterator[str]:
         end = batch.until
     if home.offset != end:
         yield f"I5: the ledger ends at {end}, the offsets at {home.offset}"
-    if tuple(sorted(rows)) != world.records(0, home.offset):
+    if tuple(sorted(r for r in rows if r < FIRED)) != world.records(0, home.offset):
         yield f"I4: home holds {rows}, its offset is {home.offset}"
+    timers = [*home.timers, *(row - FIRED for row in rows if row >= FIRED)]
+    if world.ticks and sorted(timers) != [row for row in home.rows if row < FIRED]:
+        yield f"I4: home holds {rows}, and {home.timers} are due"
 
 
 def _participants_rules(state: State, world: World) -> Iterator[str]:
@@ -78,6 +81,8 @@ def _rest_rules(state: State, world: World) -> Iterator[str]:
             for record in world.records(0, state.home.offset)
             if record not in state.home.dead and world.goes_to(record, number)
         )
+        if world.ticks:
+            wanted += tuple(FIRED + record for record in wanted)
         if participant.rows != wanted:
             yield f"I1: participant {number} holds {participant.rows}, not {wanted}"
 
@@ -96,6 +101,7 @@ def is_at_rest(state: State, world: World) -> bool:
     return (
         (state.drivers[-1].looks or not was_restored)
         and state.home.offset == world.batches
+        and not state.home.timers
         and state.resolver is None
         and not (state.orders or state.sent or state.copies)
         and not any(participant.prepared for participant in state.participants)

@@ -44,9 +44,9 @@ def fence_after_offsets(**asked: Any) -> PublishDecision:
     return decide_publish(**asked)
 
 
-def offsets_not_compared(**asked: Any) -> PublishDecision:
+def neither_offsets_nor_sequence_compared(**asked: Any) -> PublishDecision:
     fitting = {r.topic_partition: r.from_offset for r in asked["ranges"]}
-    return decide_publish(**{**asked, "stored": fitting})
+    return sequence_not_compared(**{**asked, "stored": fitting})
 
 
 def replay_published(**asked: Any) -> PublishDecision:
@@ -66,6 +66,16 @@ def gap_accepted(**asked: Any) -> PublishDecision:
         for r in asked["ranges"]
     }
     return decide_publish(**{**asked, "stored": stored})
+
+
+def sequence_not_compared(**asked: Any) -> PublishDecision:
+    return decide_publish(**{**asked, "last_sequence": asked["after_sequence"]})
+
+
+def repeated_tick_refused(**asked: Any) -> PublishDecision:
+    if decide_publish(**asked) is PublishDecision.PUBLISH or asked["ranges"]:
+        return decide_publish(**asked)
+    raise FatalError("SEQUENCE_DISAGREES", saw="", why="", fix="")
 
 
 def starts_where_the_log_starts(

@@ -31,6 +31,7 @@ def _world(*, batches: int = 1, **faults: int) -> World:
 
 _CRASH = _world(crashes=1)
 _LOSS = _world(losses=1, batches=2)
+_TICKS = World(name="for a mutant", budget=Budget(losses=1), batches=1, ticks=True)
 _TAKEOVER = _world(takeovers=1)
 _PAUSE = _world(takeovers=1, endings=1)
 _RESOLVER = _world(resolver=1)
@@ -85,10 +86,23 @@ MUTANTS = (
         decide_publish=decisions.fence_after_offsets,
     ),
     _mutant(
-        "offsets are not compared", _LOSS, decide_publish=decisions.offsets_not_compared
+        "neither offsets nor sequence are compared",
+        _LOSS,
+        decide_publish=decisions.neither_offsets_nor_sequence_compared,
     ),
     _mutant("a replay is published", _LOSS, decide_publish=decisions.replay_published),
     _mutant("a replay is refused", _LOSS, decide_publish=decisions.replay_refused),
+    _mutant(
+        "a tick is published again",
+        _TICKS,
+        decide_publish=decisions.sequence_not_compared,
+    ),
+    _mutant(
+        "a tick that is published is refused",
+        _TICKS,
+        decide_publish=decisions.repeated_tick_refused,
+    ),
+    _mutant("what has fired stays due", _TICKS, forgets_fired=False),
     _mutant("a gap is accepted", _HOME_ONLY, decide_publish=decisions.gap_accepted),
     _mutant(
         "a driver starts where the log starts",

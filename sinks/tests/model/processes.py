@@ -24,6 +24,7 @@ from sinks.tests.model.changes import (
     newest_claim,
     newest_decided,
     newest_marker,
+    newest_sequence,
     put,
     without,
 )
@@ -54,7 +55,7 @@ class Processes:
         self._replay = Replay(world, rules)
         names = self._replay.names
         self._staging = Staging(world, rules)
-        self._home = HomeServer(rules, names, self._staging)
+        self._home = HomeServer(world, rules, names, self._staging)
         self.servers = ParticipantServers(
             world, rules, names, self._staging, self._advance
         )
@@ -108,7 +109,9 @@ class Processes:
                     after = self._confirm(state, index)
                     yield Step(f"{name}: has had the lock", after)
             case "progress":
-                yield Step(f"{name}: reads progress", self._plan(state, index))
+                yield Step(f"{name}: reads progress", self._resume(state, index))
+            case "plan":
+                yield Step(f"{name}: plans", self._plan(state, driver.claim))
             case "again":
                 if not any(o.owner == driver.claim[1] for o in state.orders):
                     yield Step(f"{name}: starts over", self._again(state, index))
@@ -129,7 +132,7 @@ class Processes:
         state = self._staging.clear(state, driver.claim[0], (HOME, DEAD))
         return self._advance(put(state, index, driver._replace(phase="start")))
 
-    def _plan(self, state: State, index: int) -> State:
+    def _resume(self, state: State, index: int) -> State:
         driver = state.drivers[index]
         end = 2 * self._world.batches
         stored = {
@@ -139,17 +142,22 @@ class Processes:
             TOPIC: BrokerPosition(topic_id="id", log_start_offset=0, log_end_offset=end)
         }
         position = self._rules.decide_start(stored, broker)[TOPIC] // 2
-        return self._begin_batch(
+        return self._plan(
             put(state, index, driver._replace(position=position)), driver.claim
         )
 
-    def _begin_batch(self, state: State, claim: tuple[int, int]) -> State:
+    def _plan(self, state: State, claim: tuple[int, int]) -> State:
+        """A tick comes before the next batch, where timers are due."""
         index = index_of(state, claim)
         driver = state.drivers[index]
-        if driver.position >= self._world.batches:
+        driver = driver._replace(after=newest_sequence(state.home))
+        if state.home.timers:
+            until = driver.position
+        elif driver.position >= self._world.batches:
             return put(state, index, driver._replace(phase="done"))
-        takes_all = self._world.wide and driver.claim[1] > 1
-        until = self._world.batches if takes_all else driver.position + 1
+        else:
+            takes_all = self._world.wide and driver.claim[1] > 1
+            until = self._world.batches if takes_all else driver.position + 1
         return self._advance(
             put(state, index, driver._replace(phase="batch", until=until))
         )
@@ -178,7 +186,7 @@ class Processes:
         return self._replay.driver(
             driver.phase,
             driver.claim,
-            (driver.position, driver.until),
+            (driver.position, driver.until, driver.after),
             (driver.tries, driver.unsettled),
             driver.answers,
         )
@@ -242,9 +250,7 @@ class Processes:
                 driver = driver._replace(phase="sweep", position=driver.until)
                 return put(state._replace(staged=staged), index, driver)
             case _:
-                return self._begin_batch(
-                    put(state, index, driver._replace(phase="")), driver.claim
-                )
+                return put(state, index, driver._replace(phase="plan"))
 
     def _name_fence(self, state: State, driver: Driver, error: Raised) -> Raised:
         """As the bridge does for whatever goes wrong in a batch."""

@@ -17,6 +17,7 @@ from sinks.protocol.errors import TallyweirError
 from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.ports import BatchPlan, RowsRejectedError
+from sinks.protocol.publication import Publisher
 from sinks.testing.planned_batches import PLANNED_AT_US
 from sinks.tests.model.rules import Rules
 from sinks.tests.model.scripted_ports import (
@@ -27,6 +28,7 @@ from sinks.tests.model.scripted_ports import (
     ScriptedHome,
     ScriptedLedger,
     ScriptedStage,
+    ScriptedStageKeys,
     WaitingError,
     raised_by,
     ranges_of,
@@ -71,7 +73,7 @@ class Replay:
         self,
         operation: str,
         claim: tuple[int, int],
-        batch: tuple[int, int],
+        batch: tuple[int, int, int],
         publisher: tuple[int, bool],
         answers: tuple[Any, ...],
     ) -> Asked | Ended:
@@ -85,7 +87,7 @@ class Replay:
         self,
         operation: str,
         claim: tuple[int, int],
-        batch: tuple[int, int],
+        batch: tuple[int, int, int],
         former: tuple[int, bool],
         answers: tuple[Any, ...],
     ) -> Asked | Ended:
@@ -101,15 +103,29 @@ class Replay:
             case "sweep":
                 found = _run(script, publisher.sweep)
             case _:
-                coordinator = self._rules.coordinator(publisher)
-                plan = _plan(claim[0], *batch)
-                stage = ScriptedStage(script, self._world)
-                found = _run(script, lambda: coordinator.run_batch(plan, stage))
+                found = _run(script, self._batch(script, publisher, claim, batch))
         if isinstance(found, Ended):
             return found._replace(
                 tries=publisher._attempts, unsettled=publisher._unsettled
             )
         return found
+
+    def _batch(
+        self,
+        script: Script,
+        publisher: Publisher,
+        claim: tuple[int, int],
+        batch: tuple[int, int, int],
+    ) -> Callable[[], object]:
+        """What runs a batch, or a tick if there are no offsets in it."""
+        plan = _plan(claim[0], *batch)
+        if plan.ranges:
+            coordinator = self._rules.coordinator(publisher)
+            stage = ScriptedStage(script, self._world)
+            return lambda: coordinator.run_batch(plan, stage)
+        stage_keys = ScriptedStageKeys(script, self._world)
+        coordinator = self._rules.coordinator(publisher, stage_keys)
+        return lambda: coordinator.run_tick(plan)
 
 
 def _run(script: Script, operation: Callable[[], object]) -> Asked | Ended:
@@ -123,12 +139,12 @@ def _run(script: Script, operation: Callable[[], object]) -> Asked | Ended:
     return Ended(None)
 
 
-def _plan(epoch: int, first: int, until: int) -> BatchPlan:
+def _plan(epoch: int, first: int, until: int, after: int) -> BatchPlan:
     return BatchPlan(
         key=BatchKey(epoch=Epoch(epoch), spark_batch_id=SparkBatchId(first)),
         ranges=ranges_of(first, until),
         watermark_us=None,
-        after_sequence=SequenceNumber(0),
+        after_sequence=SequenceNumber(after),
         clocks={},
         planned_at_us=PLANNED_AT_US,
         topic_ids={"events": "id"},

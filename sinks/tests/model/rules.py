@@ -90,6 +90,8 @@ class Rules:
     lists_branches: bool = True
     #: Whether the offsets advance in the transaction of the results.
     advances: bool = True
+    #: Whether a timer that fires is forgotten in the transaction of its rows.
+    forgets_fired: bool = True
     #: Whether a new driver makes its staging tables anew.
     clears_staging: bool = True
     #: Whether a driver that starts over asks first whether it was superseded.

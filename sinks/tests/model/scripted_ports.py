@@ -21,6 +21,7 @@ from sinks.protocol.errors import (
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts
+from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import (
     BatchPlan,
@@ -30,6 +31,7 @@ from sinks.protocol.ports import (
     RejectedRow,
     RowsRejectedError,
     StagedBatch,
+    StagedKeys,
 )
 from sinks.protocol.votes import BatchTally, EventCounts, PartitionTally, Vote
 from sinks.tests.model.rules import Rules
@@ -289,6 +291,8 @@ class ScriptedHome(ScriptedLedger):
 
 def ranges_of(first: int, until: int) -> tuple[OffsetRange, ...]:
     """Name the Kafka offsets of some offsets of the model: two records each."""
+    if first == until:
+        return ()
     return (
         OffsetRange(
             topic_partition=TOPIC, from_offset=2 * first, until_offset=2 * until
@@ -304,33 +308,62 @@ class ScriptedStage:
         self._world = world
 
     def __call__(self, plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
+        del plan
         dead = tuple(sorted(row.offset for row in rejected))
-        voted = self._script.ask("stage", dead)
-        covered = plan.ranges[0]
-        records = range(covered.from_offset, covered.until_offset)
-        votes = [
-            self._vote(attempt, [r for r in records if r % 2 == task], dead)
-            for task, attempt in voted
-        ]
-        return StagedBatch(votes=votes, records_read=len(records))
+        votes, records = self._script.ask("stage", dead)
+        return StagedBatch(
+            votes=[
+                self._vote(attempt, [r for r in records if r % 2 == task], dead)
+                for task, attempt in votes
+            ],
+            records_read=len(records),
+        )
 
     def _vote(self, attempt: int, records: list[int], dead: tuple[int, ...]) -> Vote:
         good = [record for record in records if record not in dead]
         counts = EventCounts(
             read=len(records), committed=len(good), dead=len(records) - len(good)
         )
-        staged = {
-            "home" if database == HOME else f"p{database}": rows
-            for database in (HOME, 0, 1)
-            if (rows := sum(self._world.goes_to(r, database) for r in good))
-        }
         seen = PartitionTally(
             counts=counts, offset_min=min(records), offset_max=max(records)
         )
         return Vote(
             attempt=Attempt(attempt),
             partitions={TOPIC: seen},
-            staged=staged,
+            staged=_rows_of(good, self._world),
             outputs={},
             checksum=sum(good),
         )
+
+
+class ScriptedStageKeys:
+    """The ``StageKeys`` port, which fires what is due."""
+
+    def __init__(self, script: Script, world: World) -> None:
+        self._script = script
+        self._world = world
+
+    def __call__(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:
+        del plan, tally
+        votes, due = self._script.ask("stage", ())
+        return StagedKeys(
+            votes=[
+                KeyedVote(
+                    attempt=Attempt(attempt),
+                    consumed={},
+                    staged=_rows_of([r for r in due if r % 2 == task], self._world),
+                    rows={},
+                )
+                for task, attempt in votes
+            ],
+            watermark_us=None,
+        )
+
+
+def _rows_of(records: list[int], world: World) -> dict[str, int]:
+    """Count the rows that records have in each database."""
+    return {
+        "home" if database == HOME else f"p{database}": rows
+        for database in (HOME, 0, 1)
+        if (rows := sum(world.goes_to(r, database) for r in records))
+    }

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from sinks.tests.model.changes import put
 from sinks.tests.model.rules import Rules
-from sinks.tests.model.states import DEAD, HOME, Driver, Staged, State, World
+from sinks.tests.model.states import DEAD, FIRED, HOME, Driver, Staged, State, World
 
-#: The attempts that voted, each with its task.
-Votes = tuple[tuple[int, int], ...]
+
+class Voted(NamedTuple):
+    """What the driver learns of its tasks."""
+
+    #: The attempts that voted, each with its task.
+    votes: tuple[tuple[int, int], ...]
+    #: What the tasks were given.
+    records: tuple[int, ...]
 
 
 class Staging:
@@ -21,48 +28,62 @@ class Staging:
 
     def stage(
         self, state: State, index: int, dead: tuple[int, ...]
-    ) -> tuple[State, Votes]:
+    ) -> tuple[State, Voted]:
         """Both tasks stage and vote."""
         driver = state.drivers[index]
         votes = tuple((task, driver.attempts + 1 + task) for task in (0, 1))
+        records = self._records(state, driver)
         rows = [
             row
             for task, attempt in votes
-            for row in self._rows(driver, task, attempt, dead)
+            for row in self._rows(records, driver.claim[0], task, attempt, dead)
         ]
         after = driver._replace(attempts=driver.attempts + 2)
-        return put(state._replace(staged=state.staged.union(rows)), index, after), votes
+        staged = put(state._replace(staged=state.staged.union(rows)), index, after)
+        return staged, Voted(votes, records)
 
     def stage_oddly(
         self, state: State, index: int, dead: tuple[int, ...]
-    ) -> Iterator[tuple[str, State, Votes]]:
+    ) -> Iterator[tuple[str, State, Voted]]:
         """Stage with every outcome that the budget allows."""
-        plain, votes = self.stage(state, index, dead)
-        yield "", plain, votes
+        plain, voted = self.stage(state, index, dead)
+        yield "", plain, voted
         budget = state.budget
         if budget.votes:
             fewer = plain._replace(budget=budget._replace(votes=budget.votes - 1))
-            yield " (a vote is lost)", fewer, votes[:1]
-            yield " (a vote is counted twice)", fewer, (*votes, votes[0])
+            votes, records = voted
+            yield " (a vote is lost)", fewer, Voted(votes[:1], records)
+            twice = Voted((*votes, votes[0]), records)
+            yield " (a vote is counted twice)", fewer, twice
         if not budget.zombies:
             return
         # Task 0 was tried before: that attempt copies late, or copied and did not vote.
         driver = state.drivers[index]
         zombie = driver.attempts + 1
         tried = put(state, index, driver._replace(attempts=zombie))
-        after, votes = self.stage(tried, index, dead)
+        after, voted = self.stage(tried, index, dead)
         after = after._replace(budget=budget._replace(zombies=budget.zombies - 1))
-        copies = tuple(self._rows(driver, 0, zombie, dead))
+        copies = tuple(self._rows(voted.records, driver.claim[0], 0, zombie, dead))
         staged = after._replace(staged=after.staged.union(copies))
-        yield " (an attempt's vote is lost, a second one votes)", staged, votes
+        yield " (an attempt's vote is lost, a second one votes)", staged, voted
         later = after._replace(copies=tuple(sorted((*after.copies, *copies))))
-        yield " (an attempt hangs, a second one votes)", later, votes
+        yield " (an attempt hangs, a second one votes)", later, voted
+
+    def _records(self, state: State, driver: Driver) -> tuple[int, ...]:
+        """What the tasks of a batch are given; those of a tick, what is due."""
+        if driver.until > driver.position:
+            return self._world.records(driver.position, driver.until)
+        return tuple(FIRED + record for record in state.home.timers)
 
     def _rows(
-        self, driver: Driver, task: int, attempt: int, dead: tuple[int, ...]
+        self,
+        records: tuple[int, ...],
+        epoch: int,
+        task: int,
+        attempt: int,
+        dead: tuple[int, ...],
     ) -> Iterator[Staged]:
-        epoch = driver.claim[0]
-        for record in self._world.records(driver.position, driver.until):
+        for record in records:
             if record % 2 != task:
                 continue
             if record in dead:

@@ -13,6 +13,9 @@ from typing import NamedTuple
 HOME = -1
 DEAD = -2
 
+#: Added to a record's number, it names the row of the timer that the record has set.
+FIRED = 1_000
+
 #: Epoch and number of a claim.
 Claim = tuple[int, int]
 
@@ -33,7 +36,7 @@ FOREIGN = Gid(1, 0xFFFFFFFF, 1, 0, 1)
 
 
 class Decided(NamedTuple):
-    """One batch in the ledger of the home database."""
+    """One batch in the ledger of the home database; a tick covers no offsets."""
 
     sequence: int
     first: int
@@ -51,6 +54,8 @@ class Home(NamedTuple):
     ledger: tuple[Decided, ...] = ()
     rows: tuple[int, ...] = ()
     dead: tuple[int, ...] = ()
+    #: Records whose timers have yet to fire.
+    timers: tuple[int, ...] = ()
     #: Branches that were seen committed.
     noted: frozenset[Gid] = frozenset()
 
@@ -111,11 +116,14 @@ class Driver(NamedTuple):
     """What one driver's process knows."""
 
     claim: Claim
-    #: lock, start, progress, batch, sweep, again, done
+    #: lock, start, progress, batch, sweep, plan, again, done
     phase: str = "lock"
     #: Where Spark reads on.
     position: int = 0
+    #: Where the batch at hand ends; a tick does not move on.
     until: int = 0
+    #: The newest batch when the one at hand was planned.
+    after: int = 0
     #: Tries of its publisher.
     tries: int = 0
     unsettled: bool = True
@@ -210,6 +218,8 @@ class World(NamedTuple):
     wide: bool = False
     #: Whether another pipeline has a branch prepared in participant 0 all the while.
     foreign: bool = False
+    #: Whether each record sets a timer, which a tick fires.
+    ticks: bool = False
 
     def records(self, first: int, until: int) -> tuple[int, ...]:
         """Number the records of some offsets: task 0 has even ones, task 1 odd ones."""
@@ -219,6 +229,7 @@ class World(NamedTuple):
         """Tell whether a record's row belongs into a database; home takes all."""
         if database == HOME:
             return True
+        record %= FIRED
         if not (self.everywhere or record % 2 == database):
             return False
         return database in self.touches[record // 2 % len(self.touches)]

@@ -31,9 +31,24 @@ SMALL = (
     ),
     World(name="servers crash", budget=Budget(outages=2), batches=1),
     World(name="another pipeline", budget=Budget(crashes=1), batches=1, foreign=True),
+    World(name="ticks, undisturbed", budget=Budget(), batches=2, ticks=True),
+    World(name="ticks, crash", budget=Budget(crashes=1), batches=1, ticks=True),
+    World(name="ticks, lost answer", budget=Budget(losses=1), batches=2, ticks=True),
+    World(name="ticks, votes", budget=Budget(votes=1), batches=1, ticks=True),
 )
 
 LARGE = (
+    World(name="ticks, takeover", budget=Budget(takeovers=1), batches=1, ticks=True),
+    World(
+        name="ticks, zombie", budget=Budget(zombies=1, crashes=1), batches=1, ticks=True
+    ),
+    World(name="ticks, servers crash", budget=Budget(outages=2), batches=1, ticks=True),
+    World(
+        name="ticks, home restored",
+        budget=Budget(home_restores=1),
+        batches=1,
+        ticks=True,
+    ),
     World(name="home restored", budget=Budget(home_restores=1)),
     World(name="three batches, crashes", budget=Budget(crashes=2, late=1), batches=3),
     World(name="a driver is paused", budget=Budget(takeovers=1, endings=1), batches=2),
