@@ -33,7 +33,7 @@ def own_log() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def servers(worker_id: str) -> Iterator[Endpoints]:
+def lane(worker_id: str) -> Iterator[Endpoints]:
     """A broker and a Postgres, and an environment that names them."""
     with pytest.MonkeyPatch.context() as patch:
         # These JVMs live for seconds: the second compiler took half of a driver's
@@ -45,15 +45,15 @@ def servers(worker_id: str) -> Iterator[Endpoints]:
 
 
 @pytest.fixture(scope="session")
-def kafka_bootstrap(servers: Endpoints) -> str:
+def kafka_bootstrap(lane: Endpoints) -> str:
     """Where the broker is."""
-    return servers.kafka_bootstrap
+    return lane.kafka_bootstrap
 
 
 @pytest.fixture(scope="session")
-def server_dsn(servers: Endpoints) -> str:
+def server_dsn(lane: Endpoints) -> str:
     """Where the Postgres server is, on which databases may be made."""
-    return servers.home_dsn
+    return lane.home_dsn
 
 
 @pytest.fixture

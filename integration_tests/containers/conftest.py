@@ -16,7 +16,7 @@ _BATCH_OFFSETS_MAX = 1_000
 
 
 @pytest.fixture(scope="session", autouse=True)
-def servers() -> None:
+def lane() -> None:
     """None beside the containers, which is where these tests have theirs."""
 
 
