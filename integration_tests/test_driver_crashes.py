@@ -104,8 +104,9 @@ def test_a_driver_whose_jvm_is_killed_says_so_and_the_next_one_goes_on(
         driver.wait_for(moment)
         driver.kill_the_jvm()
         assert driver.wait() == _AGAIN, driver.text
-    # PySpark's own threads may write what they see before that, and nothing after.
-    assert driver.lines[-4] == "SPARK_ENDED", driver.text
+    # PySpark's accumulator thread writes a traceback of its own, before or after.
+    assert "SPARK_ENDED" in driver.lines, driver.text
+    assert "py4j" not in driver.text, driver.text
     world.run_to_the_end()
     world.assert_fates(everything)
 

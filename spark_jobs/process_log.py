@@ -10,7 +10,13 @@ import structlog
 
 
 def configure_logging() -> None:
-    """One line an event on stderr: for people on a terminal, else as JSON."""
+    """One line an event on stderr: for people on a terminal, else as JSON.
+
+    Py4J logs what it raises too, a page from each of its threads, in some of them to
+    the root logger: what a person needs to read would be somewhere in between.
+    """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_named)
     level = os.environ.get("TALLYWEIR_LOG_LEVEL", "info").upper()
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer()
@@ -29,3 +35,7 @@ def configure_logging() -> None:
         ),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+
+
+def _is_named(record: logging.LogRecord) -> bool:
+    return record.name != "root"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,8 +32,6 @@ def explaining_lost_jvm() -> Iterator[None]:
     except (Py4JError, ConnectionError) as error:
         if not _jvm_has_ended():
             raise
-        # Py4J's threads find out one after the other, and each would write a page.
-        logging.disable()
         raise RetryableError(
             "SPARK_ENDED",
             saw="Spark's JVM has ended, or was killed.",
