@@ -38,6 +38,9 @@ _PIPELINE = """
           aggregate: {{readings: count(*), total: sum(amount)}}
 """
 
+#: What may pass by itself.
+_AGAIN = 75
+
 _HEADER = "event_id,at,sensor,amount,grade,divisor"
 
 
@@ -165,6 +168,26 @@ def _assert_dead_letters_hold_the_lines(world: DriverWorld, *files: Path) -> Non
     ):
         assert payload == files[partition].read_bytes().split(b"\n")[line - 1]
         assert detail
+
+
+def test_a_run_whose_jvm_is_killed_says_so_and_the_next_try_does_it(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Nothing of it is published, and the error is one that a person understands."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.write_pipeline(_PIPELINE)
+    csv = _write(tmp_path / "may.csv", [_HEADER, _row("a"), _row("b")])
+
+    with world.batch("q2", csv) as run:
+        run.wait_for("run planned")
+        run.kill_the_jvm()
+        assert run.wait() == _AGAIN, run.text
+
+    assert "SPARK_ENDED" in run.lines, run.text
+    assert [] == world.ledger()
+    world.run_batch("q2", csv)
+    world.assert_verified()
+    assert 2 == world.value("SELECT count(*) FROM readings")
 
 
 @pytest.mark.long
