@@ -1,4 +1,4 @@
-"""The peer of the throughput benchmark: what Spark offers without Tallyweir.
+"""The peer of the benchmarks of rates: what Spark offers without Tallyweir.
 
 ``dropDuplicatesWithinWatermark`` on RocksDB, then an append over JDBC in
 ``foreachBatch``: deduplicated, but at-least-once into Postgres, because neither
@@ -7,7 +7,8 @@ documentation tells: rewritten batch inserts, changelog checkpointing, as many
 partitions as task slots. Prints one line of JSON per batch.
 
 The query ``windows`` counts the events of each user in ten seconds and appends the
-windows that are complete; the other, ``rows``, appends the events.
+windows that are complete; ``joins`` appends the pairs of events of two topics that
+have the same user and lie close together; ``rows`` appends the events of one.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import datetime
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
@@ -34,8 +36,8 @@ _FRAME_BYTES = 5
 
 
 def main() -> None:
-    """Read a topic to its end into a table."""
-    topic, table, query_name = sys.argv[1:]
+    """Read topics, separated by commas, to their end into a table."""
+    topics, table, query_name = sys.argv[1:]
     settings = DriverSettings.from_environment(os.environ, {})
     spark = start_session(settings, name="jdbc-peer")
     tasks = spark.sparkContext.defaultParallelism
@@ -44,18 +46,11 @@ def main() -> None:
     spark.conf.set(
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true"
     )
-    body = F.substring(F.col("value"), _FRAME_BYTES + 1, 2**31 - 1)
-    events = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.kafka_bootstrap)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(settings.batch_offsets_max))
-        .load()
-        .select(from_avro(body, load_contract("page_view.v1").text).alias("event"))
-        .select("event.*")
+    names = topics.split(",")
+    share = settings.batch_offsets_max // len(names)
+    rows = _QUERIES[query_name](
+        *(_read(spark, settings.kafka_bootstrap, name, share) for name in names)
     )
-    rows = _count_by_user(events) if query_name == "windows" else _deduplicate(events)
     url = os.environ["PEER_JDBC_URL"]
     properties = {
         "user": os.environ["PGUSER"],
@@ -91,6 +86,22 @@ def main() -> None:
                 sys.stdout.write(json.dumps(line) + "\n")
 
 
+def _read(
+    spark: SparkSession, bootstrap: str, topic: str, batch_offsets_max: int
+) -> DataFrame:
+    body = F.substring(F.col("value"), _FRAME_BYTES + 1, 2**31 - 1)
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(batch_offsets_max))
+        .load()
+        .select(from_avro(body, load_contract("page_view.v1").text).alias("event"))
+        .select("event.*")
+    )
+
+
 def _deduplicate(events: DataFrame, delay: str = "2 minutes") -> DataFrame:
     return events.withWatermark("viewed_at", delay).dropDuplicatesWithinWatermark(
         ["event_id"]
@@ -106,6 +117,32 @@ def _count_by_user(events: DataFrame) -> DataFrame:
         "user_id",
         F.col("count").alias("views"),
     )
+
+
+def _join(lefts: DataFrame, rights: DataFrame) -> DataFrame:
+    """Pair what the benchmark's own pipeline pairs."""
+    left = _deduplicate(lefts, "20 seconds").select(
+        "user_id",
+        F.col("event_id").alias("left_id"),
+        F.col("viewed_at").alias("left_at"),
+    )
+    right = _deduplicate(rights, "20 seconds").select(
+        F.col("user_id").alias("right_user"),
+        F.col("event_id").alias("right_id"),
+        F.col("viewed_at").alias("right_at"),
+    )
+    is_pair = (
+        "user_id = right_user AND right_at >= left_at "
+        "AND right_at <= left_at + INTERVAL 4 SECONDS"
+    )
+    return left.join(right, F.expr(is_pair)).drop("right_user")
+
+
+_QUERIES: dict[str, Callable[..., DataFrame]] = {
+    "rows": _deduplicate,
+    "windows": _count_by_user,
+    "joins": _join,
+}
 
 
 def _seconds(timestamp: str) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from zlib import crc32
 
 import psycopg
 import yaml
@@ -57,6 +58,14 @@ WINDOWS = BenchPipeline(
     file=Path(__file__).with_name("page-views-windows.yaml"),
     table="bench_views_by_user",
 )
+
+#: Pairs of a user's deduplicated page views, from two topics.
+JOINS = BenchPipeline(
+    name="bench-joins",
+    file=Path(__file__).with_name("page-views-join.yaml"),
+    table="bench_view_pairs",
+)
+LEFT_TOPIC, RIGHT_TOPIC = f"{TOPIC}-left", f"{TOPIC}-right"
 
 
 def varied_page_views(
@@ -123,14 +132,21 @@ def bench_servers() -> Iterator[Endpoints]:
 
 
 def produce_page_views(
-    bootstrap: str, *, events: int, duplicates: float, seed: int
+    bootstrap: str,
+    *,
+    events: int,
+    duplicates: float,
+    seed: int,
+    topics: Sequence[str] = (TOPIC,),
 ) -> int:
-    """Put page views into the topic; return how many different ones there are."""
-    ensure_topic(bootstrap, TOPIC, partitions=PARTITIONS)
+    """Spread page views over topics by their IDs; return how many differ."""
+    for topic in topics:
+        ensure_topic(bootstrap, topic, partitions=PARTITIONS)
     producer = EventProducer(bootstrap)
     distinct: set[bytes] = set()
     for key, payload in read_page_views(events, duplicates, seed):
         distinct.add(key)
-        producer.send(TOPIC, key=key, payload=payload)
+        topic = topics[crc32(key) % len(topics)]
+        producer.send(topic, key=key, payload=payload)
     producer.flush()
     return len(distinct)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 
 from psycopg.conninfo import conninfo_to_dict
@@ -21,12 +22,18 @@ class PeerQuery(StrEnum):
 
     ROWS = "rows"
     WINDOWS = "windows"
+    JOINS = "joins"
 
 
 def run_peer(
-    endpoints: Endpoints, query: PeerQuery, table: str, *, events: int
+    endpoints: Endpoints,
+    query: PeerQuery,
+    table: str,
+    *,
+    events: int,
+    topics: Sequence[str] = (TOPIC,),
 ) -> list[MeasuredBatch]:
-    """Let the peer read the topic, which holds so many events, to its end.
+    """Let the peer read the topics, which hold so many events, to their end.
 
     Raises:
         FatalError: ``BENCH_INCOMPLETE``: it failed.
@@ -37,7 +44,7 @@ def run_peer(
     url, user, password = _jdbc(endpoints.home_dsn)
     environment |= {"PEER_JDBC_URL": url, "PGUSER": user, "PGPASSWORD": password}
     peer = subprocess.run(
-        [sys.executable, "-m", "spark_jobs.jdbc_peer", TOPIC, table, query],
+        [sys.executable, "-m", "spark_jobs.jdbc_peer", ",".join(topics), table, query],
         env=environment,
         capture_output=True,
         timeout=120 + events / EVENTS_PER_SECOND_MIN,

@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     bench.command(epilog=example("tallyweir bench databases --json"))(databases)
     bench.command(epilog=example("tallyweir bench guarantees --json"))(guarantees)
     bench.command(epilog=example("tallyweir bench windows --json"))(windows)
+    bench.command(epilog=example("tallyweir bench joins --json"))(joins)
     bench.command(epilog=example("tallyweir bench ingest --json"))(ingest)
     app.add_typer(bench)
 
@@ -85,6 +86,17 @@ def windows(
     from services.bench.windows import measure_windows
 
     _show(measure_windows(events=events, seed=seed, say=note), as_json=as_json)
+
+
+def joins(
+    events: _Events = 1_000_000,
+    seed: _Seed = 7,
+    as_json: _Json = False,
+) -> None:
+    """Pairs of two topics' events, beside Spark's own join in the same run."""
+    from services.bench.joins import measure_joins
+
+    _show(measure_joins(events=events, seed=seed, say=note), as_json=as_json)
 
 
 def ingest(

@@ -1,0 +1,98 @@
+"""Pairs of events of two topics, deduplicated, beside a peer.
+
+Two rounds in one run, as in ``throughput``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+from psycopg import sql
+
+from services.bench.bench_world import (
+    JOINS,
+    LEFT_TOPIC,
+    RIGHT_TOPIC,
+    bench_servers,
+    produce_page_views,
+)
+from services.bench.peer_run import PeerQuery, run_peer
+from services.bench.throughput import (
+    DUPLICATES,
+    measure_driver,
+    rates_of,
+    wrong_result,
+)
+
+PEER = (
+    "Spark dropDuplicatesWithinWatermark and stream-stream join (RocksDB) + JDBC "
+    "append, at-least-once"
+)
+_PEER_TABLE = "bench_peer_pairs"
+_ROUNDS = 2
+_TOPICS = (LEFT_TOPIC, RIGHT_TOPIC)
+
+_DIFFERENCES = """
+WITH ours AS (SELECT user_id, left_id, left_at, right_id, right_at FROM {ours}),
+     peer AS (SELECT user_id, left_id, left_at, right_id, right_at FROM {peer})
+SELECT
+    (SELECT count(*) FROM ours),
+    (SELECT count(*) FROM (SELECT * FROM ours EXCEPT ALL SELECT * FROM peer) AS more),
+    (SELECT count(*) FROM (SELECT * FROM peer EXCEPT ALL SELECT * FROM ours) AS less)
+"""
+
+
+def measure_joins(
+    *, events: int, seed: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure the product and its peer over two rounds of ``events`` each.
+
+    Raises:
+        FatalError: A run did not end, or the pairs are not the peer's.
+    """
+    with bench_servers() as endpoints:
+        say(f"producing {_ROUNDS} rounds of {events:,} page views")
+        produce_page_views(
+            endpoints.kafka_bootstrap,
+            events=_ROUNDS * events,
+            duplicates=DUPLICATES,
+            seed=seed,
+            topics=_TOPICS,
+        )
+        say("running tallyweir")
+        ours = measure_driver(endpoints, JOINS, events=events, rounds=_ROUNDS)
+        say(f"tallyweir: cold {ours.cold:,.0f}, warm {ours.warm:,.0f} events/s")
+        say("running the peer")
+        batches = run_peer(
+            endpoints,
+            PeerQuery.JOINS,
+            _PEER_TABLE,
+            events=_ROUNDS * events,
+            topics=_TOPICS,
+        )
+        peer = rates_of(batches, events)
+        pairs = _check_pairs(endpoints.home_dsn)
+        say(f"peer: cold {peer.cold:,.0f}, warm {peer.warm:,.0f} events/s")
+    return {
+        **ours.beside(peer, PEER),
+        "pairs": pairs,
+        "events": events,
+        "duplicates": DUPLICATES,
+        "seed": seed,
+    }
+
+
+def _check_pairs(dsn: str) -> int:
+    """Count the pairs, if both found the same."""
+    with psycopg.connect(dsn) as connection:
+        ((pairs, more, fewer),) = connection.execute(
+            sql.SQL(_DIFFERENCES).format(
+                ours=sql.Identifier(JOINS.table), peer=sql.Identifier(_PEER_TABLE)
+            )
+        ).fetchall()
+    if more or fewer or not pairs:
+        raise wrong_result(
+            f"Of {pairs} pairs the peer lacks {more}, and it has {fewer} others."
+        )
+    return int(pairs)
