@@ -2,8 +2,9 @@
 
     python -m sinks.tests.model batches=3 crashes=3 late=2
 
-Every field of ``Budget`` may be given, and how many batches there are. States are kept
-in memory, about 3 kB each. Ends with 1 if a rule is broken, after the shortest trace.
+Every field of ``Budget`` may be given, how many batches there are, and ``ticks=1``.
+States are kept in memory, about 3 kB each. Ends with 1 if a rule is broken, after the
+shortest trace.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ def main(arguments: list[str]) -> int:
     """Explore, and tell what was found."""
     given = {name: int(n) for name, _, n in (a.partition("=") for a in arguments)}
     batches = given.pop("batches", 2)
-    budget = Budget(**given)
-    found = explore(
-        World(name="asked for", budget=budget, batches=batches), states_max=50_000_000
+    ticks = bool(given.pop("ticks", 0))
+    world = World(
+        name="asked for", budget=Budget(**given), batches=batches, ticks=ticks
     )
+    found = explore(world, states_max=50_000_000)
     sys.stdout.write(f"{found}\n")
     return 1 if found.rule else 0
 
