@@ -33,7 +33,7 @@ _SLOW_NOT_LONG = ("-m", "(slow or spark) and not long")
 _NOT_LONG = ("-m", "not long")
 #: What needs no server has nothing that two processes could quarrel over.
 _ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
-#: Each lane has its own broker, Postgres and drivers: 4 GB of memory, and two cores.
+#: Each lane has its own broker, Postgres and drivers, about 2 GB of memory at most.
 #: Files of few tests are the long ones, which should not all come last.
 _IN_TWO_LANES = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 _PYTEST_FOUND_NOTHING = 5
