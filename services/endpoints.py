@@ -131,7 +131,7 @@ def child_environment(endpoints: Endpoints) -> dict[str, str]:
 
 
 def spark_environment() -> dict[str, str]:
-    """This process's environment, and with it what any process of ours runs Spark."""
+    """This process's environment, and what a process of ours needs to run Spark."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = dict(os.environ) | {
         "PYSPARK_PYTHON": sys.executable,

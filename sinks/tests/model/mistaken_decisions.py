@@ -73,9 +73,10 @@ def sequence_not_compared(**asked: Any) -> PublishDecision:
 
 
 def repeated_tick_refused(**asked: Any) -> PublishDecision:
-    if decide_publish(**asked) is PublishDecision.PUBLISH or asked["ranges"]:
-        return decide_publish(**asked)
-    raise FatalError("SEQUENCE_DISAGREES", saw="", why="", fix="")
+    decided = decide_publish(**asked)
+    if decided is PublishDecision.ALREADY_COMMITTED and not asked["ranges"]:
+        raise FatalError("SEQUENCE_DISAGREES", saw="", why="", fix="")
+    return decided
 
 
 def starts_where_the_log_starts(
