@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
 from pathlib import Path
@@ -316,3 +317,47 @@ def test_a_backfill_beside_a_running_stream_doubles_nothing(
     assert 90 == world.value("SELECT count(*) FROM readings")
     assert 90 == world.value("SELECT sum(readings) FROM readings_by_hour")
     world.assert_verified()
+
+
+@pytest.mark.long
+def test_shadow_tables_are_filled_beside_the_stream_and_take_its_place_at_once(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """History from a file, then the topic; the stream that is shown never stops."""
+    shown = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    shown.write_pipeline(_PIPELINE.replace("amount >= 0", "amount > 5"))
+    shown.topic.send(numbered(shown, 0, 20))
+    shadow = copy.copy(shown)
+    shadow.pipeline_file = tmp_path / "shadow.yaml"
+    shadow.state = tmp_path / "shadow-state"
+    shadow.write_pipeline(
+        _PIPELINE.replace("pipeline: readings", "pipeline: shadow")
+        .replace("table: readings_by_hour", "table: shadow_by_hour")
+        .replace("table: readings}", "table: shadow}")
+    )
+    history = _write(
+        tmp_path / "history.jsonl",
+        [_json("old", at="2024-04-30T12:00:00Z"), _json("n3", amount=3)],
+    )
+    with shown.driver() as driver:
+        shown.await_read(20)
+        shown.execute("CREATE VIEW current_readings AS TABLE readings")
+        done = shadow.run_batch("history", history)
+        assert (2, 2) == (done["read"], done["committed"])
+        shadow.run_to_the_end()
+        count = "SELECT count(*) FROM current_readings"
+        assert 14 == shown.value(count)
+        shown.execute("CREATE OR REPLACE VIEW current_readings AS TABLE shadow")
+        assert 21 == shown.value(count)
+        shown.topic.send(numbered(shown, 20, 10))
+        shown.await_read(20 + 2 + 20 + 10)
+        driver.send(signal.SIGTERM)
+        assert driver.wait() == 0, driver.text
+    shadow.run_to_the_end()
+
+    assert 31 == shown.value(count)
+    assert 31 == shown.value("SELECT sum(readings) FROM shadow_by_hour")
+    claims = "SELECT count(*) FROM tallyweir.epoch_claim WHERE pipeline = 'readings'"
+    assert 1 == shown.value(claims)
+    for pipeline in ("readings", "shadow"):
+        shown.assert_verified(pipeline)
