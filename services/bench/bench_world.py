@@ -24,6 +24,8 @@ from services.ingest.topics import ensure_topic
 TOPIC = "bench-page-views"
 TABLE = "bench_page_views"
 PARTITIONS = 4
+#: The share of messages that repeat an earlier one.
+DUPLICATES = 0.02
 #: A run that is slower is given up.
 EVENTS_PER_SECOND_MIN = 10_000
 

@@ -1,42 +1,47 @@
 """What each guarantee costs: the same events once by ID, once by offset, at least once.
 
-Every variant reads the same topic, one after the other, on the same machine.
+Every variant reads the same topic, one after the other, on the same machine; so does
+Flink's XA sink, which is exactly once by offset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import psycopg
+
 from services.bench.bench_world import (
-    EVENTS_PER_SECOND_MIN,
+    DUPLICATES,
     bench_servers,
-    count_rows,
     produce_page_views,
     varied_page_views,
 )
-from services.bench.driver_run import await_events, running_driver
-from services.bench.throughput import DUPLICATES, Rates, rates_of, wrong_result
+from services.bench.flink_peer import FlinkDeduplication, run_flink_peer
+from services.bench.rates import Rates, measure_driver, rates_of, wrong_result
 from services.endpoints import Endpoints
 
 _WITH_IDS = "exactly_once"
+_WITHOUT_IDS = "exactly_once_without_ids"
+_PEER = "flink_xa_without_ids"
 
 #: What each variant changes in the pipeline of page views.
 VARIANTS: Mapping[str, Mapping[str, object]] = {
     _WITH_IDS: {},
-    "exactly_once_without_ids": {"deduplicate": "off"},
+    _WITHOUT_IDS: {"deduplicate": "off"},
     "at_least_once": {"guarantee": "at_least_once", "deduplicate": "off"},
 }
 
 
 def measure_guarantees(
-    *, events: int, seed: int, say: Callable[[str], None]
+    *, events: int, seed: int, with_peers: bool, say: Callable[[str], None]
 ) -> dict[str, object]:
     """Measure each variant over two rounds of ``events``.
 
     Raises:
+        ConfigurationError: The peer cannot run here.
         FatalError: A run did not end, or its table does not hold what it must.
     """
-    figures: dict[str, object] = {"events": events, "seed": seed}
+    measured: dict[str, Rates] = {}
     with bench_servers() as endpoints:
         say(f"producing 2 rounds of {events:,} page views")
         distinct = produce_page_views(
@@ -48,24 +53,45 @@ def measure_guarantees(
         for variant in VARIANTS:
             say(f"running {variant}")
             rows = distinct if variant == _WITH_IDS else 2 * events
-            rates = _measure(endpoints, variant, events, rows)
-            figures[variant] = rates.figures()
-            say(f"{variant}: {figures[variant]}")
+            measured[variant] = _measure(endpoints, variant, events, rows)
+            say(f"{variant}: {measured[variant]}")
+        if with_peers:
+            say(f"running {_PEER}")
+            measured[_PEER] = _measure_peer(endpoints, events)
+            say(f"{_PEER}: {measured[_PEER]}")
+    figures: dict[str, object] = {
+        "events": events,
+        "seed": seed,
+        **{variant: rates.figures() for variant, rates in measured.items()},
+    }
+    if with_peers:
+        ours, peer = measured[_WITHOUT_IDS], measured[_PEER]
+        figures["ratio"] = round(ours.warm / peer.warm, 2)
+        figures["cold_ratio"] = round(ours.cold / peer.cold, 2)
     return figures
 
 
 def _measure(endpoints: Endpoints, variant: str, events: int, rows: int) -> Rates:
     pipeline = varied_page_views(variant, keys=VARIANTS[variant])
-    with running_driver(endpoints, pipeline) as driver:
-        batches = await_events(
-            driver,
-            endpoints.home_dsn,
-            pipeline,
-            events=2 * events,
-            timeout_s=120 + 2 * events / EVENTS_PER_SECOND_MIN,
-        )
-    found = count_rows(endpoints, pipeline)
+    rates = measure_driver(endpoints, pipeline, events=events)
     # Nothing was disturbed, so even at least once there is no repeat.
-    if found != rows:
-        raise wrong_result(f"{pipeline.table} holds {found} rows instead of {rows}.")
+    _check_rows(endpoints, pipeline.table, rows)
+    return rates
+
+
+def _measure_peer(endpoints: Endpoints, events: int) -> Rates:
+    table = f"bench_{_PEER}"
+    batches = run_flink_peer(
+        endpoints, FlinkDeduplication.NONE, table, events=2 * events
+    )
+    _check_rows(endpoints, table, 2 * events)
     return rates_of(batches, events)
+
+
+def _check_rows(endpoints: Endpoints, table: str, rows: int) -> None:
+    with psycopg.connect(endpoints.home_dsn) as connection:
+        statement = psycopg.sql.SQL("SELECT count(*) FROM {}")
+        found = connection.execute(statement.format(psycopg.sql.Identifier(table)))
+        ((count,),) = found.fetchall()
+    if count != rows:
+        raise wrong_result(f"{table} holds {count} rows instead of {rows}.")

@@ -11,19 +11,15 @@ import psycopg
 from psycopg import sql
 
 from services.bench.bench_world import (
+    DUPLICATES,
     JOINS,
     LEFT_TOPIC,
     RIGHT_TOPIC,
     bench_servers,
     produce_page_views,
 )
-from services.bench.peer_run import PeerQuery, run_peer
-from services.bench.throughput import (
-    DUPLICATES,
-    measure_driver,
-    rates_of,
-    wrong_result,
-)
+from services.bench.rates import measure_driver, rates_of, wrong_result
+from services.bench.spark_peer import PeerQuery, run_spark_peer
 
 PEER = (
     "Spark dropDuplicatesWithinWatermark and stream-stream join (RocksDB) + JDBC "
@@ -62,9 +58,9 @@ def measure_joins(
         )
         say("running tallyweir")
         ours = measure_driver(endpoints, JOINS, events=events, rounds=_ROUNDS)
-        say(f"tallyweir: cold {ours.cold:,.0f}, warm {ours.warm:,.0f} events/s")
+        say(f"tallyweir: {ours}")
         say("running the peer")
-        batches = run_peer(
+        batches = run_spark_peer(
             endpoints,
             PeerQuery.JOINS,
             _PEER_TABLE,
@@ -73,7 +69,7 @@ def measure_joins(
         )
         peer = rates_of(batches, events)
         pairs = _check_pairs(endpoints.home_dsn)
-        say(f"peer: cold {peer.cold:,.0f}, warm {peer.warm:,.0f} events/s")
+        say(f"peer: {peer}")
     return {
         **ours.beside(peer, PEER),
         "pairs": pairs,

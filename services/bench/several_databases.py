@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from services.bench.bench_world import (
+    DUPLICATES,
     BenchPipeline,
     bench_servers,
     count_rows,
@@ -18,7 +19,7 @@ from services.bench.bench_world import (
 )
 from services.bench.driver_run import await_events, running_driver
 from services.bench.latency import in_milliseconds, time_small_batches
-from services.bench.throughput import DUPLICATES, rates_of, wrong_result
+from services.bench.rates import rates_of, wrong_result
 from services.embedded.postgres import EmbeddedPostgres
 from services.embedded.state_directory import state_directory
 from services.endpoints import Endpoints

@@ -1,144 +1,122 @@
-"""Events per second, deduplicated into Postgres, beside a peer in the same run.
+"""Events per second, deduplicated into Postgres, beside peers in the same run.
 
-Both read the same topic on the same servers with the same cores, one after the
-other. The topic holds two rounds of events: the first is read by a cold JVM, the
-second by a warm one, and the rates are given apart. A rate is wall time, from the end
-of one batch to the end of the last one of the round, so that whatever Spark does
-between batches counts.
+All read the same topic on the same servers with the same cores, one after the other.
+The topic holds four rounds of events: the first is read by a cold JVM, the last by a
+warm one, and the rates are given apart. A rate is wall time, from the end of one batch
+to the end of the last one of the round, so that whatever is done between batches
+counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import psycopg
 
 from services.bench.bench_world import (
-    EVENTS_PER_SECOND_MIN,
+    DUPLICATES,
     PAGE_VIEWS,
-    BenchPipeline,
     bench_servers,
     produce_page_views,
 )
-from services.bench.driver_run import MeasuredBatch, await_events, running_driver
-from services.bench.peer_run import PeerQuery, run_peer
+from services.bench.driver_run import MeasuredBatch
+from services.bench.flink_peer import FlinkDeduplication, run_flink_peer
+from services.bench.rates import Rates, measure_driver, rates_of, wrong_result
+from services.bench.spark_peer import PeerQuery, run_spark_peer
 from services.endpoints import Endpoints
-from sinks.protocol.errors import FatalError
+from sinks.postgres.audit import verify
 
-#: The share of messages that repeat an earlier one.
-DUPLICATES = 0.02
-PEER = "Spark dropDuplicatesWithinWatermark (RocksDB) + JDBC append, at-least-once"
-_PEER_TABLE = "bench_peer_page_views"
+_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """Events per second of the two rounds."""
+class _Peer:
+    """Another way to do the same.
 
-    cold: float
-    warm: float
+    Attributes:
+        guarantee: What it promises, in words.
+        run: Reads so many events into a table.
+    """
 
-    def figures(self) -> dict[str, object]:
-        """Give both, rounded."""
-        return {
-            "events_per_second": round(self.warm),
-            "cold_events_per_second": round(self.cold),
-        }
+    guarantee: str
+    run: Callable[[Endpoints, str, int], list[MeasuredBatch]]
 
-    def beside(self, peer: Rates, name: str) -> dict[str, object]:
-        """Give the figures of both, with their ratios."""
-        return {
-            **self.figures(),
-            "peer": name,
-            "peer_events_per_second": round(peer.warm),
-            "peer_cold_events_per_second": round(peer.cold),
-            "ratio": round(self.warm / peer.warm, 2),
-            "cold_ratio": round(self.cold / peer.cold, 2),
-        }
+
+def _run_spark(endpoints: Endpoints, table: str, events: int) -> list[MeasuredBatch]:
+    return run_spark_peer(endpoints, PeerQuery.ROWS, table, events=events)
+
+
+def _run_flink(
+    deduplication: FlinkDeduplication, endpoints: Endpoints, table: str, events: int
+) -> list[MeasuredBatch]:
+    return run_flink_peer(endpoints, deduplication, table, events=events)
+
+
+_PEERS: Mapping[str, _Peer] = {
+    "flink_xa_rocksdb": _Peer(
+        guarantee="exactly once while Flink's checkpoints last; IDs in RocksDB",
+        run=partial(_run_flink, FlinkDeduplication.ROCKSDB),
+    ),
+    "flink_xa_heap": _Peer(
+        guarantee="exactly once while Flink's checkpoints last; IDs in memory",
+        run=partial(_run_flink, FlinkDeduplication.HEAP),
+    ),
+    "spark_jdbc_rocksdb": _Peer(
+        guarantee="at least once; IDs in RocksDB", run=_run_spark
+    ),
+}
 
 
 def measure_throughput(
-    *, events: int, seed: int, say: Callable[[str], None]
+    *, events: int, seed: int, with_peers: bool, say: Callable[[str], None]
 ) -> dict[str, object]:
-    """Measure the product and its peer over two rounds of ``events`` each.
+    """Measure the product and its peers over four rounds of ``events`` each.
 
     Raises:
+        ConfigurationError: A peer cannot run here.
         FatalError: A run did not end, or its table does not hold each event once.
     """
-    rounds = 2
+    total = _ROUNDS * events
+    peers: dict[str, Rates] = {}
     with bench_servers() as endpoints:
-        say(f"producing {rounds} rounds of {events:,} page views")
+        say(f"producing {_ROUNDS} rounds of {events:,} page views")
         # One stream over all rounds: event time must rise, or the peer would drop
-        # the second round as late.
+        # the later rounds as late.
         distinct = produce_page_views(
-            endpoints.kafka_bootstrap,
-            events=rounds * events,
-            duplicates=DUPLICATES,
-            seed=seed,
+            endpoints.kafka_bootstrap, events=total, duplicates=DUPLICATES, seed=seed
         )
         say("running tallyweir")
-        ours = measure_driver(endpoints, PAGE_VIEWS, events=events, rounds=rounds)
+        ours = measure_driver(endpoints, PAGE_VIEWS, events=events, rounds=_ROUNDS)
+        say(f"tallyweir: {ours}")
         _check_distinct(endpoints.home_dsn, PAGE_VIEWS.table, distinct)
-        say(f"tallyweir: cold {ours.cold:,.0f}, warm {ours.warm:,.0f} events/s")
-        say("running the peer")
-        measured = run_peer(
-            endpoints, PeerQuery.ROWS, _PEER_TABLE, events=rounds * events
-        )
-        peer = rates_of(measured, events)
-        _check_distinct(endpoints.home_dsn, _PEER_TABLE, distinct)
-        say(f"peer: cold {peer.cold:,.0f}, warm {peer.warm:,.0f} events/s")
+        _check_verified(endpoints.home_dsn)
+        for name, peer in _PEERS.items() if with_peers else ():
+            say(f"running {name}: {peer.guarantee}")
+            table = f"bench_{name}"
+            measured = peer.run(endpoints, table, total)
+            peers[name] = rates_of(measured, events, rounds=_ROUNDS)
+            say(f"{name}: {peers[name]}")
+            _check_distinct(endpoints.home_dsn, table, distinct)
+            _drop(endpoints.home_dsn, table)
     return {
-        **ours.beside(peer, PEER),
-        "events": events,
+        "cold": _figures(ours.cold, {name: one.cold for name, one in peers.items()}),
+        "warm": _figures(ours.warm, {name: one.warm for name, one in peers.items()}),
+        "verified": True,
+        "guarantees": {name: _PEERS[name].guarantee for name in peers},
+        "events": total,
         "duplicates": DUPLICATES,
         "seed": seed,
     }
 
 
-def rates_of(batches: Sequence[MeasuredBatch], events: int) -> Rates:
-    """Compute the rates of the first and of the second round.
-
-    The cold rate counts from the planning of the first batch. The warm rate counts
-    the batches that lie wholly in the second round, from the end of the batch before.
-    """
-    done = 0
-    first_warm = len(batches)
-    for number, batch in enumerate(batches):
-        if done >= events:
-            first_warm = number
-            break
-        done += batch.read
-    cold = batches[:first_warm]
-    warm = batches[first_warm:]
-    assert cold, "the first round was measured"
-    assert warm, "the second round was measured"
-    cold_seconds = cold[-1].published_at - cold[0].planned_at
-    warm_seconds = warm[-1].published_at - cold[-1].published_at
-    return Rates(
-        cold=sum(batch.read for batch in cold) / cold_seconds,
-        warm=sum(batch.read for batch in warm) / warm_seconds,
-    )
-
-
-def measure_driver(
-    endpoints: Endpoints, pipeline: BenchPipeline, *, events: int, rounds: int
-) -> Rates:
-    """Run a driver over the topic's rounds of ``events`` each.
-
-    Raises:
-        FatalError: The run did not end.
-    """
-    timeout_s = 120 + rounds * events / EVENTS_PER_SECOND_MIN
-    with running_driver(endpoints, pipeline) as driver:
-        batches = await_events(
-            driver,
-            endpoints.home_dsn,
-            pipeline,
-            events=rounds * events,
-            timeout_s=timeout_s,
-        )
-    return rates_of(batches, events)
+def _figures(ours: float, peers: Mapping[str, float]) -> dict[str, object]:
+    return {
+        "events_per_second": round(ours),
+        "peers": {name: round(rate) for name, rate in peers.items()},
+        "ratio": {name: round(ours / rate, 2) for name, rate in peers.items()},
+    }
 
 
 def _check_distinct(dsn: str, table: str, distinct: int) -> None:
@@ -154,11 +132,15 @@ def _check_distinct(dsn: str, table: str, distinct: int) -> None:
         )
 
 
-def wrong_result(saw: str) -> FatalError:
-    """Say that there is no figure, since what was measured is not right."""
-    return FatalError(
-        "BENCH_WRONG",
-        saw=saw,
-        why="The rate of a wrong result means nothing.",
-        fix="Report this with the seed.",
-    )
+def _check_verified(dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        receipt = verify(connection, PAGE_VIEWS.name)
+    if receipt.failed:
+        raise wrong_result(f"verify failed: {receipt.failed}.")
+
+
+def _drop(dsn: str, table: str) -> None:
+    """Make room, for the next peer to find the disk as the first did."""
+    with psycopg.connect(dsn) as connection:
+        statement = psycopg.sql.SQL("DROP TABLE {}")
+        connection.execute(statement.format(psycopg.sql.Identifier(table)))

@@ -13,14 +13,15 @@ import psycopg
 from psycopg import sql
 
 from services.bench.bench_world import (
+    DUPLICATES,
     EVENTS_PER_SECOND_MIN,
     WINDOWS,
     bench_servers,
     produce_page_views,
 )
 from services.bench.driver_run import await_events, running_driver
-from services.bench.peer_run import PeerQuery, run_peer
-from services.bench.throughput import DUPLICATES, Rates, rates_of, wrong_result
+from services.bench.rates import Rates, rates_of, wrong_result
+from services.bench.spark_peer import PeerQuery, run_spark_peer
 from services.endpoints import Endpoints
 from sinks.postgres.naming import state_table
 
@@ -60,14 +61,14 @@ def measure_windows(
         say("running tallyweir")
         ours, states = _measure_driver(endpoints, events)
         windows = _check_counts(endpoints.home_dsn, distinct)
-        say(f"tallyweir: cold {ours.cold:,.0f}, warm {ours.warm:,.0f} events/s")
+        say(f"tallyweir: {ours}")
         say("running the peer")
-        batches = run_peer(
+        batches = run_spark_peer(
             endpoints, PeerQuery.WINDOWS, _PEER_TABLE, events=_ROUNDS * events
         )
         peer = rates_of(batches, events)
         _check_peer(endpoints.home_dsn)
-        say(f"peer: cold {peer.cold:,.0f}, warm {peer.warm:,.0f} events/s")
+        say(f"peer: {peer}")
     return {
         **ours.beside(peer, PEER),
         "windows": windows,

@@ -8,10 +8,11 @@ import typer
 
 from services.cli.rendering import example, note, say, say_json
 
-_Events = Annotated[
-    int, typer.Option(min=300_000, help="Events of each of the two rounds.")
-]
+_Events = Annotated[int, typer.Option(min=300_000, help="Events of each round.")]
 _Json = Annotated[bool, typer.Option("--json", help="End with one line of JSON.")]
+_WithPeers = Annotated[
+    bool, typer.Option("--peers/--no-peers", help="Measure the peers as well.")
+]
 _Seed = Annotated[int, typer.Option(help="Same seed, same events.")]
 
 
@@ -36,12 +37,16 @@ def register(app: typer.Typer) -> None:
 def throughput(
     events: _Events = 2_000_000,
     seed: _Seed = 7,
+    with_peers: _WithPeers = True,
     as_json: _Json = False,
 ) -> None:
-    """Events per second with deduplication, beside Spark's own way in the same run."""
+    """Events per second with deduplication, beside Flink and Spark in the same run."""
     from services.bench.throughput import measure_throughput
 
-    _show(measure_throughput(events=events, seed=seed, say=note), as_json=as_json)
+    _show(
+        measure_throughput(events=events, seed=seed, with_peers=with_peers, say=note),
+        as_json=as_json,
+    )
 
 
 def latency(
@@ -69,12 +74,16 @@ def databases(
 def guarantees(
     events: _Events = 2_000_000,
     seed: _Seed = 7,
+    with_peers: _WithPeers = True,
     as_json: _Json = False,
 ) -> None:
     """What each guarantee costs: once by ID, once by offset, at least once."""
     from services.bench.guarantees import measure_guarantees
 
-    _show(measure_guarantees(events=events, seed=seed, say=note), as_json=as_json)
+    _show(
+        measure_guarantees(events=events, seed=seed, with_peers=with_peers, say=note),
+        as_json=as_json,
+    )
 
 
 def windows(

@@ -65,6 +65,11 @@ def bench_jars() -> list[Path]:
     return ensure_jars("bench")
 
 
+def flink_jars() -> list[Path]:
+    """Apache Flink, another peer of the benchmark; fetched on first use."""
+    return ensure_jars("flink")
+
+
 @functools.cache
 def locked_jars(section: str, *, lock: Path = JAR_LOCK) -> tuple[Jar, ...]:
     """The jars of one section of the lock file."""

@@ -16,7 +16,7 @@ RUNTIME_LOCKS = (
     "requirements-spark.lock",
     "requirements-java.lock",
 )
-JAR_SECTIONS = ("spark", "broker", "bench")
+JAR_SECTIONS = ("spark", "broker", "bench", "flink")
 
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")

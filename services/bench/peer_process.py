@@ -1,0 +1,62 @@
+"""A peer of the benchmarks: a process that prints a line of JSON for what it read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from psycopg.conninfo import conninfo_to_dict
+
+from services.bench.bench_world import EVENTS_PER_SECOND_MIN
+from services.bench.driver_run import MeasuredBatch
+from sinks.protocol.errors import FatalError
+
+_START_TIMEOUT_S = 120
+_COMPLAINT_LENGTH = 2_000
+
+
+def run_peer_process(
+    command: Sequence[str], environment: Mapping[str, str], *, events: int
+) -> list[MeasuredBatch]:
+    """Run a peer, which reads so many events, to its end.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: it failed, or took too long.
+    """
+    try:
+        peer = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_START_TIMEOUT_S + events / EVENTS_PER_SECOND_MIN,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise _incomplete(f"The peer did not end in {late.timeout:.0f} s.") from late
+    if peer.returncode:
+        complaint = peer.stderr[-_COMPLAINT_LENGTH:]
+        raise _incomplete(f"The peer ended with code {peer.returncode}: {complaint}")
+    return [MeasuredBatch(**line) for line in map(json.loads, peer.stdout.splitlines())]
+
+
+def jdbc_url(dsn: str) -> str:
+    """Write the address of a database as JDBC does, without the login."""
+    fields = conninfo_to_dict(dsn)
+    return f"jdbc:postgresql://{fields['host']}:{fields['port']}/{fields['dbname']}"
+
+
+def login_environment(dsn: str) -> dict[str, str]:
+    """Return the login of a database, for the environment of a process."""
+    fields = conninfo_to_dict(dsn)
+    return {"PGUSER": str(fields["user"]), "PGPASSWORD": str(fields["password"])}
+
+
+def _incomplete(saw: str) -> FatalError:
+    return FatalError(
+        "BENCH_INCOMPLETE",
+        saw=saw,
+        why="A part of a run is no measurement.",
+        fix="Correct what the peer complains of.",
+    )

@@ -1,0 +1,102 @@
+"""Events per second of a run's first round and of its last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.bench.bench_world import EVENTS_PER_SECOND_MIN, BenchPipeline
+from services.bench.driver_run import MeasuredBatch, await_events, running_driver
+from services.endpoints import Endpoints
+from sinks.protocol.errors import FatalError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Events per second, by a cold JVM and by a warm one."""
+
+    cold: float
+    warm: float
+
+    def figures(self) -> dict[str, object]:
+        """Give both, rounded."""
+        return {
+            "events_per_second": round(self.warm),
+            "cold_events_per_second": round(self.cold),
+        }
+
+    def beside(self, peer: Rates, name: str) -> dict[str, object]:
+        """Give the figures of both, with their ratios."""
+        return {
+            **self.figures(),
+            "peer": name,
+            "peer_events_per_second": round(peer.warm),
+            "peer_cold_events_per_second": round(peer.cold),
+            "ratio": round(self.warm / peer.warm, 2),
+            "cold_ratio": round(self.cold / peer.cold, 2),
+        }
+
+    def __str__(self) -> str:
+        return f"cold {self.cold:,.0f}, warm {self.warm:,.0f} events/s"
+
+
+def rates_of(
+    batches: Sequence[MeasuredBatch], events: int, *, rounds: int = 2
+) -> Rates:
+    """Compute the rates of the first round of ``events`` and of the last.
+
+    The cold rate counts from the planning of the first batch. The warm rate counts
+    the batches that lie wholly in the last round, from the end of the batch before.
+    """
+    assert rounds > 1, "a warm round comes after a cold one"
+    first_warm = _batches_until(batches, (rounds - 1) * events)
+    cold = batches[: _batches_until(batches, events)]
+    warm = batches[first_warm:]
+    assert cold, "the first round was measured"
+    assert warm, "the last round was measured"
+    cold_seconds = cold[-1].published_at - cold[0].planned_at
+    warm_seconds = warm[-1].published_at - batches[first_warm - 1].published_at
+    return Rates(
+        cold=sum(batch.read for batch in cold) / cold_seconds,
+        warm=sum(batch.read for batch in warm) / warm_seconds,
+    )
+
+
+def _batches_until(batches: Sequence[MeasuredBatch], events: int) -> int:
+    """Count the batches that bring the first ``events``."""
+    done = 0
+    for number, batch in enumerate(batches):
+        if done >= events:
+            return number
+        done += batch.read
+    return len(batches)
+
+
+def measure_driver(
+    endpoints: Endpoints, pipeline: BenchPipeline, *, events: int, rounds: int = 2
+) -> Rates:
+    """Run a driver over the topic's rounds of ``events`` each.
+
+    Raises:
+        FatalError: The run did not end.
+    """
+    total = rounds * events
+    with running_driver(endpoints, pipeline) as driver:
+        batches = await_events(
+            driver,
+            endpoints.home_dsn,
+            pipeline,
+            events=total,
+            timeout_s=120 + total / EVENTS_PER_SECOND_MIN,
+        )
+    return rates_of(batches, events, rounds=rounds)
+
+
+def wrong_result(saw: str) -> FatalError:
+    """Say that there is no figure, since what was measured is not right."""
+    return FatalError(
+        "BENCH_WRONG",
+        saw=saw,
+        why="The rate of a wrong result means nothing.",
+        fix="Report this with the seed.",
+    )
