@@ -1,50 +1,84 @@
-"""From sending five events to seeing them in Postgres, once the JVM is warm."""
+"""From a producer's send to a row that everybody sees, while events keep coming.
+
+Events are sent at a steady rate for some time. For each of them the clock runs from
+before it is handed to the producer, whose batching counts, until a reader that looks
+every few milliseconds finds a row of its partition with its offset or a later one: a
+batch becomes visible as a whole, and holds a partition's events without a gap.
+"""
 
 from __future__ import annotations
 
-import statistics
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+import numpy as np
 import psycopg
+from psycopg import sql
 
 from services.bench.bench_world import (
+    DUPLICATES,
     PAGE_VIEWS,
     PARTITIONS,
     TOPIC,
-    BenchPipeline,
     bench_servers,
-    has_table,
     produce_page_views,
 )
 from services.bench.driver_run import await_events, running_driver
+from services.bench.rates import check_verified, wrong_result
 from services.datasets.page_views import read_page_views
 from services.endpoints import Endpoints
-from services.ingest.producer import EventProducer
+from services.ingest.producer import Delivery, EventProducer
 from services.ingest.topics import ensure_topic
-from sinks.protocol.errors import FatalError
 
-EVENTS_PER_BATCH = 5
-#: Batches that warm the JVM up and are not counted.
-_WARM_UP_BATCHES = 20
-_POLL_S = 0.005
-_VISIBLE_TIMEOUT_S = 60.0
+_WARM_UP_EVENTS = 300_000
 _WARM_UP_TIMEOUT_S = 180.0
+#: Seconds of the load itself that are not counted: batches of its size are new.
+_SETTLING_S = 10.0
+_POLL_S = 0.005
+#: How long the reader goes on after the last event.
+_LAST_TIMEOUT_S = 60.0
+#: Pages at a table's end that a look takes in: more than one batch fills.
+_PAGES_LOOKED_AT = 512
+
+_NEWEST = """
+SELECT kafka_partition, max(kafka_offset)
+FROM {table}
+WHERE ctid >= format(
+    '(%%s,0)',
+    greatest(0, pg_relation_size({name}) / current_setting('block_size')::int - %s)
+)::tid
+GROUP BY kafka_partition
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What was sent, and what was seen; times of one clock.
+
+    Attributes:
+        sent: When each event was handed over, by partition and offset.
+        seen: What a look found that no former one had: partition, offset, when.
+    """
+
+    sent: dict[tuple[int, int], float] = field(default_factory=dict)
+    seen: list[tuple[int, int, float]] = field(default_factory=list)
 
 
 def measure_latency(
-    *, batches: int, seed: int, say: Callable[[str], None]
+    *, rate: int, seconds: int, seed: int, say: Callable[[str], None]
 ) -> dict[str, object]:
-    """Measure ``batches`` small batches, one at a time.
+    """Measure events at ``rate`` a second for so long.
 
     Raises:
-        FatalError: Events did not become visible in time.
+        FatalError: Events did not become visible, or the result is not right.
     """
     with bench_servers() as endpoints:
-        ensure_topic(endpoints.kafka_bootstrap, TOPIC, partitions=PARTITIONS)
-        warm_up = produce_page_views(
-            endpoints.kafka_bootstrap, events=20_000, duplicates=0.0, seed=seed
+        bootstrap = endpoints.kafka_bootstrap
+        ensure_topic(bootstrap, TOPIC, partitions=PARTITIONS)
+        produce_page_views(
+            bootstrap, events=_WARM_UP_EVENTS, duplicates=DUPLICATES, seed=seed
         )
         with running_driver(endpoints, PAGE_VIEWS) as driver:
             say("warming up")
@@ -52,80 +86,108 @@ def measure_latency(
                 driver,
                 endpoints.home_dsn,
                 PAGE_VIEWS,
-                events=warm_up,
+                events=_WARM_UP_EVENTS,
                 timeout_s=_WARM_UP_TIMEOUT_S,
             )
-            seconds = time_small_batches(
-                endpoints, PAGE_VIEWS, batches=batches, seed=seed + 1
-            )
+            say(f"sending {rate:,} events/s for {seconds} s")
+            load = _run_load(endpoints, rate=rate, seconds=seconds, seed=seed + 1)
+        check_verified(endpoints.home_dsn, PAGE_VIEWS)
+    latencies = latencies_ms(load.sent, load.seen, settling_s=_SETTLING_S)
+    p50, p90, p99 = np.percentile(latencies, [50, 90, 99])
     return {
-        **in_milliseconds(seconds),
-        "events_per_batch": EVENTS_PER_BATCH,
-        "batches": batches,
+        "rate": rate,
+        "p50_ms": round(p50),
+        "p90_ms": round(p90),
+        "p99_ms": round(p99),
+        "max_ms": round(latencies.max()),
+        "seconds": seconds,
+        "measured": len(latencies),
+        "verified": True,
         "seed": seed,
     }
 
 
-def time_small_batches(
-    endpoints: Endpoints, pipeline: BenchPipeline, *, batches: int, seed: int
-) -> list[float]:
-    """Send small batches to a running driver, one at a time; return their seconds.
+def latencies_ms(
+    sent: dict[tuple[int, int], float],
+    seen: list[tuple[int, int, float]],
+    *,
+    settling_s: float,
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the milliseconds of each event that was sent after the settling.
+
+    Args:
+        sent: When, in seconds, by partition and offset.
+        seen: Partition, the greatest offset that was visible, and when.
+        settling_s: Seconds after the first that are left out.
 
     Raises:
-        FatalError: Events did not become visible in time.
+        FatalError: ``BENCH_WRONG``: an event was never seen.
     """
-    views = list(
-        read_page_views(EVENTS_PER_BATCH * (batches + _WARM_UP_BATCHES), seed=seed)
+    begins = min(sent.values()) + settling_s
+    parts = []
+    for partition in sorted({place for place, _ in sent}):
+        mine = sorted((o, at) for (p, o), at in sent.items() if p == partition)
+        offsets, sent_at = (np.array(one) for one in zip(*mine, strict=True))
+        looks = sorted((o, at) for p, o, at in seen if p == partition)
+        if not looks or looks[-1][0] < offsets[-1]:
+            raise wrong_result(f"Events of partition {partition} were never seen.")
+        visible, seen_at = (np.array(one) for one in zip(*looks, strict=True))
+        taken = seen_at[np.searchsorted(visible, offsets)] - sent_at
+        parts.append(taken[sent_at >= begins])
+    return np.concatenate(parts) * 1000
+
+
+def _run_load(endpoints: Endpoints, *, rate: int, seconds: int, seed: int) -> _Load:
+    load = _Load()
+    ended = threading.Event()
+    reader = threading.Thread(
+        target=_look_until, args=(endpoints.home_dsn, load, ended), daemon=True
     )
-    producer = EventProducer(endpoints.kafka_bootstrap)
-    with ExitStack() as opened:
-        opened_readers = [
-            opened.enter_context(psycopg.connect(dsn, autocommit=True))
-            for dsn in (endpoints.home_dsn, *pipeline.databases.values())
-        ]
-        readers = [one for one in opened_readers if has_table(one, pipeline.table)]
-        return [
-            _send_and_await(
-                producer, readers, pipeline.table, views[at : at + EVENTS_PER_BATCH]
-            )
-            for at in range(0, len(views), EVENTS_PER_BATCH)
-        ][_WARM_UP_BATCHES:]
-
-
-def in_milliseconds(seconds: Sequence[float]) -> dict[str, object]:
-    """Describe latencies by their median, their ninth decile and the worst."""
-    ordered = sorted(seconds)
-    return {
-        "latency_p50_ms": round(statistics.median(ordered) * 1000),
-        "latency_p90_ms": round(ordered[int(0.9 * len(ordered))] * 1000),
-        "latency_max_ms": round(ordered[-1] * 1000),
-    }
-
-
-def _send_and_await(
-    producer: EventProducer,
-    readers: Sequence[psycopg.Connection[tuple[int, ...]]],
-    table: str,
-    views: list[tuple[bytes, bytes]],
-) -> float:
-    statement = psycopg.sql.SQL(
-        "SELECT count(*) FROM {} WHERE event_id = ANY(%s)"
-    ).format(psycopg.sql.Identifier(table))
-    event_ids = [key.decode() for key, _ in views]
-    began = time.monotonic()
-    for key, payload in views:
-        producer.send(TOPIC, key=key, payload=payload)
-    producer.flush()
-    while time.monotonic() - began < _VISIBLE_TIMEOUT_S:
-        found = [
-            reader.execute(statement, (event_ids,)).fetchone() for reader in readers
-        ]
-        if sum(row[0] for row in found if row is not None) == len(views):
-            return time.monotonic() - began
+    reader.start()
+    _send(endpoints.kafka_bootstrap, load, rate=rate, seconds=seconds, seed=seed)
+    newest = dict(sorted(load.sent))
+    deadline = time.monotonic() + _LAST_TIMEOUT_S
+    while reader.is_alive() and time.monotonic() < deadline:
+        found = {partition: offset for partition, offset, _ in load.seen}
+        if all(found.get(place, -1) >= offset for place, offset in newest.items()):
+            break
         time.sleep(_POLL_S)
-    raise FatalError(
-        "BENCH_INCOMPLETE",
-        saw=f"Events were not visible after {_VISIBLE_TIMEOUT_S:.0f} s.",
-        why="A part of a run is no measurement.",
-        fix="Run the pipeline by hand to see its messages.",
-    )
+    ended.set()
+    reader.join()
+    return load
+
+
+def _send(bootstrap: str, load: _Load, *, rate: int, seconds: int, seed: int) -> None:
+    """Send events, each with an ID of its own, at a steady rate."""
+    views = list(read_page_views(rate * seconds, seed=seed))
+    producer = EventProducer(bootstrap)
+
+    def report_to(at: float) -> Callable[[Delivery], None]:
+        def note(delivery: Delivery) -> None:
+            load.sent[delivery.partition, delivery.offset] = at
+
+        return note
+
+    began = time.monotonic()
+    for number, (key, payload) in enumerate(views):
+        wait_s = began + number / rate - time.monotonic()
+        if wait_s > 0:
+            time.sleep(wait_s)
+        producer.send(
+            TOPIC, key=key, payload=payload, on_report=report_to(time.monotonic())
+        )
+    producer.flush()
+
+
+def _look_until(dsn: str, load: _Load, ended: threading.Event) -> None:
+    table = sql.Identifier(PAGE_VIEWS.table)
+    newest = sql.SQL(_NEWEST).format(table=table, name=sql.Literal(PAGE_VIEWS.table))
+    known: dict[int, int] = {}
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        while not ended.wait(_POLL_S):
+            rows = connection.execute(newest, (_PAGES_LOOKED_AT,)).fetchall()
+            now = time.monotonic()
+            for partition, offset in rows:
+                if offset > known.get(partition, -1):
+                    known[partition] = offset
+                    load.seen.append((partition, offset, now))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import psycopg
+
 from services.bench.bench_world import EVENTS_PER_SECOND_MIN, BenchPipeline
 from services.bench.driver_run import MeasuredBatch, await_events, running_driver
 from services.endpoints import Endpoints
+from sinks.postgres.audit import verify
 from sinks.protocol.errors import FatalError
 
 
@@ -90,6 +93,18 @@ def measure_driver(
             timeout_s=120 + total / EVENTS_PER_SECOND_MIN,
         )
     return rates_of(batches, events, rounds=rounds)
+
+
+def check_verified(dsn: str, pipeline: BenchPipeline) -> None:
+    """Let the product's own audit look at what was measured.
+
+    Raises:
+        FatalError: It finds something.
+    """
+    with psycopg.connect(dsn) as connection:
+        receipt = verify(connection, pipeline.name)
+    if receipt.failed:
+        raise wrong_result(f"verify failed: {receipt.failed}.")
 
 
 def wrong_result(saw: str) -> FatalError:

@@ -18,8 +18,8 @@ from services.bench.bench_world import (
     varied_page_views,
 )
 from services.bench.driver_run import await_events, running_driver
-from services.bench.latency import in_milliseconds, time_small_batches
 from services.bench.rates import rates_of, wrong_result
+from services.bench.small_batches import in_milliseconds, time_small_batches
 from services.embedded.postgres import EmbeddedPostgres
 from services.embedded.state_directory import state_directory
 from services.endpoints import Endpoints

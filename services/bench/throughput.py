@@ -23,10 +23,15 @@ from services.bench.bench_world import (
 )
 from services.bench.driver_run import MeasuredBatch
 from services.bench.flink_peer import FlinkDeduplication, run_flink_peer
-from services.bench.rates import Rates, measure_driver, rates_of, wrong_result
+from services.bench.rates import (
+    Rates,
+    check_verified,
+    measure_driver,
+    rates_of,
+    wrong_result,
+)
 from services.bench.spark_peer import PeerQuery, run_spark_peer
 from services.endpoints import Endpoints
-from sinks.postgres.audit import verify
 
 _ROUNDS = 4
 
@@ -91,7 +96,7 @@ def measure_throughput(
         ours = measure_driver(endpoints, PAGE_VIEWS, events=events, rounds=_ROUNDS)
         say(f"tallyweir: {ours}")
         _check_distinct(endpoints.home_dsn, PAGE_VIEWS.table, distinct)
-        _check_verified(endpoints.home_dsn)
+        check_verified(endpoints.home_dsn, PAGE_VIEWS)
         for name, peer in _PEERS.items() if with_peers else ():
             say(f"running {name}: {peer.guarantee}")
             table = f"bench_{name}"
@@ -130,13 +135,6 @@ def _check_distinct(dsn: str, table: str, distinct: int) -> None:
         raise wrong_result(
             f"{table} holds {found} rows and distinct IDs for {distinct} events."
         )
-
-
-def _check_verified(dsn: str) -> None:
-    with psycopg.connect(dsn) as connection:
-        receipt = verify(connection, PAGE_VIEWS.name)
-    if receipt.failed:
-        raise wrong_result(f"verify failed: {receipt.failed}.")
 
 
 def _drop(dsn: str, table: str) -> None:

@@ -50,14 +50,18 @@ def throughput(
 
 
 def latency(
-    batches: Annotated[int, typer.Option(min=1, help="Batches to measure.")] = 40,
+    rate: Annotated[int, typer.Option(min=1, help="Events a second.")] = 5_000,
+    seconds: Annotated[int, typer.Option(min=20, help="Of the steady load.")] = 60,
     seed: _Seed = 7,
     as_json: _Json = False,
 ) -> None:
-    """Milliseconds from sending five events to seeing them in Postgres."""
+    """Milliseconds from a producer's send to the row in Postgres, at a steady rate."""
     from services.bench.latency import measure_latency
 
-    _show(measure_latency(batches=batches, seed=seed, say=note), as_json=as_json)
+    _show(
+        measure_latency(rate=rate, seconds=seconds, seed=seed, say=note),
+        as_json=as_json,
+    )
 
 
 def databases(
