@@ -84,6 +84,8 @@ def main() -> None:
             }
             if progress["numInputRows"]:
                 sys.stdout.write(json.dumps(line) + "\n")
+        # Its state store writes in the background, also below the checkpoint.
+        spark.stop()
 
 
 def _read(

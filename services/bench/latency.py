@@ -34,21 +34,19 @@ from services.ingest.topics import ensure_topic
 
 _WARM_UP_EVENTS = 300_000
 _WARM_UP_TIMEOUT_S = 180.0
-#: Seconds of the load itself that are not counted: batches of its size are new.
-_SETTLING_S = 10.0
+#: Seconds of the load that are not counted: the JVM compiles what small batches need.
+_SETTLING_S = 30.0
 _POLL_S = 0.005
 #: How long the reader goes on after the last event.
 _LAST_TIMEOUT_S = 60.0
-#: Pages at a table's end that a look takes in: more than one batch fills.
-_PAGES_LOOKED_AT = 512
+#: How far before the newest row that was seen a look begins: rows may fill pages that
+#: the table was extended by earlier.
+_PAGES_BEFORE = 32
 
 _NEWEST = """
-SELECT kafka_partition, max(kafka_offset)
+SELECT kafka_partition, max(kafka_offset), (max(ctid)::text::point)[0]::int
 FROM {table}
-WHERE ctid >= format(
-    '(%%s,0)',
-    greatest(0, pg_relation_size({name}) / current_setting('block_size')::int - %s)
-)::tid
+WHERE ctid >= %s::tid
 GROUP BY kafka_partition
 """
 
@@ -180,14 +178,16 @@ def _send(bootstrap: str, load: _Load, *, rate: int, seconds: int, seed: int) ->
 
 
 def _look_until(dsn: str, load: _Load, ended: threading.Event) -> None:
-    table = sql.Identifier(PAGE_VIEWS.table)
-    newest = sql.SQL(_NEWEST).format(table=table, name=sql.Literal(PAGE_VIEWS.table))
+    newest = sql.SQL(_NEWEST).format(table=sql.Identifier(PAGE_VIEWS.table))
     known: dict[int, int] = {}
+    page = 0
     with psycopg.connect(dsn, autocommit=True) as connection:
         while not ended.wait(_POLL_S):
-            rows = connection.execute(newest, (_PAGES_LOOKED_AT,)).fetchall()
+            begin = f"({max(0, page - _PAGES_BEFORE)},0)"
+            rows = connection.execute(newest, (begin,)).fetchall()
             now = time.monotonic()
-            for partition, offset in rows:
+            for partition, offset, last_page in rows:
+                page = max(page, last_page)
                 if offset > known.get(partition, -1):
                     known[partition] = offset
                     load.seen.append((partition, offset, now))

@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     bench.command(epilog=example("tallyweir bench latency --json"))(latency)
     bench.command(epilog=example("tallyweir bench databases --json"))(databases)
     bench.command(epilog=example("tallyweir bench guarantees --json"))(guarantees)
+    bench.command(epilog=example("tallyweir bench cost --json"))(cost)
     bench.command(epilog=example("tallyweir bench windows --json"))(windows)
     bench.command(epilog=example("tallyweir bench joins --json"))(joins)
     bench.command(epilog=example("tallyweir bench ingest --json"))(ingest)
@@ -51,7 +52,7 @@ def throughput(
 
 def latency(
     rate: Annotated[int, typer.Option(min=1, help="Events a second.")] = 5_000,
-    seconds: Annotated[int, typer.Option(min=20, help="Of the steady load.")] = 60,
+    seconds: Annotated[int, typer.Option(min=40, help="Of the steady load.")] = 90,
     seed: _Seed = 7,
     as_json: _Json = False,
 ) -> None:
@@ -88,6 +89,17 @@ def guarantees(
         measure_guarantees(events=events, seed=seed, with_peers=with_peers, say=note),
         as_json=as_json,
     )
+
+
+def cost(
+    events: _Events = 1_000_000,
+    seed: _Seed = 7,
+    as_json: _Json = False,
+) -> None:
+    """Processor seconds of each part, and bytes of Postgres' log, by event."""
+    from services.bench.cost import measure_cost
+
+    _show(measure_cost(events=events, seed=seed, say=note), as_json=as_json)
 
 
 def windows(
