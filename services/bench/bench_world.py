@@ -103,17 +103,21 @@ def has_table(connection: psycopg.Connection[TupleRow], table: str) -> bool:
 
 def count_rows(endpoints: Endpoints, pipeline: BenchPipeline) -> int:
     """Count the rows of a pipeline's table, wherever they are."""
-    total = 0
-    for dsn in (endpoints.home_dsn, *pipeline.databases.values()):
-        with psycopg.connect(dsn) as connection:
-            if has_table(connection, pipeline.table):
-                statement = psycopg.sql.SQL("SELECT count(*) FROM {}").format(
-                    psycopg.sql.Identifier(pipeline.table)
-                )
-                row = connection.execute(statement).fetchone()
-                assert row is not None
-                total += row[0]
-    return total
+    servers = (endpoints.home_dsn, *pipeline.databases.values())
+    return sum(count_rows_in(dsn, pipeline.table) for dsn in servers)
+
+
+def count_rows_in(dsn: str, table: str) -> int:
+    """Count the rows of a table in one database; a missing table has none."""
+    with psycopg.connect(dsn) as connection:
+        if not has_table(connection, table):
+            return 0
+        statement = psycopg.sql.SQL("SELECT count(*) FROM {}")
+        row = connection.execute(
+            statement.format(psycopg.sql.Identifier(table))
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 @contextmanager

@@ -52,7 +52,6 @@ def run_flink_peer(
     """Let Flink read the topic, which holds so many events, to its end.
 
     Raises:
-        ConfigurationError: ``JAVA_COMPILER_MISSING``.
         FatalError: ``BENCH_INCOMPLETE``: it failed.
     """
     directory = state_directory() / "bench" / f"flink-{deduplication}"
@@ -81,7 +80,12 @@ def run_flink_peer(
     return run_peer_process(command, environment, events=events)
 
 
-def _compile(class_path: list[Path], directory: Path) -> None:
+def check_java_compiler() -> None:
+    """Make sure, before minutes of measuring, that the peer's program can be compiled.
+
+    Raises:
+        ConfigurationError: ``JAVA_COMPILER_MISSING``.
+    """
     java = str(find_java())
     modules = subprocess.run(
         [java, "--list-modules"], capture_output=True, text=True, check=True
@@ -94,9 +98,12 @@ def _compile(class_path: list[Path], directory: Path) -> None:
             fix="Install a whole JDK, on Debian: apt-get install openjdk-17-jdk-"
             "headless; or leave the peers out: --no-peers.",
         )
+
+
+def _compile(class_path: list[Path], directory: Path) -> None:
     compiled = subprocess.run(
         [
-            *(java, "--module", _COMPILER, "-nowarn", "-d", str(directory)),
+            *(str(find_java()), "--module", _COMPILER, "-nowarn", "-d", str(directory)),
             *("-classpath", _joined(class_path), str(_PROGRAM)),
         ],
         capture_output=True,

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import psycopg
-
 from services.bench.bench_world import (
     DUPLICATES,
     bench_servers,
+    count_rows_in,
     produce_page_views,
     varied_page_views,
 )
-from services.bench.flink_peer import FlinkDeduplication, run_flink_peer
+from services.bench.flink_peer import (
+    FlinkDeduplication,
+    check_java_compiler,
+    run_flink_peer,
+)
 from services.bench.rates import Rates, measure_driver, rates_of, wrong_result
 from services.endpoints import Endpoints
 
@@ -41,6 +44,8 @@ def measure_guarantees(
         ConfigurationError: The peer cannot run here.
         FatalError: A run did not end, or its table does not hold what it must.
     """
+    if with_peers:
+        check_java_compiler()
     measured: dict[str, Rates] = {}
     with bench_servers() as endpoints:
         say(f"producing 2 rounds of {events:,} page views")
@@ -89,9 +94,6 @@ def _measure_peer(endpoints: Endpoints, events: int) -> Rates:
 
 
 def _check_rows(endpoints: Endpoints, table: str, rows: int) -> None:
-    with psycopg.connect(endpoints.home_dsn) as connection:
-        statement = psycopg.sql.SQL("SELECT count(*) FROM {}")
-        found = connection.execute(statement.format(psycopg.sql.Identifier(table)))
-        ((count,),) = found.fetchall()
-    if count != rows:
-        raise wrong_result(f"{table} holds {count} rows instead of {rows}.")
+    found = count_rows_in(endpoints.home_dsn, table)
+    if found != rows:
+        raise wrong_result(f"{table} holds {found} rows instead of {rows}.")

@@ -22,7 +22,11 @@ from services.bench.bench_world import (
     produce_page_views,
 )
 from services.bench.driver_run import MeasuredBatch
-from services.bench.flink_peer import FlinkDeduplication, run_flink_peer
+from services.bench.flink_peer import (
+    FlinkDeduplication,
+    check_java_compiler,
+    run_flink_peer,
+)
 from services.bench.rates import (
     Rates,
     check_verified,
@@ -80,9 +84,11 @@ def measure_throughput(
     """Measure the product and its peers over four rounds of ``events`` each.
 
     Raises:
-        ConfigurationError: A peer cannot run here.
+        ConfigurationError: ``JAVA_COMPILER_MISSING``.
         FatalError: A run did not end, or its table does not hold each event once.
     """
+    if with_peers:
+        check_java_compiler()
     total = _ROUNDS * events
     peers: dict[str, Rates] = {}
     with bench_servers() as endpoints:
