@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from services.embedded.state_directory import state_directory
 from services.endpoints import Endpoints
 from services.ingest.producer import EventProducer
 from services.ingest.topics import ensure_topic
+from sinks.protocol.errors import FatalError
 
 TOPIC = "bench-page-views"
 TABLE = "bench_page_views"
@@ -27,7 +28,8 @@ PARTITIONS = 4
 #: The share of messages that repeat an earlier one.
 DUPLICATES = 0.02
 #: A run that is slower is given up.
-EVENTS_PER_SECOND_MIN = 10_000
+_EVENTS_PER_SECOND_MIN = 10_000
+_START_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,45 @@ def bench_servers() -> Iterator[Endpoints]:
         kafka.stop()
         postgres.stop()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def run_timeout_s(events: int) -> float:
+    """Return how long a run of so many events may take, its start included."""
+    return _START_TIMEOUT_S + events / _EVENTS_PER_SECOND_MIN
+
+
+def incomplete_run(saw: str, *, fix: str) -> FatalError:
+    """Say that there is no figure, since a run did not come to its end."""
+    return FatalError(
+        "BENCH_INCOMPLETE",
+        saw=saw,
+        why="A part of a run is no measurement.",
+        fix=fix,
+    )
+
+
+def produce_rounds(  # noqa: PLR0913 - keyword-only; a run of a benchmark has these
+    endpoints: Endpoints,
+    *,
+    events: int,
+    rounds: int,
+    seed: int,
+    say: Callable[[str], None],
+    topics: Sequence[str] = (TOPIC,),
+) -> int:
+    """Produce rounds of page views, some of them repeats; return how many differ.
+
+    They are one stream: event time must rise, or Spark would drop the later rounds
+    as late.
+    """
+    say(f"producing {rounds} rounds of {events:,} page views")
+    return produce_page_views(
+        endpoints.kafka_bootstrap,
+        events=rounds * events,
+        duplicates=DUPLICATES,
+        seed=seed,
+        topics=topics,
+    )
 
 
 def produce_page_views(

@@ -18,10 +18,10 @@ import psycopg
 
 from services.bench.bench_world import (
     DUPLICATES,
-    EVENTS_PER_SECOND_MIN,
     PAGE_VIEWS,
     bench_servers,
-    produce_page_views,
+    produce_rounds,
+    run_timeout_s,
 )
 from services.bench.driver_run import await_events, running_driver
 from services.bench.rates import check_verified
@@ -60,13 +60,7 @@ def measure_cost(
         FatalError: The run did not end, or ``verify`` finds something.
     """
     with bench_servers() as endpoints:
-        say(f"producing {_ROUNDS} rounds of {events:,} page views")
-        produce_page_views(
-            endpoints.kafka_bootstrap,
-            events=_ROUNDS * events,
-            duplicates=DUPLICATES,
-            seed=seed,
-        )
+        produce_rounds(endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say)
         say("running tallyweir")
         with running_driver(endpoints, PAGE_VIEWS) as driver:
             spent = [
@@ -110,7 +104,7 @@ def _spend_until(
         endpoints.home_dsn,
         PAGE_VIEWS,
         events=events,
-        timeout_s=120 + events / EVENTS_PER_SECOND_MIN,
+        timeout_s=run_timeout_s(events),
     )
     with psycopg.connect(endpoints.home_dsn) as connection:
         ((log_bytes,),) = connection.execute(

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 import psycopg
 
-from services.bench.bench_world import BenchPipeline
+from services.bench.bench_world import BenchPipeline, incomplete_run
 from services.endpoints import Endpoints, child_environment
 from sinks.postgres.databases import DATABASES_VARIABLE
-from sinks.protocol.errors import FatalError
 
 _POLL_S = 0.5
 _END_TIMEOUT_S = 60.0
@@ -86,11 +85,9 @@ def await_events(
         if seen >= events:
             return batches
         if driver.poll() is not None or time.monotonic() > deadline:
-            raise FatalError(
-                "BENCH_INCOMPLETE",
-                saw=f"The ledger holds {seen} of {events} events; the driver "
+            raise incomplete_run(
+                f"The ledger holds {seen} of {events} events; the driver "
                 f"{'ended' if driver.poll() is not None else 'still runs'}.",
-                why="A part of a run is no measurement.",
                 fix="Run the pipeline by hand to see its messages.",
             )
         time.sleep(_POLL_S)

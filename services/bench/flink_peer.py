@@ -14,14 +14,14 @@ import psycopg
 from psycopg import sql
 
 from schemas.contract import load_contract
-from services.bench.bench_world import TOPIC
+from services.bench.bench_world import TOPIC, incomplete_run
 from services.bench.driver_run import MeasuredBatch
 from services.bench.peer_process import jdbc_url, login_environment, run_peer_process
 from services.embedded.jars import bench_jars, flink_jars
 from services.embedded.java import find_java
 from services.embedded.state_directory import state_directory
 from services.endpoints import Endpoints
-from sinks.protocol.errors import ConfigurationError, FatalError
+from sinks.protocol.errors import ConfigurationError
 
 _PROGRAM = Path(__file__).with_name("flink") / "FlinkPeer.java"
 _COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
@@ -111,10 +111,8 @@ def _compile(class_path: list[Path], directory: Path) -> None:
         check=False,
     )
     if compiled.returncode:
-        raise FatalError(
-            "BENCH_INCOMPLETE",
-            saw=f"{_PROGRAM.name} does not compile: {compiled.stderr[:2_000]}",
-            why="A part of a run is no measurement.",
+        raise incomplete_run(
+            f"{_PROGRAM.name} does not compile: {compiled.stderr[:2_000]}",
             fix="Report this with the version of Java.",
         )
 

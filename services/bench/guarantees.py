@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from services.bench.bench_world import (
-    DUPLICATES,
     bench_servers,
     count_rows_in,
-    produce_page_views,
+    produce_rounds,
     varied_page_views,
 )
 from services.bench.flink_peer import (
@@ -48,12 +47,8 @@ def measure_guarantees(
         check_java_compiler()
     measured: dict[str, Rates] = {}
     with bench_servers() as endpoints:
-        say(f"producing 2 rounds of {events:,} page views")
-        distinct = produce_page_views(
-            endpoints.kafka_bootstrap,
-            events=2 * events,
-            duplicates=DUPLICATES,
-            seed=seed,
+        distinct = produce_rounds(
+            endpoints, events=events, rounds=2, seed=seed, say=say
         )
         for variant in VARIANTS:
             say(f"running {variant}")

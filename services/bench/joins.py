@@ -16,7 +16,7 @@ from services.bench.bench_world import (
     LEFT_TOPIC,
     RIGHT_TOPIC,
     bench_servers,
-    produce_page_views,
+    produce_rounds,
 )
 from services.bench.rates import measure_driver, rates_of, wrong_result
 from services.bench.spark_peer import PeerQuery, run_spark_peer
@@ -48,13 +48,8 @@ def measure_joins(
         FatalError: A run did not end, or the pairs are not the peer's.
     """
     with bench_servers() as endpoints:
-        say(f"producing {_ROUNDS} rounds of {events:,} page views")
-        produce_page_views(
-            endpoints.kafka_bootstrap,
-            events=_ROUNDS * events,
-            duplicates=DUPLICATES,
-            seed=seed,
-            topics=_TOPICS,
+        produce_rounds(
+            endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say, topics=_TOPICS
         )
         say("running tallyweir")
         ours = measure_driver(endpoints, JOINS, events=events, rounds=_ROUNDS)

@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from psycopg.conninfo import conninfo_to_dict
 
-from services.bench.bench_world import EVENTS_PER_SECOND_MIN
+from services.bench.bench_world import incomplete_run, run_timeout_s
 from services.bench.driver_run import MeasuredBatch
-from sinks.protocol.errors import FatalError
 
-_START_TIMEOUT_S = 120
 _COMPLAINT_LENGTH = 2_000
 
 
@@ -30,14 +28,20 @@ def run_peer_process(
             env=environment,
             capture_output=True,
             text=True,
-            timeout=_START_TIMEOUT_S + events / EVENTS_PER_SECOND_MIN,
+            timeout=run_timeout_s(events),
             check=False,
         )
     except subprocess.TimeoutExpired as late:
-        raise _incomplete(f"The peer did not end in {late.timeout:.0f} s.") from late
+        raise incomplete_run(
+            f"The peer did not end in {late.timeout:.0f} s.",
+            fix="Measure fewer events, or on a quieter machine.",
+        ) from late
     if peer.returncode:
         complaint = peer.stderr[-_COMPLAINT_LENGTH:]
-        raise _incomplete(f"The peer ended with code {peer.returncode}: {complaint}")
+        raise incomplete_run(
+            f"The peer ended with code {peer.returncode}: {complaint}",
+            fix="Correct what the peer complains of.",
+        )
     return [MeasuredBatch(**line) for line in map(json.loads, peer.stdout.splitlines())]
 
 
@@ -51,12 +55,3 @@ def login_environment(dsn: str) -> dict[str, str]:
     """Return the login of a database, for the environment of a process."""
     fields = conninfo_to_dict(dsn)
     return {"PGUSER": str(fields["user"]), "PGPASSWORD": str(fields["password"])}
-
-
-def _incomplete(saw: str) -> FatalError:
-    return FatalError(
-        "BENCH_INCOMPLETE",
-        saw=saw,
-        why="A part of a run is no measurement.",
-        fix="Correct what the peer complains of.",
-    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from services.bench.bench_world import EVENTS_PER_SECOND_MIN, BenchPipeline
+from services.bench.bench_world import BenchPipeline, run_timeout_s
 from services.bench.driver_run import MeasuredBatch, await_events, running_driver
 from services.endpoints import Endpoints
 from sinks.postgres.audit import verify
@@ -90,7 +90,7 @@ def measure_driver(
             endpoints.home_dsn,
             pipeline,
             events=total,
-            timeout_s=120 + total / EVENTS_PER_SECOND_MIN,
+            timeout_s=run_timeout_s(total),
         )
     return rates_of(batches, events, rounds=rounds)
 

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from services.bench.bench_world import (
-    DUPLICATES,
     BenchPipeline,
     bench_servers,
     count_rows,
-    produce_page_views,
+    produce_rounds,
     varied_page_views,
 )
 from services.bench.driver_run import await_events, running_driver
@@ -47,12 +46,8 @@ def measure_databases(
     """
     figures: dict[str, object] = {"events": events, "seed": seed}
     with bench_servers() as endpoints, _participants() as databases:
-        say(f"producing 2 rounds of {events:,} page views")
-        distinct = produce_page_views(
-            endpoints.kafka_bootstrap,
-            events=2 * events,
-            duplicates=DUPLICATES,
-            seed=seed,
+        distinct = produce_rounds(
+            endpoints, events=events, rounds=2, seed=seed, say=say
         )
         sent = 2 * events
         for number, variant in enumerate(VARIANTS):

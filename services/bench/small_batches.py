@@ -9,11 +9,10 @@ from contextlib import ExitStack
 
 import psycopg
 
-from services.bench.bench_world import TOPIC, BenchPipeline, has_table
+from services.bench.bench_world import TOPIC, BenchPipeline, has_table, incomplete_run
 from services.datasets.page_views import read_page_views
 from services.endpoints import Endpoints
 from services.ingest.producer import EventProducer
-from sinks.protocol.errors import FatalError
 
 EVENTS_PER_BATCH = 5
 #: Batches that warm the JVM up and are not counted.
@@ -79,9 +78,7 @@ def _send_and_await(
         if sum(row[0] for row in found if row is not None) == len(views):
             return time.monotonic() - began
         time.sleep(_POLL_S)
-    raise FatalError(
-        "BENCH_INCOMPLETE",
-        saw=f"Events were not visible after {_VISIBLE_TIMEOUT_S:.0f} s.",
-        why="A part of a run is no measurement.",
+    raise incomplete_run(
+        f"Events were not visible after {_VISIBLE_TIMEOUT_S:.0f} s.",
         fix="Run the pipeline by hand to see its messages.",
     )

@@ -19,7 +19,7 @@ from services.bench.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     bench_servers,
-    produce_page_views,
+    produce_rounds,
 )
 from services.bench.driver_run import MeasuredBatch
 from services.bench.flink_peer import (
@@ -92,11 +92,8 @@ def measure_throughput(
     total = _ROUNDS * events
     peers: dict[str, Rates] = {}
     with bench_servers() as endpoints:
-        say(f"producing {_ROUNDS} rounds of {events:,} page views")
-        # One stream over all rounds: event time must rise, or the peer would drop
-        # the later rounds as late.
-        distinct = produce_page_views(
-            endpoints.kafka_bootstrap, events=total, duplicates=DUPLICATES, seed=seed
+        distinct = produce_rounds(
+            endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
         )
         say("running tallyweir")
         ours = measure_driver(endpoints, PAGE_VIEWS, events=events, rounds=_ROUNDS)

@@ -14,10 +14,10 @@ from psycopg import sql
 
 from services.bench.bench_world import (
     DUPLICATES,
-    EVENTS_PER_SECOND_MIN,
     WINDOWS,
     bench_servers,
-    produce_page_views,
+    produce_rounds,
+    run_timeout_s,
 )
 from services.bench.driver_run import await_events, running_driver
 from services.bench.rates import Rates, rates_of, wrong_result
@@ -51,12 +51,8 @@ def measure_windows(
         FatalError: A run did not end, or the windows do not count each event once.
     """
     with bench_servers() as endpoints:
-        say(f"producing {_ROUNDS} rounds of {events:,} page views")
-        distinct = produce_page_views(
-            endpoints.kafka_bootstrap,
-            events=_ROUNDS * events,
-            duplicates=DUPLICATES,
-            seed=seed,
+        distinct = produce_rounds(
+            endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
         )
         say("running tallyweir")
         ours, states = _measure_driver(endpoints, events)
@@ -82,7 +78,7 @@ def measure_windows(
 
 def _measure_driver(endpoints: Endpoints, events: int) -> tuple[Rates, list[StateSize]]:
     states = []
-    timeout_s = 120 + _ROUNDS * events / EVENTS_PER_SECOND_MIN
+    timeout_s = run_timeout_s(_ROUNDS * events)
     looks = _ROUNDS * _LOOKS_PER_ROUND
     with running_driver(endpoints, WINDOWS) as driver:
         for look in range(1, looks + 1):
