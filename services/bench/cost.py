@@ -20,6 +20,7 @@ from services.bench.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     bench_servers,
+    incomplete_run,
     produce_rounds,
     run_timeout_s,
 )
@@ -80,8 +81,17 @@ def measure_cost(
 
 
 def cost_between(before: Spent, after: Spent) -> dict[str, object]:
-    """Return what a million events cost between two looks."""
+    """Return what a million events cost between two looks.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: no batch ended between them.
+    """
     events = after.events - before.events
+    if not events:
+        raise incomplete_run(
+            "No batch ended within a round.",
+            fix="Measure more --events: a round must be larger than a batch.",
+        )
     seconds = after.at - before.at
     used = {
         part: cpu - before.cpu_seconds[part] for part, cpu in after.cpu_seconds.items()

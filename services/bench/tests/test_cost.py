@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from services.bench.cost import Spent, cost_between
+from sinks.protocol.errors import FatalError
 
 
 def test_costs_are_of_the_events_between_two_looks() -> None:
@@ -28,3 +31,10 @@ def test_costs_are_of_the_events_between_two_looks() -> None:
         "share_of_cores": 0.5,
         "log_bytes_per_event": 140,
     }
+
+
+def test_a_round_within_one_batch_has_no_cost() -> None:
+    """Nothing is divided by no events."""
+    look = Spent(events=600_000, cpu_seconds={"jvm": 9.0}, log_bytes=5_000, at=10.0)
+    with pytest.raises(FatalError, match="No batch ended"):
+        cost_between(look, look)
