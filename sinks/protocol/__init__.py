@@ -114,8 +114,9 @@ A branch is gone
     was committed; without it the pipeline stops.
 A participant goes back in time, or the home does and a participant does not
     Before each batch the newest marker of a branch is held against the newest
-    decision of home. Where they differ, the pipeline stops and says which batches
-    only one side knows.
+    decision of home. Where they differ, what is decided is committed and the two are
+    compared again, since a branch may be prepared whose marker is gone. Where they
+    differ still, the pipeline stops and says which batches only one side knows.
 Server crashes
     UNLOGGED staging is empty afterwards. The number of moved rows differs from the
     votes, the transaction is rolled back, and the batch is staged again.

@@ -8,6 +8,7 @@
     │   └── OutcomeUnknownError   no answer came; read the ledger, then decide
     ├── FencedError          a newer driver of the pipeline works; stop; exit 76
     └── FatalError           stop and page: going on could lose or double; exit 70
+        └── DisagreementError    two databases hold different histories
 
 Every error says what was seen, why that is a problem, and the fix. ``code`` is
 stable: scripts and runbooks may match on it, never on the sentences.
@@ -89,3 +90,10 @@ class FatalError(TallyweirError):
     """Going on could lose or double events: stop, and have a person look."""
 
     exit_code: ClassVar[int] = 70
+
+
+class DisagreementError(FatalError):
+    """Home and another database hold different histories of a branch.
+
+    Whoever found it in the middle of a batch looks again before anybody is alarmed.
+    """

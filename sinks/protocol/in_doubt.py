@@ -26,7 +26,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from sinks.protocol.errors import FatalError
+from sinks.protocol.errors import DisagreementError, FatalError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 
@@ -174,8 +174,8 @@ def compare_history(
         marked: The newest marker in the branch's database.
 
     Raises:
-        FatalError: ``PARTICIPANT_AHEAD`` or ``PARTICIPANT_BEHIND``: one of the two
-            went back in time.
+        DisagreementError: ``PARTICIPANT_AHEAD`` or ``PARTICIPANT_BEHIND``: one of the
+            two went back in time.
     """
     if decided == marked:
         return
@@ -187,14 +187,14 @@ def compare_history(
         decided is not None and marked.sequence < decided.sequence
     )
     if is_behind:
-        raise FatalError(
+        raise DisagreementError(
             "PARTICIPANT_BEHIND",
             saw=saw,
             why="The branch's database went back in time, by a restore or a failover, "
             "and lacks rows that were committed.",
             fix="See which with tallyweir repair PIPELINE --plan.",
         )
-    raise FatalError(
+    raise DisagreementError(
         "PARTICIPANT_AHEAD",
         saw=saw,
         why="The home database went back in time, by a restore or a failover; reading "

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from sinks.faultpoints import FaultPoint, making
 from sinks.protocol.decisions import PublishDecision, PublishOutcome
-from sinks.protocol.errors import FatalError, RetryableError
+from sinks.protocol.errors import DisagreementError, RetryableError
 from sinks.protocol.in_doubt import GlobalId, compare_history
 from sinks.protocol.ports import (
     BatchPlan,
@@ -69,7 +69,8 @@ class Publisher:
                 again with the same arguments finds out.
             RetryableError: Nothing is decided; or all of it is, and a branch has yet
                 to be committed, which the next call or the next driver does.
-            FatalError: The databases disagree with the plan or with each other.
+            FatalError: The databases disagree with the plan; or with each other, also
+                after what is decided was committed.
 
         Crash:
             Before the home's COMMIT: branches may stay prepared, undecided; the next
@@ -78,15 +79,21 @@ class Publisher:
         """
         if self._unsettled:
             self.settle()
-        with self._home.open_publication(
-            plan, tally, restagings=restagings
-        ) as publication:
-            if publication.decision is PublishDecision.ALREADY_COMMITTED:
-                branches: list[GlobalId] = []
-                outcome = PublishOutcome.ALREADY_COMMITTED
-            else:
-                branches = self._decide(publication, tally)
-                outcome = PublishOutcome.COMMITTED
+        try:
+            with self._home.open_publication(
+                plan, tally, restagings=restagings
+            ) as publication:
+                if publication.decision is PublishDecision.ALREADY_COMMITTED:
+                    branches: list[GlobalId] = []
+                    outcome = PublishOutcome.ALREADY_COMMITTED
+                else:
+                    branches = self._decide(publication, tally)
+                    outcome = PublishOutcome.COMMITTED
+        except DisagreementError as found:
+            # The branch has looked at markers alone. Its database may have gone back
+            # to where a decided branch is prepared, which lacks nothing for good.
+            self.settle()
+            raise _looked_again(found) from found
         if branches:
             self._commit(branches)
         return outcome
@@ -107,19 +114,12 @@ class Publisher:
         """
         for participant in self._participants.values():
             participant.await_quiet()
-        claim = self._home.claim
-        resolution = resolve(self._home, self._participants, at_rest=claim)
-        if resolution.newest != claim:
-            return
         try:
-            self._check_histories()
-        except FatalError:
-            if self._home.read_in_doubt(()).newest == claim:
-                raise
-            # What was compared is the work in progress of whoever superseded this
-            # driver meanwhile; publishing will say so.
-            return
-        self._unsettled = False
+            self._resolve_and_compare()
+        except DisagreementError:
+            # A database may have gone back between the two, to where a decided branch
+            # is prepared. Who looks again commits it; what is lost stays lost.
+            self._resolve_and_compare()
 
     def sweep(self) -> None:
         """Look once more for branches of drivers before this one; cheap.
@@ -198,6 +198,21 @@ class Publisher:
             except RetryableError:
                 return
 
+    def _resolve_and_compare(self) -> None:
+        claim = self._home.claim
+        resolution = resolve(self._home, self._participants, at_rest=claim)
+        if resolution.newest != claim:
+            return
+        try:
+            self._check_histories()
+        except DisagreementError:
+            if self._home.read_in_doubt(()).newest == claim:
+                raise
+            # What was compared is the work in progress of whoever superseded this
+            # driver meanwhile; publishing will say so.
+            return
+        self._unsettled = False
+
     def _check_histories(self) -> None:
         decided = self._home.read_decided()
         for participant in self._participants.values():
@@ -214,3 +229,13 @@ class Publisher:
 
     def _participant(self, gid: GlobalId) -> Participant:
         return self._participants[gid.database]
+
+
+def _looked_again(found: DisagreementError) -> RetryableError:
+    return RetryableError(
+        "HISTORY_MENDED",
+        saw=found.saw,
+        why="It was so in the middle of a batch. Now all that is decided is committed, "
+        "and the databases agree; or a newer driver is at work on them.",
+        fix="Nothing to do: the driver starts over.",
+    )

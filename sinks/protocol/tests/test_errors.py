@@ -14,6 +14,7 @@ _KINDS = (
     errors.OutcomeUnknownError,
     errors.FencedError,
     errors.FatalError,
+    errors.DisagreementError,
 )
 
 
@@ -39,7 +40,7 @@ def test_an_unknown_outcome_may_be_tried_again() -> None:
 
 def test_exit_codes_tell_the_kinds_apart() -> None:
     """Scripts learn from the exit code what may be done next."""
-    assert [78, 75, 75, 76, 70] == [kind.exit_code for kind in _KINDS]
+    assert [78, 75, 75, 76, 70, 70] == [kind.exit_code for kind in _KINDS]
 
 
 def test_an_error_is_described_in_four_lines() -> None:

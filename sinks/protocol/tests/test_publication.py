@@ -1,4 +1,7 @@
-"""How a driver cleans up after a batch that one of its databases refused."""
+"""How a driver cleans up after a batch that one of its databases refused.
+
+Also: what it makes of a database that went back in time under it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,12 @@ import pytest
 from sinks import faultpoints
 from sinks.faultpoints import FaultPoint, Side
 from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import OutcomeUnknownError, RetryableError
+from sinks.protocol.errors import (
+    DisagreementError,
+    FencedError,
+    OutcomeUnknownError,
+    RetryableError,
+)
 from sinks.protocol.in_doubt import GlobalId
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, RowsRejectedError
@@ -19,6 +27,7 @@ from sinks.testing.memory_home import MemoryDatabase
 from sinks.testing.memory_participant import (
     MemoryParticipant,
     MemoryParticipantDatabase,
+    ParticipantState,
 )
 from sinks.testing.memory_server import LostAnswer
 from sinks.testing.memory_stage import MemoryStage
@@ -35,12 +44,15 @@ def _branch_of(position: Position) -> str:
 class _World:
     """A home and two other databases; a driver that has started."""
 
-    def __init__(self) -> None:
-        self.home_database = MemoryDatabase()
-        self.others = [
-            MemoryParticipantDatabase("billing", ["billing.0"]),
-            MemoryParticipantDatabase("audit", ["audit.0"]),
-        ]
+    def __init__(self, former: _World | None = None) -> None:
+        if former is None:
+            self.home_database = MemoryDatabase()
+            self.others = [
+                MemoryParticipantDatabase("billing", ["billing.0"]),
+                MemoryParticipantDatabase("audit", ["audit.0"]),
+            ]
+        else:
+            self.home_database, self.others = former.home_database, former.others
         self.home = self.home_database.new_driver()
         self.epoch = self.home.claim_epoch()
         self.participants = [
@@ -53,6 +65,10 @@ class _World:
             others={other.name: other.staging for other in self.others},
             branch_of=_branch_of,
         )
+
+    def succeeded(self) -> _World:
+        """Return the same databases with a newer driver, which has started."""
+        return _World(self)
 
     def stage(self) -> tuple[BatchPlan, BatchTally]:
         plan = plan_batch(self.home.read_progress(), {_TP: 3}, epoch=self.epoch)
@@ -68,6 +84,26 @@ class _World:
         self.home_database.refused = rows
         for other in self.others:
             other.refused = rows
+
+    def publish_and_keep(self, point: FaultPoint) -> ParticipantState:
+        """Publish; return what billing's standby held before a point was reached."""
+        kept: list[ParticipantState] = []
+        faultpoints.arm(
+            point, lambda: kept.append(self.others[0].state), side=Side.BEFORE
+        )
+        assert PublishOutcome.COMMITTED is self.publish()
+        faultpoints.disarm_all()
+        return kept[0]
+
+    def fail_over(self, standby: ParticipantState) -> None:
+        """Have billing's standby take over; its staging is UNLOGGED, so it is empty."""
+        self.others[0].crash()
+        self.others[0].state = standby
+
+    @property
+    def billed(self) -> list[int]:
+        """The offsets that billing shows."""
+        return [offset for _, offset in self.others[0].state.rows]
 
     @property
     def prepared(self) -> int:
@@ -183,3 +219,71 @@ def test_no_two_tries_share_a_name() -> None:
         world.publisher.publish(plan, tally, restagings=0)
     )
     assert 4 == len(set(names)) == len(names)
+
+
+def test_a_database_that_went_back_to_a_prepared_branch_alarms_nobody() -> None:
+    """All that it lacks is prepared and decided: it is committed, and work goes on."""
+    world = _World()
+    world.fail_over(world.publish_and_keep(FaultPoint.ALL_COMMITTED))
+    with pytest.raises(RetryableError) as raised:
+        world.publish()
+    assert "HISTORY_MENDED" == raised.value.code
+    assert 0 == world.prepared
+    assert [1] == world.billed
+    assert PublishOutcome.COMMITTED is world.publish()
+    assert [1, 4] == world.billed
+
+
+def test_a_database_that_went_back_further_stops_the_driver() -> None:
+    """What is neither prepared nor committed stays lost, however often one looks."""
+    world = _World()
+    standby = world.publish_and_keep(FaultPoint.ALL_COMMITTED)
+    assert PublishOutcome.COMMITTED is world.publish()
+    world.fail_over(standby)
+    with pytest.raises(DisagreementError) as raised:
+        world.publish()
+    assert "PARTICIPANT_BEHIND" == raised.value.code
+    # What is decided is committed all the same; nothing came of the third batch.
+    assert [1] == world.billed
+    assert 0 == world.prepared
+    assert 2 == len(world.home_database.state.ledger)
+
+
+def test_a_database_that_goes_back_under_who_settles_is_looked_at_again() -> None:
+    """Between the look for prepared branches and the comparison of histories."""
+    world = _World()
+    standby = world.publish_and_keep(FaultPoint.ALL_COMMITTED)
+
+    def fail_over_once(call: str) -> None:
+        if call == "reading the newest markers":
+            world.others[0].interlude = lambda _: None
+            world.fail_over(standby)
+
+    world.others[0].interlude = fail_over_once
+    world.publisher.settle()
+    assert 0 == world.prepared
+    assert [1] == world.billed
+
+
+def test_a_superseded_driver_does_not_take_its_successor_for_another_history() -> None:
+    """Paused before it prepares, it finds the markers of a batch that is not its own.
+
+    The server has ended its transaction, so the successor could publish.
+    """
+    world = _World()
+    world.home_database.ends_lock_holders = True
+    successors: list[_World] = []
+
+    def be_paused(call: str) -> None:
+        if call == "preparing a branch":
+            world.others[0].interlude = lambda _: None
+            successors.append(world.succeeded())
+            assert PublishOutcome.COMMITTED is successors[0].publish()
+
+    plan, tally = world.stage()
+    world.others[0].interlude = be_paused
+    with pytest.raises(RetryableError):
+        world.publisher.publish(plan, tally, restagings=0)
+    with pytest.raises(FencedError):
+        world.publisher.publish(plan, tally, restagings=0)
+    assert [1] == world.billed

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 from sinks.protocol.decisions import PublishDecision
 from sinks.protocol.errors import (
     ConfigurationError,
+    DisagreementError,
     FatalError,
     FencedError,
     OutcomeUnknownError,
@@ -42,6 +43,7 @@ TOPIC = TopicPartition("events", 0)
 _KINDS: Mapping[str, type[TallyweirError]] = {
     "fenced": FencedError,
     "fatal": FatalError,
+    "disagreement": DisagreementError,
     "retryable": RetryableError,
     "unknown": OutcomeUnknownError,
     "configuration": ConfigurationError,
