@@ -265,6 +265,30 @@ def test_a_database_that_goes_back_under_who_settles_is_looked_at_again() -> Non
     assert [1] == world.billed
 
 
+def test_who_is_superseded_while_it_looks_again_alarms_nobody() -> None:
+    """The second difference is the work of its successor."""
+    world = _World()
+    standby = world.publish_and_keep(FaultPoint.ALL_COMMITTED)
+
+    def be_superseded() -> None:
+        world.others[0].interlude = lambda _: None
+        assert PublishOutcome.COMMITTED is world.succeeded().publish()
+
+    plan, tally = world.stage()
+    events = [lambda: world.fail_over(standby), be_superseded]
+
+    def happen(call: str) -> None:
+        if call == "reading the newest markers":
+            events.pop(0)()
+
+    world.others[0].interlude = happen
+    world.publisher.settle()
+    assert [] == events
+    assert [1, 4] == world.billed
+    with pytest.raises(FencedError):
+        world.publisher.publish(plan, tally, restagings=0)
+
+
 def test_a_superseded_driver_does_not_take_its_successor_for_another_history() -> None:
     """Paused before it prepares, it finds the markers of a batch that is not its own.
 

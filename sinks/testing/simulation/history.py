@@ -108,8 +108,7 @@ class History:
             self._outlive(driver)
         except TallyweirError as error:
             self._drivers[slot] = None
-            is_newest = driver is not None and driver.holds_newest_claim
-            self._end_with(error, restores, excused=not is_newest)
+            self._end_with(error, restores)
         finally:
             self._running.pop()
         self._look()
@@ -146,20 +145,22 @@ class History:
         except DriverKilledError:
             self._note("died")
         except TallyweirError as error:
-            self._end_with(error, restores, excused=False)
+            self._end_with(error, restores)
         finally:
             self._running.pop()
         self._look()
 
-    def _end_with(self, error: TallyweirError, restores: int, *, excused: bool) -> None:
+    def _end_with(self, error: TallyweirError, restores: int) -> None:
         """Judge the error that an actor ended with; repair what it has found.
 
-        A driver that is superseded, or under which a database went back, is excused
-        for taking what it sees for a disagreement: it stops, as it must.
+        It looks twice, so one under which databases went back twice is excused for
+        taking what it sees for a disagreement; and one whose branch is gone, if home
+        may have forgotten the decision meanwhile. Both stop, as they must.
         """
         self._note(f"ends: {error.code}")
-        excused = excused or restores != self._checker.restores
         if error.code in _DETECTIONS:
+            went_back = self._checker.restores - restores
+            excused = went_back > (0 if error.code == "BRANCH_LOST" else 1)
             differences = self._checker.differences()
             assert differences or excused, f"a false alarm: {error}"
             if differences:

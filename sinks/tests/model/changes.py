@@ -49,9 +49,13 @@ def disagree(state: State) -> bool:
 
 
 def judge(state: State, error: Raised) -> State:
-    """Nobody may be alarmed while nothing was restored."""
+    """Nobody may be alarmed while nothing was restored, or while all agree."""
     if error.kind == "fenced" or error.code in _EXPECTED:
         return state
+    # Who commits a branch learns from its loss that home forgot the decision meanwhile.
+    is_explained = error.code == "BRANCH_LOST" and state.home_restored
+    if error.code in DISAGREEMENTS and not disagree(state) and not is_explained:
+        return broken(state, f"I9: false alarm {error.code}")
     if state.home_restored or state.restored:
         return state
     return broken(state, f"I9: false alarm {error.code}")
