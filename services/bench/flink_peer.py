@@ -10,13 +10,15 @@ import subprocess
 from enum import StrEnum
 from pathlib import Path
 
-import psycopg
-from psycopg import sql
-
 from schemas.contract import load_contract
 from services.bench.bench_world import TOPIC, incomplete_run
 from services.bench.driver_run import MeasuredBatch
-from services.bench.peer_process import jdbc_url, login_environment, run_peer_process
+from services.bench.peer_process import (
+    create_peer_table,
+    jdbc_url,
+    login_environment,
+    run_peer_process,
+)
 from services.embedded.jars import bench_jars, flink_jars
 from services.embedded.java import find_java
 from services.embedded.state_directory import state_directory
@@ -29,13 +31,6 @@ _COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
 _OPENED_PACKAGES = ("java.lang", "java.time", "java.util", "java.util.concurrent")
 #: Enough for the IDs of eight million events in maps of objects.
 _HEAP = "6g"
-
-_CREATE_TABLE = """
-CREATE TABLE {table} (
-    event_id text, user_id bigint, page text, country text, viewed_at timestamptz,
-    value double precision
-)
-"""
 
 
 class FlinkDeduplication(StrEnum):
@@ -60,9 +55,7 @@ def run_flink_peer(
     _compile(class_path, directory)
     contract = directory / "contract.avsc"
     contract.write_text(load_contract("page_view.v1").text)
-    with psycopg.connect(endpoints.home_dsn) as connection:
-        statement = sql.SQL(_CREATE_TABLE).format(table=sql.Identifier(table))
-        connection.execute(statement)
+    create_peer_table(endpoints.home_dsn, table)
     command = [
         str(find_java()),
         *(f"-Xmx{_HEAP}", "-XX:+UseParallelGC"),

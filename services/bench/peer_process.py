@@ -6,12 +6,21 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 
+import psycopg
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from services.bench.bench_world import incomplete_run, run_timeout_s
 from services.bench.driver_run import MeasuredBatch
 
 _COMPLAINT_LENGTH = 2_000
+
+_CREATE_TABLE = """
+CREATE TABLE {table} (
+    event_id text, user_id bigint, page text, country text, viewed_at timestamptz,
+    value double precision
+)
+"""
 
 
 def run_peer_process(
@@ -43,6 +52,13 @@ def run_peer_process(
             fix="Correct what the peer complains of.",
         )
     return [MeasuredBatch(**line) for line in map(json.loads, peer.stdout.splitlines())]
+
+
+def create_peer_table(dsn: str, table: str) -> None:
+    """Make the table of page views for a peer that does not make it itself."""
+    with psycopg.connect(dsn) as connection:
+        statement = sql.SQL(_CREATE_TABLE).format(table=sql.Identifier(table))
+        connection.execute(statement)
 
 
 def jdbc_url(dsn: str) -> str:

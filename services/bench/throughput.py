@@ -27,6 +27,7 @@ from services.bench.flink_peer import (
     check_java_compiler,
     run_flink_peer,
 )
+from services.bench.quix_peer import install_quix, run_quix_peer
 from services.bench.rates import (
     Rates,
     check_verified,
@@ -47,14 +48,20 @@ class _Peer:
     Attributes:
         guarantee: What it promises, in words.
         run: Reads so many events into a table.
+        deduplicates: Whether the table holds each event once, else each message.
     """
 
     guarantee: str
     run: Callable[[Endpoints, str, int], list[MeasuredBatch]]
+    deduplicates: bool = True
 
 
 def _run_spark(endpoints: Endpoints, table: str, events: int) -> list[MeasuredBatch]:
     return run_spark_peer(endpoints, PeerQuery.ROWS, table, events=events)
+
+
+def _run_quix(endpoints: Endpoints, table: str, events: int) -> list[MeasuredBatch]:
+    return run_quix_peer(endpoints, table, events=events)
 
 
 def _run_flink(
@@ -75,6 +82,11 @@ _PEERS: Mapping[str, _Peer] = {
     "spark_jdbc_rocksdb": _Peer(
         guarantee="at least once; IDs in RocksDB", run=_run_spark
     ),
+    "quix_at_least_once": _Peer(
+        guarantee="at least once; repeats are written again",
+        run=_run_quix,
+        deduplicates=False,
+    ),
 }
 
 
@@ -85,10 +97,12 @@ def measure_throughput(
 
     Raises:
         ConfigurationError: ``JAVA_COMPILER_MISSING``.
-        FatalError: A run did not end, or its table does not hold each event once.
+        SetUpError: A peer could not be installed.
+        FatalError: A run did not end, or its table does not hold what it must.
     """
     if with_peers:
         check_java_compiler()
+        install_quix()
     total = _ROUNDS * events
     peers: dict[str, Rates] = {}
     with bench_servers() as endpoints:
@@ -98,7 +112,7 @@ def measure_throughput(
         say("running tallyweir")
         ours = measure_driver(endpoints, PAGE_VIEWS, events=events, rounds=_ROUNDS)
         say(f"tallyweir: {ours}")
-        _check_distinct(endpoints.home_dsn, PAGE_VIEWS.table, distinct)
+        _check_rows(endpoints.home_dsn, PAGE_VIEWS.table, distinct, distinct=distinct)
         check_verified(endpoints.home_dsn, PAGE_VIEWS)
         for name, peer in _PEERS.items() if with_peers else ():
             say(f"running {name}: {peer.guarantee}")
@@ -106,7 +120,8 @@ def measure_throughput(
             measured = peer.run(endpoints, table, total)
             peers[name] = rates_of(measured, events, rounds=_ROUNDS)
             say(f"{name}: {peers[name]}")
-            _check_distinct(endpoints.home_dsn, table, distinct)
+            rows = distinct if peer.deduplicates else total
+            _check_rows(endpoints.home_dsn, table, rows, distinct=distinct)
             _drop(endpoints.home_dsn, table)
     return {
         "cold": _figures(ours.cold, {name: one.cold for name, one in peers.items()}),
@@ -127,16 +142,17 @@ def _figures(ours: float, peers: Mapping[str, float]) -> dict[str, object]:
     }
 
 
-def _check_distinct(dsn: str, table: str, distinct: int) -> None:
+def _check_rows(dsn: str, table: str, rows: int, *, distinct: int) -> None:
     """A fast wrong answer is no answer."""
     with psycopg.connect(dsn) as connection:
         statement = psycopg.sql.SQL(
             "SELECT count(*), count(DISTINCT event_id) FROM {}"
         ).format(psycopg.sql.Identifier(table))
         found = connection.execute(statement).fetchone()
-    if found != (distinct, distinct):
+    if found != (rows, distinct):
         raise wrong_result(
-            f"{table} holds {found} rows and distinct IDs for {distinct} events."
+            f"{table} holds {found} rows and distinct IDs instead of "
+            f"{(rows, distinct)}."
         )
 
 

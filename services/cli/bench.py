@@ -41,7 +41,7 @@ def throughput(
     with_peers: _WithPeers = True,
     as_json: _Json = False,
 ) -> None:
-    """Events per second with deduplication, beside Flink and Spark in the same run."""
+    """Events per second with deduplication, beside Flink, Spark and Quix."""
     from services.bench.throughput import measure_throughput
 
     _show(

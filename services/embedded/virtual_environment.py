@@ -4,7 +4,7 @@ This is the only module that runs on the machine's own Python: standard library 
 The launcher runs it as a script when ``.venv`` lacks the current lock.
 
 Invariants:
-    - ``.venv/<lock>`` is a copy of a lock only while everything in it is installed: it
+    - ``<venv>/<lock>`` is a copy of a lock only while everything in it is installed: it
       is removed before pip starts and written after pip ended well. A set-up that was
       killed half-way leaves none, and the next start makes the environment anew.
     - Two starts at once do the work once: the kernel's file lock (on the run-time
@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNTIME_LOCK = "requirements.lock"
 DEVELOPMENT_LOCK = "requirements-dev.lock"
 JAVA_LOCK = "requirements-java.lock"
+PEERS_LOCK = "requirements-peers.lock"
 
 _BUILD_LOCK = "requirements-build.lock"
 _PIP_LOG_LINES_SHOWN = 15
@@ -48,18 +49,20 @@ class SetUpError(Exception):
         self.fix = fix
 
 
-def is_installed(lock: str, *, root: Path = ROOT) -> bool:
-    """Whether the environment holds exactly what ``lock`` now lists."""
-    stamp = root / ".venv" / lock
+def is_installed(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> bool:
+    """Whether the environment, see ``install``, holds exactly what ``lock`` lists."""
+    stamp = (venv or root / ".venv") / lock
     return stamp.exists() and filecmp.cmp(root / lock, stamp, shallow=False)
 
 
-def install(lock: str, *, root: Path = ROOT) -> None:
-    """Bring the environment up to ``lock``; does nothing when it is.
+def install(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> None:
+    """Bring an environment up to ``lock``; does nothing when it is.
 
     Args:
         lock: Name of a lock file at the root of the repository.
         root: The repository.
+        venv: An environment that holds this lock alone, for packages that do not go
+            with ours; None for ``.venv``, which begins with the run-time lock.
 
     Raises:
         SetUpError: This Python cannot make environments, or pip failed.
@@ -68,16 +71,18 @@ def install(lock: str, *, root: Path = ROOT) -> None:
         At any point before the stamp is written the next call makes it good.
     """
     with _only_one(root / RUNTIME_LOCK):
-        if is_installed(lock, root=root):
+        if is_installed(lock, root=root, venv=venv):
             return
         started = time.monotonic()
-        if not (root / ".venv" / RUNTIME_LOCK).exists():
-            _create(root / ".venv")
-        stamp = root / ".venv" / lock
+        first_lock = RUNTIME_LOCK if venv is None else lock
+        venv = venv or root / ".venv"
+        if not (venv / first_lock).exists():
+            _create(venv)
+        stamp = venv / lock
         stamp.unlink(missing_ok=True)
         if lock == RUNTIME_LOCK:
-            _pip_install(root, _BUILD_LOCK)
-        _pip_install(root, lock)
+            _pip_install(root / _BUILD_LOCK, venv)
+        _pip_install(root / lock, venv)
         # Renamed into place: a copy cut short must not pass for the whole lock.
         shutil.copyfile(root / lock, stamp.with_suffix(".new"))
         stamp.with_suffix(".new").replace(stamp)
@@ -114,17 +119,17 @@ def _create(venv: Path) -> None:
         )
 
 
-def _pip_install(root: Path, lock: str) -> None:
-    pins = len(re.findall(r"^\S+==", (root / lock).read_text(), re.MULTILINE))
-    _report(f"installing {lock}: up to {pins} packages, by hash")
-    output = root / ".venv" / "pip.log"
+def _pip_install(lock: Path, venv: Path) -> None:
+    pins = len(re.findall(r"^\S+==", lock.read_text(), re.MULTILINE))
+    _report(f"installing {lock.name}: up to {pins} packages, by hash")
+    output = venv / "pip.log"
     with output.open("w") as log:
         pip = subprocess.Popen(
             [
-                *(str(root / ".venv" / "bin" / "python"), "-I", "-m", "pip", "install"),
+                *(str(venv / "bin" / "python"), "-I", "-m", "pip", "install"),
                 *("--disable-pip-version-check", "--no-input", "--progress-bar=off"),
                 *("--require-hashes", "--no-build-isolation", "--use-pep517"),
-                *("-r", str(root / lock)),
+                *("-r", str(lock)),
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from services.embedded.jars import JAR_LOCK, locked_jars
 
-#: What people get, laptop and images; what only tests and linters need is left out.
+#: What people get, laptop, images and benchmarks; what only tests and linters need is
+#: left out.
 RUNTIME_LOCKS = (
     "requirements.lock",
     "requirements-services.lock",
     "requirements-spark.lock",
     "requirements-java.lock",
+    "requirements-peers.lock",
 )
 JAR_SECTIONS = ("spark", "broker", "bench", "flink")
 

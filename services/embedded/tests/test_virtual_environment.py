@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.embedded.virtual_environment import RUNTIME_LOCK, install, is_installed
+from services.embedded.virtual_environment import (
+    PEERS_LOCK,
+    RUNTIME_LOCK,
+    install,
+    is_installed,
+)
 
 
 def repository(root: Path, *, lock: str, stamp: str | None) -> Path:
@@ -37,3 +42,19 @@ def test_an_installed_lock_is_left_alone(tmp_path: Path) -> None:
     install(RUNTIME_LOCK, root=root)
 
     assert [path.name for path in (root / ".venv").iterdir()] == [RUNTIME_LOCK]
+
+
+def test_an_environment_of_its_own_is_told_by_its_own_stamp(tmp_path: Path) -> None:
+    """The peers' packages are not in .venv, and are not installed twice."""
+    root = repository(tmp_path, lock="a==1", stamp="a==1")
+    (root / PEERS_LOCK).write_text("b==1")
+    (root / ".venv" / PEERS_LOCK).write_text("b==1")
+    peers = tmp_path / "peers"
+    peers.mkdir()
+
+    assert not is_installed(PEERS_LOCK, root=root, venv=peers)
+
+    (peers / PEERS_LOCK).write_text("b==1")
+    install(PEERS_LOCK, root=root, venv=peers)
+
+    assert [path.name for path in peers.iterdir()] == [PEERS_LOCK]

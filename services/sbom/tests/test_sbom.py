@@ -144,7 +144,7 @@ def test_a_part_of_several_locks_is_listed_once_with_all_its_files(
 ) -> None:
     """Each lock may name a file that another one leaves out."""
     for digit, lock in enumerate(RUNTIME_LOCKS):
-        text = f"Part==1 --hash=sha256:{str(digit // 2) * 64}\n"
+        text = f"Part==1 --hash=sha256:{str(digit % 2) * 64}\n"
         (tmp_path / lock).write_text(text)
     jars = (f'[{section}]\n"g:a:1" = "{"9" * 64}"\n' for section in JAR_SECTIONS)
     (tmp_path / "jars.lock").write_text("".join(jars))
