@@ -36,12 +36,16 @@ _WARM_UP_EVENTS = 300_000
 _WARM_UP_TIMEOUT_S = 180.0
 #: Seconds of the load that are not counted: the JVM compiles what small batches need.
 _SETTLING_S = 30.0
+#: What is told of each so many seconds of the load.
+_STEP_S = 5.0
 _POLL_S = 0.005
 #: How long the reader goes on after the last event.
 _LAST_TIMEOUT_S = 60.0
 #: How far before the newest row that was seen a look begins: rows may fill pages that
 #: the table was extended by earlier.
 _PAGES_BEFORE = 32
+
+_Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 _NEWEST = """
 SELECT kafka_partition, max(kafka_offset), (max(ctid)::text::point)[0]::int
@@ -90,39 +94,71 @@ def measure_latency(
             say(f"sending {rate:,} events/s for {seconds} s")
             load = _run_load(endpoints, rate=rate, seconds=seconds, seed=seed + 1)
         check_verified(endpoints.home_dsn, PAGE_VIEWS)
-    latencies = latencies_ms(load.sent, load.seen, settling_s=_SETTLING_S)
-    p50, p90, p99 = np.percentile(latencies, [50, 90, 99])
+    latencies = latencies_of(load.sent, load.seen)
+    settled = latencies.between(_SETTLING_S, np.inf)
     return {
         "rate": rate,
-        "p50_ms": round(p50),
-        "p90_ms": round(p90),
-        "p99_ms": round(p99),
-        "max_ms": round(latencies.max()),
+        **settled.figures(),
         "seconds": seconds,
-        "measured": len(latencies),
+        "settling_seconds": _SETTLING_S,
+        "measured": len(settled.milliseconds),
+        "over_time": latencies.over_time(_STEP_S),
         "verified": True,
         "seed": seed,
     }
 
 
-def latencies_ms(
-    sent: dict[tuple[int, int], float],
-    seen: list[tuple[int, int, float]],
-    *,
-    settling_s: float,
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the milliseconds of each event that was sent after the settling.
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """The latency of each event.
+
+    Attributes:
+        sent_s: When it was sent, in seconds after the first one.
+        milliseconds: Until it was visible.
+    """
+
+    sent_s: _Numbers
+    milliseconds: _Numbers
+
+    def between(self, begin_s: float, end_s: float) -> Latencies:
+        """Take the events that were sent from a second on, and before another."""
+        kept = (self.sent_s >= begin_s) & (self.sent_s < end_s)
+        return Latencies(self.sent_s[kept], self.milliseconds[kept])
+
+    def figures(self) -> dict[str, int]:
+        """Describe them by three percentiles and the worst."""
+        p50, p90, p99 = np.percentile(self.milliseconds, [50, 90, 99])
+        return {
+            "p50_ms": round(p50),
+            "p90_ms": round(p90),
+            "p99_ms": round(p99),
+            "max_ms": round(self.milliseconds.max()),
+        }
+
+    def over_time(self, step_s: float) -> list[dict[str, float]]:
+        """Describe each span of so many seconds in which something was sent."""
+        spans = []
+        for begin_s in np.arange(0.0, self.sent_s.max() + step_s, step_s):
+            span = self.between(begin_s, begin_s + step_s)
+            if len(span.sent_s):
+                spans.append({"second": float(begin_s), **span.figures()})
+        return spans
+
+
+def latencies_of(
+    sent: dict[tuple[int, int], float], seen: list[tuple[int, int, float]]
+) -> Latencies:
+    """Return the latency of each event that was sent.
 
     Args:
         sent: When, in seconds, by partition and offset.
         seen: Partition, the greatest offset that was visible, and when.
-        settling_s: Seconds after the first that are left out.
 
     Raises:
         FatalError: ``BENCH_WRONG``: an event was never seen.
     """
-    begins = min(sent.values()) + settling_s
-    parts = []
+    began = min(sent.values())
+    moments, parts = [], []
     for partition in sorted({place for place, _ in sent}):
         mine = sorted((o, at) for (p, o), at in sent.items() if p == partition)
         offsets, sent_at = (np.array(one) for one in zip(*mine, strict=True))
@@ -130,9 +166,9 @@ def latencies_ms(
         if not looks or looks[-1][0] < offsets[-1]:
             raise wrong_result(f"Events of partition {partition} were never seen.")
         visible, seen_at = (np.array(one) for one in zip(*looks, strict=True))
-        taken = seen_at[np.searchsorted(visible, offsets)] - sent_at
-        parts.append(taken[sent_at >= begins])
-    return np.concatenate(parts) * 1000
+        moments.append(sent_at - began)
+        parts.append(seen_at[np.searchsorted(visible, offsets)] - sent_at)
+    return Latencies(np.concatenate(moments), np.concatenate(parts) * 1000)
 
 
 def _run_load(endpoints: Endpoints, *, rate: int, seconds: int, seed: int) -> _Load:

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from services.cli.rendering import example, note, say, say_json
 
+
+def _in_a_folder(file: Path | None) -> Path | None:
+    """Refuse a file that could not be written, before minutes of measuring."""
+    if file is not None and not file.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {file.parent}")
+    return file
+
+
 _Events = Annotated[int, typer.Option(min=300_000, help="Events of each round.")]
 _Json = Annotated[bool, typer.Option("--json", help="End with one line of JSON.")]
 _WithPeers = Annotated[
     bool, typer.Option("--peers/--no-peers", help="Measure the peers as well.")
+]
+_Plot = Annotated[
+    Path | None,
+    typer.Option(
+        dir_okay=False,
+        writable=True,
+        callback=_in_a_folder,
+        help="Also draw the figures into this file, as SVG.",
+    ),
 ]
 _Seed = Annotated[int, typer.Option(help="Same seed, same events.")]
 
@@ -40,13 +59,16 @@ def throughput(
     seed: _Seed = 7,
     with_peers: _WithPeers = True,
     as_json: _Json = False,
+    plot: _Plot = None,
 ) -> None:
     """Events per second with deduplication, beside Flink, Spark and Quix."""
     from services.bench.throughput import measure_throughput
 
     _show(
+        "throughput",
         measure_throughput(events=events, seed=seed, with_peers=with_peers, say=note),
         as_json=as_json,
+        plot=plot,
     )
 
 
@@ -55,13 +77,16 @@ def latency(
     seconds: Annotated[int, typer.Option(min=40, help="Of the steady load.")] = 90,
     seed: _Seed = 7,
     as_json: _Json = False,
+    plot: _Plot = None,
 ) -> None:
     """Milliseconds from a producer's send to the row in Postgres, at a steady rate."""
     from services.bench.latency import measure_latency
 
     _show(
+        "latency",
         measure_latency(rate=rate, seconds=seconds, seed=seed, say=note),
         as_json=as_json,
+        plot=plot,
     )
 
 
@@ -69,11 +94,17 @@ def databases(
     events: _Events = 1_000_000,
     seed: _Seed = 7,
     as_json: _Json = False,
+    plot: _Plot = None,
 ) -> None:
     """What several databases cost, against one, for large and for small batches."""
     from services.bench.several_databases import measure_databases
 
-    _show(measure_databases(events=events, seed=seed, say=note), as_json=as_json)
+    _show(
+        "databases",
+        measure_databases(events=events, seed=seed, say=note),
+        as_json=as_json,
+        plot=plot,
+    )
 
 
 def guarantees(
@@ -81,13 +112,16 @@ def guarantees(
     seed: _Seed = 7,
     with_peers: _WithPeers = True,
     as_json: _Json = False,
+    plot: _Plot = None,
 ) -> None:
     """What each guarantee costs: once by ID, once by offset, at least once."""
     from services.bench.guarantees import measure_guarantees
 
     _show(
+        "guarantees",
         measure_guarantees(events=events, seed=seed, with_peers=with_peers, say=note),
         as_json=as_json,
+        plot=plot,
     )
 
 
@@ -95,33 +129,51 @@ def cost(
     events: _Events = 1_000_000,
     seed: _Seed = 7,
     as_json: _Json = False,
+    plot: _Plot = None,
 ) -> None:
     """Processor seconds of each part, and bytes of Postgres' log, by event."""
     from services.bench.cost import measure_cost
 
-    _show(measure_cost(events=events, seed=seed, say=note), as_json=as_json)
+    _show(
+        "cost",
+        measure_cost(events=events, seed=seed, say=note),
+        as_json=as_json,
+        plot=plot,
+    )
 
 
 def windows(
     events: _Events = 1_250_000,
     seed: _Seed = 7,
     as_json: _Json = False,
+    plot: _Plot = None,
 ) -> None:
     """Windowed counts with 100,000 live groups, beside Spark's own in the same run."""
     from services.bench.windows import measure_windows
 
-    _show(measure_windows(events=events, seed=seed, say=note), as_json=as_json)
+    _show(
+        "windows",
+        measure_windows(events=events, seed=seed, say=note),
+        as_json=as_json,
+        plot=plot,
+    )
 
 
 def joins(
     events: _Events = 1_000_000,
     seed: _Seed = 7,
     as_json: _Json = False,
+    plot: _Plot = None,
 ) -> None:
     """Pairs of two topics' events, beside Spark's own join in the same run."""
     from services.bench.joins import measure_joins
 
-    _show(measure_joins(events=events, seed=seed, say=note), as_json=as_json)
+    _show(
+        "joins",
+        measure_joins(events=events, seed=seed, say=note),
+        as_json=as_json,
+        plot=plot,
+    )
 
 
 def ingest(
@@ -135,12 +187,24 @@ def ingest(
     from services.bench.ingest import measure_ingest
 
     _show(
+        "ingest",
         measure_ingest(connections=connections, seconds=seconds, say=note),
         as_json=as_json,
     )
 
 
-def _show(figures: dict[str, object], *, as_json: bool) -> None:
+def _show(
+    command: str,
+    figures: Mapping[str, object],
+    *,
+    as_json: bool,
+    plot: Path | None = None,
+) -> None:
+    if plot is not None:
+        from services.bench.plots import PLOTS
+
+        plot.write_text(PLOTS[command](figures), "utf-8")
+        note(f"wrote {plot}")
     if as_json:
         say_json(figures)
         return

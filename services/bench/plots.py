@@ -1,0 +1,113 @@
+"""What each benchmark's figures look like as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from services.bench.svg_plot import (
+    Axis,
+    Bars,
+    Line,
+    bar_chart,
+    line_chart,
+    write_figure,
+)
+
+Figures = Mapping[str, Any]
+
+_OURS = "Tallyweir"
+_RATE = Axis(label="events per second; longer is better")
+
+
+def plot_throughput(figures: Figures) -> str:
+    """Draw ours beside each peer, with what each guarantees."""
+    cold, warm = figures["cold"], figures["warm"]
+    ours = {"cold": cold["events_per_second"], "warm": warm["events_per_second"]}
+    rows = [Bars(name=_OURS, note="exactly once, by ID", values=ours)]
+    for name, guarantee in figures["guarantees"].items():
+        peer = {"cold": cold["peers"][name], "warm": warm["peers"][name]}
+        rows.append(Bars(name=_words(name), note=guarantee, values=peer))
+    return _rates("Throughput into Postgres", rows)
+
+
+def plot_variants(figures: Figures) -> str:
+    """Draw what has a rate of its own, such as each guarantee or set of databases."""
+    rows = [
+        Bars(name=_words(name), values=_cold_and_warm(one))
+        for name, one in figures.items()
+        if isinstance(one, Mapping)
+    ]
+    return _rates("Throughput by variant", rows)
+
+
+def plot_pair(figures: Figures) -> str:
+    """Draw ours beside the one peer."""
+    rows = [
+        Bars(name=_OURS, values=_cold_and_warm(figures)),
+        Bars(
+            name="Peer",
+            note=figures["peer"],
+            values=_cold_and_warm(figures, "peer_"),
+        ),
+    ]
+    return _rates("Throughput into Postgres", rows)
+
+
+def plot_cost(figures: Figures) -> str:
+    """Draw what an event takes in each part."""
+    cold, warm = (
+        figures[round_]["cpu_seconds_per_million"] for round_ in ("cold", "warm")
+    )
+    rows = [
+        Bars(name=_words(part), values={"cold": cold[part], "warm": warm[part]})
+        for part in warm
+    ]
+    unit = Axis(label="processor time, µs per event; shorter is better")
+    return write_figure("Cost", [bar_chart("What an event costs", unit, rows)])
+
+
+def plot_latency(figures: Figures) -> str:
+    """Draw percentiles over the time of the load, its settling included."""
+    spans = figures["over_time"]
+    lines = [
+        Line(name=name, points=[(one["second"], one[key]) for one in spans])
+        for name, key in (("99 %", "p99_ms"), ("90 %", "p90_ms"), ("median", "p50_ms"))
+    ]
+    chart = line_chart(
+        f"From send to row at {figures['rate']:,} events/s, exactly once",
+        Axis(
+            label="seconds of the load; not counted: the first "
+            f"{figures['settling_seconds']:.0f}"
+        ),
+        Axis(label="latency, ms", log=True),
+        lines,
+    )
+    return write_figure("Latency over time", [chart])
+
+
+#: By the name of the command; those that are not here have no picture.
+PLOTS: Mapping[str, Callable[[Figures], str]] = {
+    "throughput": plot_throughput,
+    "guarantees": plot_variants,
+    "databases": plot_variants,
+    "windows": plot_pair,
+    "joins": plot_pair,
+    "cost": plot_cost,
+    "latency": plot_latency,
+}
+
+
+def _rates(title: str, rows: Sequence[Bars]) -> str:
+    return write_figure(title, [bar_chart(title, _RATE, rows)])
+
+
+def _cold_and_warm(figures: Figures, prefix: str = "") -> dict[str, float]:
+    return {
+        "cold": figures[f"{prefix}cold_events_per_second"],
+        "warm": figures[f"{prefix}events_per_second"],
+    }
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

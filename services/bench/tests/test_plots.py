@@ -1,0 +1,55 @@
+"""The figures of the commands that have a picture can be drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from services.bench.plots import PLOTS
+
+_RATES = {"events_per_second": 90, "cold_events_per_second": 60}
+_FIGURES: dict[str, dict[str, Any]] = {
+    "throughput": {
+        "cold": {"events_per_second": 105, "peers": {"quix_at_least_once": 33}},
+        "warm": {"events_per_second": 137, "peers": {"quix_at_least_once": 34}},
+        "guarantees": {"quix_at_least_once": "at least once"},
+    },
+    "guarantees": {"at_least_once": _RATES, "events": 7},
+    "databases": {"one_database": _RATES, "seed": 7},
+    "windows": {
+        **_RATES,
+        "peer": "at least once",
+        "peer_events_per_second": 51,
+        "peer_cold_events_per_second": 64,
+    },
+    "cost": {
+        "cold": {"cpu_seconds_per_million": {"jvm": 9.43}},
+        "warm": {"cpu_seconds_per_million": {"jvm": 6.42}},
+    },
+    "latency": {
+        "rate": 5_000,
+        "settling_seconds": 30.0,
+        "over_time": [
+            {"second": 0.0, "p50_ms": 900, "p90_ms": 1_200, "p99_ms": 4_000},
+            {"second": 5.0, "p50_ms": 600, "p90_ms": 800, "p99_ms": 950},
+        ],
+    },
+}
+_SAYS = {
+    "throughput": {"Tallyweir", "quix at least once", "at least once", "cold", "34"},
+    "guarantees": {"at least once", "cold", "warm", "90"},
+    "databases": {"one database", "60"},
+    "windows": {"Tallyweir", "Peer", "at least once", "51", "64"},
+    "cost": {"jvm", "6.42"},
+    "latency": {"median", "90 %", "99 %", "latency, ms"},
+}
+
+
+@pytest.mark.parametrize("command", _FIGURES)
+def test_a_picture_says_whose_figures_it_shows(command: str) -> None:
+    """Names, guarantees and series are in its text."""
+    picture = ET.fromstring(PLOTS[command](_FIGURES[command]))
+    texts = {(one.text or "").strip() for one in picture.iter()}
+    assert _SAYS[command] <= texts
