@@ -13,7 +13,7 @@ import psycopg
 import yaml
 from psycopg.rows import TupleRow
 
-from services.datasets.page_views import read_page_views
+from services.datasets.page_views import USERS, read_page_views
 from services.embedded.kafka import EmbeddedKafka
 from services.embedded.postgres import EmbeddedPostgres
 from services.embedded.state_directory import state_directory
@@ -41,12 +41,14 @@ class BenchPipeline:
         file: Its file.
         table: Where its rows go.
         databases: Where they may be beside the home, by name.
+        settings: What its driver's environment has besides.
     """
 
     name: str
     file: Path
     table: str
     databases: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Deduplicated page views into one table of the home database, as the peer does.
@@ -72,29 +74,43 @@ JOINS = BenchPipeline(
 LEFT_TOPIC, RIGHT_TOPIC = f"{TOPIC}-left", f"{TOPIC}-right"
 
 
-def varied_page_views(
+def varied(  # noqa: PLR0913 - keyword-only; a pipeline has these parts
+    pipeline: BenchPipeline,
     variant: str,
     *,
     keys: Mapping[str, object] | None = None,
     output: Mapping[str, object] | None = None,
     databases: Mapping[str, str] | None = None,
+    topic: str = TOPIC,
+    settings: Mapping[str, str] | None = None,
 ) -> BenchPipeline:
-    """Write the pipeline of page views in another form, under a name of its own.
+    """Write a pipeline with one output in another form, under a name of its own.
 
     Args:
+        pipeline: What it is made from.
         variant: Its name, in snake case.
         keys: Of the pipeline, as they are to be.
         output: What the output has besides.
         databases: Those that the output names.
+        topic: What it reads.
+        settings: Of its driver.
     """
-    definition = yaml.safe_load(PAGE_VIEWS.file.read_text())
+    definition = yaml.safe_load(pipeline.file.read_text())
     name = f"bench-{variant.replace('_', '-')}"
     table = f"bench_{variant}"
     definition |= {"pipeline": name, **(keys or {})}
-    definition["outputs"] = [{"append": {"table": table, **(output or {})}}]
+    definition["source"]["topic"] = topic
+    ((body,),) = (one.values() for one in definition["outputs"])
+    body |= {"table": table, **(output or {})}
     file = state_directory() / "bench" / f"{name}.yaml"
     file.write_text(yaml.safe_dump(definition))
-    return BenchPipeline(name=name, file=file, table=table, databases=databases or {})
+    return BenchPipeline(
+        name=name,
+        file=file,
+        table=table,
+        databases=databases or {},
+        settings=settings or {},
+    )
 
 
 def has_table(connection: psycopg.Connection[TupleRow], table: str) -> bool:
@@ -105,8 +121,20 @@ def has_table(connection: psycopg.Connection[TupleRow], table: str) -> bool:
 
 def count_rows(endpoints: Endpoints, pipeline: BenchPipeline) -> int:
     """Count the rows of a pipeline's table, wherever they are."""
-    servers = (endpoints.home_dsn, *pipeline.databases.values())
+    servers = dsns_of(endpoints, pipeline)
     return sum(count_rows_in(dsn, pipeline.table) for dsn in servers)
+
+
+def dsns_of(endpoints: Endpoints, pipeline: BenchPipeline) -> list[str]:
+    """Return where a pipeline may write: the home, then the others."""
+    return [endpoints.home_dsn, *pipeline.databases.values()]
+
+
+def drop_table(dsn: str, table: str) -> None:
+    """Make room, for the next run to find the disk as the one before did."""
+    with psycopg.connect(dsn) as connection:
+        statement = psycopg.sql.SQL("DROP TABLE IF EXISTS {}")
+        connection.execute(statement.format(psycopg.sql.Identifier(table)))
 
 
 def count_rows_in(dsn: str, table: str) -> int:
@@ -178,20 +206,27 @@ def produce_rounds(  # noqa: PLR0913 - keyword-only; a run of a benchmark has th
     )
 
 
-def produce_page_views(
+def produce_page_views(  # noqa: PLR0913 - as above
     bootstrap: str,
     *,
     events: int,
     duplicates: float,
     seed: int,
     topics: Sequence[str] = (TOPIC,),
+    partitions: int = PARTITIONS,
+    users: int = USERS,
+    padding: int = 0,
 ) -> int:
-    """Spread page views over topics by their IDs; return how many differ."""
+    """Spread page views over topics by their IDs; return how many differ.
+
+    See ``read_page_views`` for ``users`` and ``padding``.
+    """
     for topic in topics:
-        ensure_topic(bootstrap, topic, partitions=PARTITIONS)
+        ensure_topic(bootstrap, topic, partitions=partitions)
     producer = EventProducer(bootstrap)
     distinct: set[bytes] = set()
-    for key, payload in read_page_views(events, duplicates, seed):
+    views = read_page_views(events, duplicates, seed, users=users, padding=padding)
+    for key, payload in views:
         distinct.add(key)
         topic = topics[crc32(key) % len(topics)]
         producer.send(topic, key=key, payload=payload)

@@ -1,8 +1,8 @@
 """What an event costs: processor time by process, and bytes of Postgres' log.
 
-Processor time is that of the processes themselves, by the kernel's account, so it says
-where work is and not how long anybody waited. What is left of the cores is idle, or
-another program's.
+A run of a pipeline is looked at between its rounds. Processor time is that of the
+processes themselves, by the kernel's account, so it says where work is and not how long
+anybody waited. What is left of the cores is idle, or another program's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psutil
 import psycopg
@@ -19,17 +19,22 @@ import psycopg
 from services.bench.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
+    BenchPipeline,
     bench_servers,
+    dsns_of,
     incomplete_run,
     produce_rounds,
     run_timeout_s,
 )
-from services.bench.driver_run import await_events, running_driver
-from services.bench.rates import check_verified
+from services.bench.driver_phases import Phases, phases_between, read_phases
+from services.bench.driver_run import await_events, read_batches, running_driver
+from services.bench.rates import Rates, check_verified, rates_of
+from services.embedded.daemon import free_port
 from services.embedded.kafka import EmbeddedKafka
 from services.embedded.postgres import EmbeddedPostgres
 from services.embedded.state_directory import state_directory
 from services.endpoints import Endpoints
+from sinks.metrics_endpoint import PORT_VARIABLE
 
 _ROUNDS = 4
 _MILLION = 1_000_000
@@ -43,12 +48,14 @@ class Spent:
         events: Read, by the ledger.
         cpu_seconds: By part: broker, JVM, Python of the tasks, of the driver, Postgres.
         log_bytes: Of Postgres' write-ahead log.
+        phases: Of the batches, by the driver.
         at: Seconds of a clock.
     """
 
     events: int
     cpu_seconds: Mapping[str, float]
     log_bytes: int
+    phases: Phases
     at: float
 
 
@@ -63,21 +70,48 @@ def measure_cost(
     with bench_servers() as endpoints:
         produce_rounds(endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say)
         say("running tallyweir")
-        with running_driver(endpoints, PAGE_VIEWS) as driver:
-            spent = [
-                _spend_until(endpoints, driver, events=max(1, rounds * events))
-                for rounds in (0, 1, _ROUNDS - 1, _ROUNDS)
-            ]
+        run = measure_run(endpoints, PAGE_VIEWS, events=events, rounds=_ROUNDS)
         check_verified(endpoints.home_dsn, PAGE_VIEWS)
-    cold, warm = cost_between(*spent[:2]), cost_between(*spent[2:])
     return {
-        "cold": cold,
-        "warm": warm,
+        "cold": run.cold,
+        "warm": run.warm,
         "verified": True,
         "events": _ROUNDS * events,
         "duplicates": DUPLICATES,
         "seed": seed,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostedRun:
+    """A run of a pipeline: how fast it was, and what an event cost."""
+
+    rates: Rates
+    cold: dict[str, object]
+    warm: dict[str, object]
+
+
+def measure_run(
+    endpoints: Endpoints, pipeline: BenchPipeline, *, events: int, rounds: int
+) -> CostedRun:
+    """Run a driver over the topic's rounds of ``events`` each, with a look at each end.
+
+    Raises:
+        FatalError: The run did not end.
+    """
+    port = free_port()
+    settings = {**pipeline.settings, PORT_VARIABLE: str(port)}
+    with running_driver(endpoints, replace(pipeline, settings=settings)) as driver:
+        spent = [
+            _spend_until(endpoints, pipeline, driver, port, events=reached)
+            for reached in (1, events, (rounds - 1) * events, rounds * events)
+        ]
+        batches = read_batches(endpoints.home_dsn, pipeline)
+    return CostedRun(
+        rates=rates_of(batches, events, rounds=rounds),
+        cold=cost_between(*spent[:2]),
+        warm=cost_between(*spent[2:]),
+    )
 
 
 def cost_between(before: Spent, after: Spent) -> dict[str, object]:
@@ -103,42 +137,57 @@ def cost_between(before: Spent, after: Spent) -> dict[str, object]:
         },
         "share_of_cores": round(sum(used.values()) / capacity, 2),
         "log_bytes_per_event": round((after.log_bytes - before.log_bytes) / events),
+        **phases_between(before.phases, after.phases),
     }
 
 
 def _spend_until(
-    endpoints: Endpoints, driver: subprocess.Popen[bytes], *, events: int
+    endpoints: Endpoints,
+    pipeline: BenchPipeline,
+    driver: subprocess.Popen[bytes],
+    port: int,
+    *,
+    events: int,
 ) -> Spent:
     batches = await_events(
         driver,
         endpoints.home_dsn,
-        PAGE_VIEWS,
+        pipeline,
         events=events,
         timeout_s=run_timeout_s(events),
     )
-    with psycopg.connect(endpoints.home_dsn) as connection:
-        ((log_bytes,),) = connection.execute(
-            "SELECT (pg_current_wal_lsn() - '0/0')::bigint"
-        ).fetchall()
     return Spent(
         events=sum(batch.read for batch in batches),
-        cpu_seconds=_cpu_seconds(psutil.Process(driver.pid)),
-        log_bytes=log_bytes,
+        cpu_seconds=_cpu_seconds(psutil.Process(driver.pid), pipeline),
+        log_bytes=sum(map(_log_bytes, dsns_of(endpoints, pipeline))),
+        phases=read_phases(port),
         at=time.monotonic(),
     )
 
 
-def _cpu_seconds(driver: psutil.Process) -> dict[str, float]:
+def _log_bytes(dsn: str) -> int:
+    with psycopg.connect(dsn) as connection:
+        ((log_bytes,),) = connection.execute(
+            "SELECT (pg_current_wal_lsn() - '0/0')::bigint"
+        ).fetchall()
+    return int(log_bytes)
+
+
+def _cpu_seconds(driver: psutil.Process, pipeline: BenchPipeline) -> dict[str, float]:
     directory = state_directory() / "bench"
     below = driver.children(recursive=True)
     jvms = [process for process in below if process.name() == "java"]
     workers = [process for process in below if process.name() != "java"]
+    servers = [
+        EmbeddedPostgres(directory / name).daemon.find()
+        for name in ("postgres", *pipeline.databases)
+    ]
     return {
         "broker": _of_server(EmbeddedKafka(directory / "kafka").daemon.find()),
         "jvm": sum(map(_of_process, jvms)),
         "python": sum(map(_of_process, workers)),
         "driver": _of_process(driver),
-        "postgres": _of_server(EmbeddedPostgres(directory / "postgres").daemon.find()),
+        "postgres": sum(map(_of_server, servers)),
     }
 
 

@@ -51,7 +51,8 @@ def running_driver(
     driver = subprocess.Popen(
         [sys.executable, "-m", "spark_jobs", str(pipeline.file)],
         env=child_environment(endpoints)
-        | {DATABASES_VARIABLE: json.dumps(dict(pipeline.databases))},
+        | {DATABASES_VARIABLE: json.dumps(dict(pipeline.databases))}
+        | dict(pipeline.settings),
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )

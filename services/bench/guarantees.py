@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from services.bench.bench_world import (
+    PAGE_VIEWS,
     bench_servers,
     count_rows_in,
     produce_rounds,
-    varied_page_views,
+    varied,
 )
 from services.bench.flink_peer import (
     FlinkDeduplication,
@@ -72,7 +73,7 @@ def measure_guarantees(
 
 
 def _measure(endpoints: Endpoints, variant: str, events: int, rows: int) -> Rates:
-    pipeline = varied_page_views(variant, keys=VARIANTS[variant])
+    pipeline = varied(PAGE_VIEWS, variant, keys=VARIANTS[variant])
     rates = measure_driver(endpoints, pipeline, events=events)
     # Nothing was disturbed, so even at least once there is no repeat.
     _check_rows(endpoints, pipeline.table, rows)

@@ -18,6 +18,19 @@ Figures = Mapping[str, Any]
 
 _OURS = "Tallyweir"
 _RATE = Axis(label="events per second; longer is better")
+_RATE_AXIS = Axis(label="events per second")
+_COST_AXIS = Axis(label="processor time, µs per event")
+_HALF = 480
+_AXIS_LABELS = {
+    "task_slots": "tasks of Spark at a time",
+    "kafka_partitions": "partitions of the topic",
+    "databases": "databases that hold the rows",
+    "branches": "branches in the home",
+    "event_bytes": "bytes of an event",
+    "window_keys": "users that are counted by window",
+}
+#: Their values double, or grow tenfold.
+_LOG_AXES = ("task_slots", "kafka_partitions", "event_bytes", "window_keys")
 
 
 def plot_throughput(figures: Figures) -> str:
@@ -86,6 +99,49 @@ def plot_latency(figures: Figures) -> str:
     return write_figure("Latency over time", [chart])
 
 
+def plot_scale(figures: Figures) -> str:
+    """Draw, for each axis, the rate and what an event costs; then the prediction."""
+    charts = []
+    for axis, points in figures["axes"].items():
+        x_axis = Axis(label=_AXIS_LABELS[axis], log=axis in _LOG_AXES)
+        rates = [
+            Line(name=name, points=[(one["value"], one[key]) for one in points])
+            for name, key in (
+                ("cold", "cold_events_per_second"),
+                ("warm", "events_per_second"),
+            )
+        ]
+        costs = [
+            Line(
+                name=part,
+                points=[
+                    (one["value"], one["cpu_seconds_per_million"][part])
+                    for one in points
+                ],
+            )
+            for part in points[0]["cpu_seconds_per_million"]
+        ]
+        title = _words(axis).capitalize()
+        charts += [
+            line_chart(title, x_axis, _RATE_AXIS, rates, width=_HALF),
+            line_chart(f"{title}: cost", x_axis, _COST_AXIS, costs, width=_HALF),
+        ]
+    predicted = [
+        (one["nodes"], one["events_per_second"])
+        for one in figures["predicted"]["nodes"]
+    ]
+    charts.append(
+        line_chart(
+            "Predicted, not measured",
+            Axis(label="nodes for Spark", log=True),
+            _RATE_AXIS,
+            [Line(name="warm, exactly once, by ID", points=predicted)],
+            width=_HALF,
+        )
+    )
+    return write_figure("How cost grows as work grows", charts, columns=2)
+
+
 #: By the name of the command; those that are not here have no picture.
 PLOTS: Mapping[str, Callable[[Figures], str]] = {
     "throughput": plot_throughput,
@@ -95,6 +151,7 @@ PLOTS: Mapping[str, Callable[[Figures], str]] = {
     "joins": plot_pair,
     "cost": plot_cost,
     "latency": plot_latency,
+    "scale": plot_scale,
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from services.bench.bench_world import BenchPipeline, run_timeout_s
+from services.bench.bench_world import BenchPipeline, count_rows, run_timeout_s
 from services.bench.driver_run import MeasuredBatch, await_events, running_driver
 from services.endpoints import Endpoints
 from sinks.postgres.audit import verify
@@ -102,9 +102,20 @@ def check_verified(dsn: str, pipeline: BenchPipeline) -> None:
         FatalError: It finds something.
     """
     with psycopg.connect(dsn) as connection:
-        receipt = verify(connection, pipeline.name)
+        receipt = verify(connection, pipeline.name, pipeline.databases)
     if receipt.failed:
         raise wrong_result(f"verify failed: {receipt.failed}.")
+
+
+def check_rows(endpoints: Endpoints, pipeline: BenchPipeline, distinct: int) -> None:
+    """Count the rows, wherever they are: a fast wrong answer is no answer.
+
+    Raises:
+        FatalError: They are not as many as the events that differ.
+    """
+    rows = count_rows(endpoints, pipeline)
+    if rows != distinct:
+        raise wrong_result(f"{pipeline.table} holds {rows} rows for {distinct} events.")
 
 
 def wrong_result(saw: str) -> FatalError:

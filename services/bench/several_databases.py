@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from services.bench.bench_world import (
+    PAGE_VIEWS,
     BenchPipeline,
     bench_servers,
     count_rows,
     produce_rounds,
-    varied_page_views,
+    varied,
 )
 from services.bench.driver_run import await_events, running_driver
-from services.bench.rates import rates_of, wrong_result
+from services.bench.rates import check_rows, rates_of
 from services.bench.small_batches import in_milliseconds, time_small_batches
 from services.embedded.postgres import EmbeddedPostgres
 from services.embedded.state_directory import state_directory
-from services.endpoints import Endpoints
 
 _SMALL_BATCHES = 40
 _RUN_TIMEOUT_S = 900.0
@@ -45,7 +45,7 @@ def measure_databases(
         FatalError: A run did not end, or its tables do not hold each event once.
     """
     figures: dict[str, object] = {"events": events, "seed": seed}
-    with bench_servers() as endpoints, _participants() as databases:
+    with bench_servers() as endpoints, running_participants() as databases:
         distinct = produce_rounds(
             endpoints, events=events, rounds=2, seed=seed, say=say
         )
@@ -61,7 +61,7 @@ def measure_databases(
                     events=sent,
                     timeout_s=_RUN_TIMEOUT_S,
                 )
-                _check_distinct(endpoints, pipeline, distinct)
+                check_rows(endpoints, pipeline, distinct)
                 rates = rates_of(batches, events)
                 seconds = time_small_batches(
                     endpoints,
@@ -82,7 +82,8 @@ def measure_databases(
 
 
 @contextmanager
-def _participants() -> Iterator[dict[str, str]]:
+def running_participants() -> Iterator[dict[str, str]]:
+    """Start two servers beside the home; return their addresses by name."""
     with ExitStack() as started:
         databases = {}
         for name in _OTHERS:
@@ -95,17 +96,9 @@ def _participants() -> Iterator[dict[str, str]]:
 
 def _pipeline_of(variant: str, databases: Mapping[str, str]) -> BenchPipeline:
     added = VARIANTS[variant]
-    return varied_page_views(
+    return varied(
+        PAGE_VIEWS,
         variant,
         output=added,
         databases=databases if "database" in added else {},
     )
-
-
-def _check_distinct(
-    endpoints: Endpoints, pipeline: BenchPipeline, distinct: int
-) -> None:
-    """A fast wrong answer is no answer."""
-    rows = count_rows(endpoints, pipeline)
-    if rows != distinct:
-        raise wrong_result(f"{pipeline.table} holds {rows} rows for {distinct} events.")

@@ -19,6 +19,7 @@ from services.bench.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     bench_servers,
+    drop_table,
     produce_rounds,
 )
 from services.bench.driver_run import MeasuredBatch
@@ -122,7 +123,7 @@ def measure_throughput(
             say(f"{name}: {peers[name]}")
             rows = distinct if peer.deduplicates else total
             _check_rows(endpoints.home_dsn, table, rows, distinct=distinct)
-            _drop(endpoints.home_dsn, table)
+            drop_table(endpoints.home_dsn, table)
     return {
         "cold": _figures(ours.cold, {name: one.cold for name, one in peers.items()}),
         "warm": _figures(ours.warm, {name: one.warm for name, one in peers.items()}),
@@ -154,10 +155,3 @@ def _check_rows(dsn: str, table: str, rows: int, *, distinct: int) -> None:
             f"{table} holds {found} rows and distinct IDs instead of "
             f"{(rows, distinct)}."
         )
-
-
-def _drop(dsn: str, table: str) -> None:
-    """Make room, for the next peer to find the disk as the first did."""
-    with psycopg.connect(dsn) as connection:
-        statement = psycopg.sql.SQL("DROP TABLE {}")
-        connection.execute(statement.format(psycopg.sql.Identifier(table)))

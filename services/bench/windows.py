@@ -15,6 +15,7 @@ from psycopg import sql
 from services.bench.bench_world import (
     DUPLICATES,
     WINDOWS,
+    BenchPipeline,
     bench_servers,
     produce_rounds,
     run_timeout_s,
@@ -56,7 +57,7 @@ def measure_windows(
         )
         say("running tallyweir")
         ours, states = _measure_driver(endpoints, events)
-        windows = _check_counts(endpoints.home_dsn, distinct)
+        windows = check_counts(endpoints.home_dsn, WINDOWS, distinct)
         say(f"tallyweir: {ours}")
         say("running the peer")
         batches = run_spark_peer(
@@ -89,15 +90,16 @@ def _measure_driver(endpoints: Endpoints, events: int) -> tuple[Rates, list[Stat
                 events=look * _ROUNDS * events // looks,
                 timeout_s=timeout_s,
             )
-            states.append(_read_state(endpoints.home_dsn))
+            states.append(read_state(endpoints.home_dsn, WINDOWS))
     return rates_of(batches, events), states
 
 
-def _read_state(dsn: str) -> StateSize:
+def read_state(dsn: str, pipeline: BenchPipeline) -> StateSize:
+    """Look at what a pipeline of windows keeps for those that are open."""
     with psycopg.connect(dsn) as connection:
         numbers = "SELECT pipeline_number FROM tallyweir.pipeline WHERE pipeline = %s"
-        ((number,),) = connection.execute(numbers, (WINDOWS.name,)).fetchall()
-        state = state_table(number, WINDOWS.table)
+        ((number,),) = connection.execute(numbers, (pipeline.name,)).fetchall()
+        state = state_table(number, pipeline.table)
         ((groups, size),) = connection.execute(
             sql.SQL("SELECT count(*), pg_total_relation_size({}) FROM {}").format(
                 sql.Literal(state.as_string(connection)), state
@@ -106,12 +108,16 @@ def _read_state(dsn: str) -> StateSize:
     return StateSize(groups=groups, bytes=size)
 
 
-def _check_counts(dsn: str, distinct: int) -> int:
-    """Count the windows, if all of them together count each event once."""
+def check_counts(dsn: str, pipeline: BenchPipeline, distinct: int) -> int:
+    """Count the windows, if all of them together count each event once.
+
+    Raises:
+        FatalError: They do not.
+    """
     with psycopg.connect(dsn) as connection:
         ((counted, windows),) = connection.execute(
             sql.SQL("SELECT sum(views), count(DISTINCT window_start) FROM {}").format(
-                sql.Identifier(WINDOWS.table)
+                sql.Identifier(pipeline.table)
             )
         ).fetchall()
     if counted != distinct:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.rendering import example, note, say, say_json
+from services.cli.rendering import example, note, say, say_json, say_table
 
 
 def _in_a_folder(file: Path | None) -> Path | None:
@@ -48,6 +48,7 @@ def register(app: typer.Typer) -> None:
     bench.command(epilog=example("tallyweir bench databases --json"))(databases)
     bench.command(epilog=example("tallyweir bench guarantees --json"))(guarantees)
     bench.command(epilog=example("tallyweir bench cost --json"))(cost)
+    bench.command(epilog=example("tallyweir bench scale --json"))(scale)
     bench.command(epilog=example("tallyweir bench windows --json"))(windows)
     bench.command(epilog=example("tallyweir bench joins --json"))(joins)
     bench.command(epilog=example("tallyweir bench ingest --json"))(ingest)
@@ -142,6 +143,27 @@ def cost(
     )
 
 
+def scale(
+    events: Annotated[
+        int, typer.Option(min=100_000, help="Events of each of two rounds, per point.")
+    ] = 1_000_000,
+    seed: _Seed = 7,
+    as_json: _Json = False,
+    plot: _Plot = None,
+) -> None:
+    """How cost grows with slots, partitions, databases, branches, bytes and keys."""
+    from services.bench.scale import measure_scale, scale_tables
+
+    figures = measure_scale(events=events, seed=seed, say=note)
+    _draw("scale", figures, plot)
+    if as_json:
+        say_json(figures)
+        return
+    for columns, rows in scale_tables(figures):
+        say_table(columns, rows)
+        say("")
+
+
 def windows(
     events: _Events = 1_250_000,
     seed: _Seed = 7,
@@ -200,13 +222,18 @@ def _show(
     as_json: bool,
     plot: Path | None = None,
 ) -> None:
-    if plot is not None:
-        from services.bench.plots import PLOTS
-
-        plot.write_text(PLOTS[command](figures), "utf-8")
-        note(f"wrote {plot}")
+    _draw(command, figures, plot)
     if as_json:
         say_json(figures)
         return
     for name, figure in figures.items():
         say(f"{name}: {figure}")
+
+
+def _draw(command: str, figures: Mapping[str, object], plot: Path | None) -> None:
+    if plot is None:
+        return
+    from services.bench.plots import PLOTS
+
+    plot.write_text(PLOTS[command](figures), "utf-8")
+    note(f"wrote {plot}")

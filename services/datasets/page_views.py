@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice
 
 import numpy as np
 
@@ -25,10 +26,16 @@ _STEP_MICROS = 1_000_000 // EVENTS_PER_SECOND
 _CHUNK = 10_000
 _NEAR_EVENTS = 50
 _FAR_EVENTS = 50_000
+_PADDINGS = 1_000
 
 
 def read_page_views(
-    events: int, duplicates: float = 0.0, seed: int = 7
+    events: int,
+    duplicates: float = 0.0,
+    seed: int = 7,
+    *,
+    users: int = USERS,
+    padding: int = 0,
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield page views as (key, framed payload); the key is the event ID.
 
@@ -40,6 +47,8 @@ def read_page_views(
             within 50 views, half up to 50,000 views later. Exactly
             ``round(events * duplicates)`` are repeats.
         seed: Another seed, other views.
+        users: Who may have looked; each as often as any other.
+        padding: Letters that a page's path is longer by, which do not compress well.
     """
     repeats = round(events * duplicates)
     distinct = events - repeats
@@ -52,11 +61,12 @@ def read_page_views(
     far = source.integers(_NEAR_EVENTS, _FAR_EVENTS, size=repeats)
     lags[repeated] = np.where(source.random(repeats) < 0.5, near, far)  # noqa: PLR2004 (half)
 
+    paddings = _make_paddings(seed, padding)
     waiting: list[tuple[int, bytes, bytes]] = []
     position = 0
     for start in range(0, distinct, _CHUNK):
         count = min(_CHUNK, distinct - start)
-        views = _make_views(source, start, count)
+        views = _make_views(source, start, count, users=users, paddings=paddings)
         for view, lag in zip(views, lags[start : start + count].tolist(), strict=True):
             yield view
             position += 1
@@ -68,8 +78,19 @@ def read_page_views(
         yield heapq.heappop(waiting)[1:]
 
 
+def _make_paddings(seed: int, length: int) -> list[str]:
+    """Make more of them than one message set of the producer holds."""
+    source = np.random.default_rng(seed)
+    return [source.bytes(length).hex()[:length] for _ in range(_PADDINGS)]
+
+
 def _make_views(
-    source: np.random.Generator, start: int, count: int
+    source: np.random.Generator,
+    start: int,
+    count: int,
+    *,
+    users: int,
+    paddings: Sequence[str],
 ) -> Iterator[tuple[bytes, bytes]]:
     raw = source.bytes(16 * count)
     event_ids = [
@@ -79,8 +100,12 @@ def _make_views(
     moments = FIRST_VIEW_MICROS + _STEP_MICROS * np.arange(start, start + count)
     columns = zip(
         event_ids,
-        source.integers(0, USERS, size=count).tolist(),
-        source.choice(PAGES, size=count).tolist(),
+        source.integers(0, users, size=count).tolist(),
+        map(
+            str.__add__,
+            source.choice(PAGES, size=count).tolist(),
+            islice(cycle(paddings), count),
+        ),
         source.choice(COUNTRIES, size=count).tolist(),
         moments.tolist(),
         source.integers(0, 10_000, size=count).tolist(),

@@ -8,8 +8,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from services.bench.plots import PLOTS
+from services.bench.scale import AXES
 
 _RATES = {"events_per_second": 90, "cold_events_per_second": 60}
+_POINT = {**_RATES, "cpu_seconds_per_million": {"jvm": 6.42, "postgres": 2.5}}
 _FIGURES: dict[str, dict[str, Any]] = {
     "throughput": {
         "cold": {"events_per_second": 105, "peers": {"quix_at_least_once": 33}},
@@ -36,6 +38,18 @@ _FIGURES: dict[str, dict[str, Any]] = {
             {"second": 5.0, "p50_ms": 600, "p90_ms": 800, "p99_ms": 950},
         ],
     },
+    "scale": {
+        "axes": {
+            axis: [{"value": value, **_POINT} for value in values]
+            for axis, values in AXES.items()
+        },
+        "predicted": {
+            "nodes": [
+                {"nodes": 1, "events_per_second": 90},
+                {"nodes": 2, "events_per_second": 130},
+            ]
+        },
+    },
 }
 _SAYS = {
     "throughput": {"Tallyweir", "quix at least once", "at least once", "cold", "34"},
@@ -44,6 +58,13 @@ _SAYS = {
     "windows": {"Tallyweir", "Peer", "at least once", "51", "64"},
     "cost": {"jvm", "6.42"},
     "latency": {"median", "90 %", "99 %", "latency, ms"},
+    "scale": {
+        "Task slots",
+        "Window keys: cost",
+        "jvm",
+        "1M",
+        "Predicted, not measured",
+    },
 }
 
 

@@ -29,6 +29,20 @@ def test_views_are_events_of_the_contract_in_order_of_time() -> None:
     assert 75 <= sum(len(payload) for _, payload in views) / len(views) <= 90
 
 
+def test_views_may_be_longer_and_of_other_users_and_are_else_the_same() -> None:
+    """So that a benchmark varies one thing alone."""
+    plain, long, few = (
+        [decode(payload, KNOWN) for _, payload in read_page_views(1_000, **more)]
+        for more in ({}, {"padding": 943}, {"users": 3})
+    )
+    assert {len(str(record["page"])) for record in long} == {17 + 943}
+    assert len({record["page"] for record in long}) == 1_000
+    assert {record["user_id"] for record in few} == {0, 1, 2}
+    for record, other in zip(plain, long, strict=True):
+        assert str(other["page"]).startswith(str(record["page"]))
+        assert {**record, "page": 0} == {**other, "page": 0}
+
+
 def test_repeats_are_exact_in_number_and_in_bytes() -> None:
     """The share is of all messages; a repeat equals its original."""
     views = list(read_page_views(10_000, duplicates=0.2, seed=3))
