@@ -54,7 +54,7 @@ def test_an_environment_of_its_own_is_told_by_its_own_stamp(tmp_path: Path) -> N
 
     assert not is_installed(PEERS_LOCK, root=root, venv=peers)
 
-    (peers / PEERS_LOCK).write_text("b==1")
+    (root / ".venv" / PEERS_LOCK).replace(peers / PEERS_LOCK)
     install(PEERS_LOCK, root=root, venv=peers)
 
     assert [path.name for path in peers.iterdir()] == [PEERS_LOCK]
