@@ -201,10 +201,11 @@ def write_figure(title: str, charts: Sequence[Chart], *, columns: int = 1) -> st
 
 def shown(value: float) -> str:
     """Write a number as short as an axis wants it."""
-    for unit, letter in ((_MILLION, "M"), (_THOUSAND, "k")):
-        if abs(value) >= unit:
-            return f"{value / unit:.4g}{letter}"
-    return f"{value:.3g}"
+    if value >= _MILLION:
+        return f"{value / _MILLION:.4g}M"
+    if value >= 10 * _THOUSAND:
+        return f"{value / _THOUSAND:.4g}k"
+    return f"{value:,.0f}" if value >= _THOUSAND else f"{value:.3g}"
 
 
 def _start_chart(title: str, series: Sequence[str]) -> Element:

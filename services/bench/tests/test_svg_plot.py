@@ -94,10 +94,10 @@ def test_ticks_of_a_logarithmic_axis_are_around_the_values() -> None:
     """Room that no value needs is left out, and between powers there are others."""
     figure = _parsed(_lines((1, 230), (30, 950), log=True))
     ticks = [str(one.text) for one in _with_class(figure, "tick")]
-    assert ["200", "500", "1k"] == ticks[-3:]
+    assert ["200", "500", "1,000"] == ticks[-3:]
     figure = _parsed(_lines((1, 1), (2, 80_000), log=True))
     ticks = [str(one.text) for one in _with_class(figure, "tick")]
-    assert ["1", "10", "100", "1k", "10k", "100k"] == ticks[-6:]
+    assert ["1", "10", "100", "1,000", "10k", "100k"] == ticks[-6:]
 
 
 def test_it_has_colours_for_light_and_for_dark_ground() -> None:
@@ -124,9 +124,9 @@ def test_charts_stand_side_by_side_and_fit_into_their_figure() -> None:
         (0, "0"),
         (0.25, "0.25"),
         (999, "999"),
-        (1500, "1.5k"),
-        (137825, "137.8k"),
-        (1000000, "1M"),
+        (1_024, "1,024"),
+        (137_825, "137.8k"),
+        (1_000_000, "1M"),
     ],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
