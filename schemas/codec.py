@@ -137,8 +137,8 @@ def _compile_schema(text: str, schema_id: int) -> _Codec:
             # The contract is a record, so what comes back is one.
             return cast(EventRecord, read_body(io.BytesIO(body), parsed, None))
         except Exception as exc:
-            # The walker leaves little (text that is no UUID), but a dead letter
-            # must never become a dead reader.
+            # The walker has left nothing to refuse, but a dead letter must never
+            # become a dead reader.
             raise DecodeError(
                 ReasonCode.MALFORMED, f"{type(exc).__name__}: {exc}"
             ) from exc

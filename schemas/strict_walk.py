@@ -7,7 +7,8 @@ Avro specification describes:
 - numbers take at most ten bytes (five for an int) and fit their type. A longer
   form of a small number is accepted, because Avro allows it;
 - lengths, counts and indices are in range; a block of items has the size it claims;
-- text is UTF-8, a boolean is 0 or 1, a decimal fits its precision;
+- text is UTF-8, a UUID one that Python reads, a boolean 0 or 1, and a decimal fits
+  its precision;
 - dates and instants lie in the years 0001 to 9999, the range of Python's.
 
 A walker ends where the body's last field ends: what follows is for the caller.
@@ -15,6 +16,7 @@ A walker ends where the body's last field ends: what follows is for the caller.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 
 from schemas.schema_tree import (
@@ -93,7 +95,7 @@ def _walk_primitive(node: Primitive, at: str) -> Walker:
         case "boolean":
             walker = _walk_boolean(at)
         case "string":
-            walker = _walk_text(at)
+            walker = _walk_uuid(at) if node.logical == "uuid" else _walk_text(at)
         case _:
             walker = _walk_bytes(node, at)
     return walker
@@ -181,6 +183,21 @@ def _walk_text(at: str) -> Walker:
             raise _malformed(
                 at, f"the text is no UTF-8 at byte {start + exc.start}"
             ) from exc
+        return end
+
+    return walk
+
+
+def _walk_uuid(at: str) -> Walker:
+    walk_text = _walk_text(at)
+
+    def walk(payload: bytes, position: int) -> int:
+        end = walk_text(payload, position)
+        start, _ = _read_size(payload, position, at)
+        try:
+            uuid.UUID(payload[start:end].decode())
+        except ValueError as exc:
+            raise _malformed(at, f"the text at byte {start} is no UUID") from exc
         return end
 
     return walk
