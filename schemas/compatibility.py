@@ -91,7 +91,7 @@ def _record_differences(reader: Record, writer: Record, *, at: str) -> list[str]
     written = {field.name: field for field in writer.fields}
     for field in reader.fields:
         place = f"{at}.{field.name}" if at else field.name
-        source = _find_source(field, written)
+        source = find_source(field, written)
         if source is not None:
             found += _differences(field.node, source.node, at=place)
         elif not field.has_default:
@@ -99,9 +99,13 @@ def _record_differences(reader: Record, writer: Record, *, at: str) -> list[str]
     return found
 
 
-def _find_source(
+def find_source(
     field: RecordField, written: dict[str, RecordField]
 ) -> RecordField | None:
+    """Find which of a writer's fields, by name, a reader's field is read from.
+
+    None if its default is what is read.
+    """
     for name in (field.name, *field.aliases):
         if name in written:
             return written[name]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
 from hypothesis import strategies as st
 
+from schemas.compatibility import find_incompatibilities
 from schemas.contract import Contract, list_fields
+from schemas.event_contracts import EventContract, EventContracts
 from schemas.safety import parse_schema
 
 Json = dict[str, object]
@@ -172,3 +176,149 @@ nested_records = st.fixed_dictionaries(
         "other_place": st.none() | places,
     }
 )
+
+_UUID: Json = {"type": "string", "logicalType": "uuid"}
+_LETTERS: Json = {"type": "enum", "name": "L", "symbols": ["A", "B", "C"]}
+_PLACE: Json = {
+    "type": "record",
+    "name": "P",
+    "fields": [
+        {"name": "key", "type": ["null", _UUID]},
+        {"name": "marks", "type": {"type": "array", "items": "boolean"}},
+    ],
+}
+#: What a field may have been written as, and what it may be read as since.
+CHANGES: list[tuple[object, object]] = [
+    *((declared, declared) for declared, _ in FLAT_TYPES),
+    ({"type": "long", "logicalType": "local-timestamp-millis"},) * 2,
+    (_UUID, _UUID),
+    (_UUID, "string"),
+    ("string", _UUID),
+    ("int", "long"),
+    ("int", "float"),
+    ("int", "double"),
+    ("long", "float"),
+    ("long", "double"),
+    ("float", "double"),
+    ("string", "bytes"),
+    (_LETTERS, {**_LETTERS, "symbols": ["C", "D", "A"], "default": "D"}),
+    (
+        {"type": "fixed", "name": "W", "size": 20}
+        | {"logicalType": "decimal", "precision": 38, "scale": 3},
+    )
+    * 2,
+]
+#: Types that are no columns.
+NESTED_TYPES: list[object] = [
+    {"type": "array", "items": "int"},
+    {"type": "array", "items": {"type": "array", "items": ["null", "string"]}},
+    {"type": "array", "items": _UUID},
+    {"type": "map", "values": "double"},
+    {"type": "map", "values": {"type": "map", "values": "boolean"}},
+    {"type": "array", "items": _PLACE},
+    _PLACE,
+]
+#: A type, a default of it in a schema, and what that means.
+ADDITIONS: list[tuple[object, object, object]] = [
+    ("string", "mü", "mü"),
+    ("bytes", "\u00ff\u0000", b"\xff\x00"),
+    (["null", "long"], None, None),
+    (["long", "null"], -7, -7),
+    ("float", 2, 2.0),
+    ("boolean", True, True),
+    ({"type": "int", "logicalType": "date"}, 19_000, dt.date(2022, 1, 8)),
+    (
+        {"type": "long", "logicalType": "timestamp-millis"},
+        1_000,
+        dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC),
+    ),
+    ({"type": "fixed", "name": "X", "size": 2}, "ab", b"ab"),
+    ({"type": "enum", "name": "Y", "symbols": ["A", "B"]}, "B", "B"),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2},
+        "\u00ff\u0001",
+        Decimal("-2.55"),
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EvolvedContracts:
+    """Two contracts, each with an older version.
+
+    Attributes:
+        contracts: The newer versions read both.
+        added: What fields hold that only the newer versions have, in events of the
+            older ones.
+        flat: The fields that can be columns.
+    """
+
+    contracts: EventContracts
+    added: dict[str, object]
+    flat: list[str]
+
+
+@st.composite
+def evolved_contracts(draw: st.DrawFn) -> EvolvedContracts:
+    """Contracts of flat and nested fields that were changed, moved, added, removed."""
+    changes = draw(st.lists(st.sampled_from(CHANGES), min_size=1, max_size=6))
+    additions = draw(st.lists(st.sampled_from(ADDITIONS), max_size=2))
+    later = [
+        {"name": f"a{n}", "type": _numbered(kind, f"a{n}"), "default": default}
+        for n, (kind, default, _) in enumerate(additions)
+    ]
+    held = {f"a{n}": value for n, (_, _, value) in enumerate(additions)}
+    each: list[EventContract] = []
+    for number in range(2):
+        chosen = [(n, *one) for n, one in enumerate(changes) if draw(st.booleans())]
+        pairs = [draw(_changed_fields(*one)) for one in chosen]
+        kept: Json = {"name": "kept", "type": "long"}
+        old = [kept, *(former for former, _ in pairs)]
+        new = [kept, *later, *(latter for _, latter in pairs)]
+        for n, kind in enumerate(draw(st.lists(st.sampled_from(NESTED_TYPES)))[:2]):
+            form = _form(_numbered(kind, f"n{n}"), draw(st.integers(0, 2)))
+            old.append({"name": f"n{number}{n}", "type": form})
+            new += old[-1:] * draw(st.integers(0, 1))
+        ids = (2 * number + 1, 2 * number + 2)
+        writers = {
+            schema_id: _version(number, schema_id, draw(st.permutations(fields)))
+            for schema_id, fields in zip(ids, (old, new), strict=True)
+        }
+        assert not find_incompatibilities(writers[ids[1]].tree, writers[ids[0]].tree)
+        each.append(EventContract(contract=writers[ids[1]], writers=writers))
+    contracts = EventContracts(tuple(each))
+    flat = [field.name for field in contracts.fields if not field.name.startswith("n")]
+    return EvolvedContracts(contracts, held, flat)
+
+
+@st.composite
+def _changed_fields(
+    draw: st.DrawFn, index: int, written: object, read: object
+) -> tuple[Json, Json]:
+    """A field as it was written, and as it is read now."""
+    form = draw(st.integers(0, 2))
+    later_form = draw(st.integers(min(form, 1), 2))
+    renamed = draw(st.booleans())
+    former = f"g{index}" if renamed else f"f{index}"
+    old: Json = {"name": former, "type": _form(_numbered(written, f"{index}"), form)}
+    kind = _form(_numbered(read, f"{index}"), later_form)
+    new: Json = {"name": f"f{index}", "type": kind}
+    return old, {**new, "aliases": [former]} if renamed else new
+
+
+def _version(number: int, schema_id: int, fields: list[Json]) -> Contract:
+    made = contract_of(
+        {"type": "record", "name": "R", "fields": fields}, schema_id=schema_id
+    )
+    return replace(made, name=f"r{number}", version=schema_id)
+
+
+def _form(kind: object, number: int) -> object:
+    """The type itself, or null or it in either order."""
+    return [kind, ["null", kind], [kind, "null"]][number]
+
+
+def _numbered(kind: object, suffix: str) -> object:
+    """Give a type's named parts, each of one capital letter, names of their own."""
+    named = re.sub(r'"name": "([A-Z])"', rf'"name": "\g<1>{suffix}"', json.dumps(kind))
+    return json.loads(named)

@@ -1,0 +1,207 @@
+"""What was read of a field becomes a column of the type that its reader gives it.
+
+The types are those that Spark's ``from_avro`` gives: every kind of timestamp in
+microseconds, text for an enum or a UUID, bytes for ``fixed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from schemas.byte_cursor import BoolArray, ByteCursor
+from schemas.column_texts import find_bad_texts, find_no_uuids, gather
+from schemas.column_walk import Reading
+from schemas.schema_tree import Enumeration, Fixed, Nullable, Primitive, SchemaNode
+
+Fill = Callable[[ByteCursor, Reading], pa.Array]
+"""Makes a column without nulls; flags rows that hold no value of their type."""
+
+_MICROS_PER_MILLI = 1_000
+_TYPES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "uuid": pa.string(),
+    "bytes": pa.binary(),
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us", tz="UTC"),
+    "timestamp-micros": pa.timestamp("us", tz="UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+
+
+def item_of(node: SchemaNode) -> SchemaNode:
+    """Return the type of what is there where a value is not null."""
+    return node.item if isinstance(node, Nullable) else node
+
+
+def is_flat(node: SchemaNode) -> bool:
+    """Tell whether a type has no parts, so that it can be a column."""
+    return isinstance(item_of(node), Primitive | Fixed | Enumeration)
+
+
+def arrow_type(node: SchemaNode) -> pa.DataType:
+    """Return the type of a column of a type without parts."""
+    item = item_of(node)
+    if isinstance(item, Enumeration):
+        return pa.string()
+    assert isinstance(item, Primitive | Fixed), "a type with parts is no column"
+    if item.logical == "decimal":
+        return pa.decimal128(item.precision, item.scale)
+    return pa.binary() if isinstance(item, Fixed) else _TYPES[item.logical or item.kind]
+
+
+def compile_fill(reader: SchemaNode, writer: SchemaNode) -> Fill:
+    """Build what makes a reader's column of what a writer wrote.
+
+    Args:
+        reader: The type that the column is of.
+        writer: What ``compile_read`` read, which the reader can resolve.
+    """
+    read, written = item_of(reader), item_of(writer)
+    if isinstance(written, Enumeration):
+        assert isinstance(read, Enumeration), "an enum is read as an enum"
+        return _fill_symbols(read, written)
+    assert isinstance(written, Primitive | Fixed), "a type with parts is no column"
+    kind = arrow_type(read)
+    if written.logical == "decimal":
+        return _fill_wide(kind)
+    if isinstance(written, Fixed) or written.kind == "bytes":
+        return _fill_bytes
+    match written.kind:
+        case "string":
+            return _fill_texts(kind, is_uuid=written.logical == "uuid")
+        case "boolean":
+            return _fill_booleans
+        case _:
+            is_millis = str(written.logical).endswith("-millis")
+            return _fill_numbers(kind, _MICROS_PER_MILLI if is_millis else 1)
+
+
+def fill_default(node: SchemaNode, default: object, rows: int) -> pa.Array:
+    """Make a column of a field's default, as its schema's JSON has it."""
+    kind = arrow_type(node)
+    if default is None:
+        return pa.nulls(rows, kind)
+    return pa.repeat(pa.scalar(_default_value(item_of(node), default), kind), rows)
+
+
+def with_nulls(column: pa.Array, is_valid: BoolArray | None) -> pa.Array:
+    """Return a column of the same values, with nulls where it is not valid.
+
+    Args:
+        column: Without an offset.
+        is_valid: None if every row is; also where the column has a null already.
+    """
+    if is_valid is None or column.null_count == len(column):
+        return column
+    buffers = column.buffers()
+    buffers[0] = pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    return pa.Array.from_buffers(column.type, len(column), buffers)
+
+
+def make_column(
+    fill: Fill, kind: pa.DataType, cursor: ByteCursor, reading: Reading
+) -> pa.Array:
+    """Make a column of what was read; what nulls there are is left to the caller."""
+    if len(reading.values) == 0:
+        return pa.nulls(cursor.at.size, kind)
+    return fill(cursor, reading)
+
+
+def _fill_symbols(reader: Enumeration, writer: Enumeration) -> Fill:
+    known = set(reader.symbols)
+    read_as = [one if one in known else reader.default for one in writer.symbols]
+    symbols = pa.array(read_as, pa.string())
+
+    def fill(_: ByteCursor, reading: Reading) -> pa.Array:
+        return symbols.take(pa.array(reading.values))
+
+    return fill
+
+
+def _fill_texts(kind: pa.DataType, *, is_uuid: bool) -> Fill:
+    def fill(cursor: ByteCursor, reading: Reading) -> pa.Array:
+        spans = reading.values
+        texts = gather(cursor.content, spans, pa.string())
+        bad = find_bad_texts(texts)
+        if bad:
+            cursor.is_bad[bad] = True
+            # Not even below a null may a column of texts hold what is none.
+            spans[bad, 1] = spans[bad, 0]
+            texts = gather(cursor.content, spans, pa.string())
+        if is_uuid:
+            cursor.is_bad[find_no_uuids(texts, reading.is_present)] = True
+        return texts if kind == texts.type else texts.view(kind)
+
+    return fill
+
+
+def _fill_bytes(cursor: ByteCursor, reading: Reading) -> pa.Array:
+    return gather(cursor.content, reading.values, pa.binary())
+
+
+def _fill_booleans(_: ByteCursor, reading: Reading) -> pa.Array:
+    bits = pa.py_buffer(np.packbits(reading.values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(reading.values), [None, bits])
+
+
+def _fill_wide(kind: pa.DataType) -> Fill:
+    def fill(_: ByteCursor, reading: Reading) -> pa.Array:
+        values = reading.values
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+    return fill
+
+
+def _fill_numbers(kind: pa.DataType, factor: int) -> Fill:
+    storage = _storage(kind)
+
+    def fill(_: ByteCursor, reading: Reading) -> pa.Array:
+        values = reading.values if factor == 1 else reading.values * factor
+        # A number that is none keeps being none, about which numpy may warn.
+        with np.errstate(invalid="ignore"):
+            values = values.astype(storage, copy=False)
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+    return fill
+
+
+def _storage(kind: pa.DataType) -> npt.DTypeLike:
+    if pa.types.is_floating(kind):
+        return np.float32 if kind == pa.float32() else np.float64
+    return np.int32 if kind.bit_width == 32 else np.int64  # noqa: PLR2004
+
+
+def _default_value(node: SchemaNode, default: object) -> object:
+    """Return a default as the value that Arrow takes for the column's type."""
+    if not isinstance(node, Primitive | Fixed):
+        return default
+    if node.logical == "decimal":
+        unscaled = int.from_bytes(_default_bytes(default), signed=True)
+        digits = tuple(map(int, str(abs(unscaled))))
+        return Decimal((unscaled < 0, digits, -node.scale))
+    if isinstance(node, Fixed) or node.kind == "bytes":
+        return _default_bytes(default)
+    if node.kind in {"float", "double"}:
+        assert isinstance(default, int | float), "the contract was checked"
+        return float(default)
+    if str(node.logical).endswith("-millis"):
+        assert isinstance(default, int), "the contract was checked"
+        return default * _MICROS_PER_MILLI
+    return default
+
+
+def _default_bytes(default: object) -> bytes:
+    """Return the bytes that a default's characters stand for, one for one."""
+    assert isinstance(default, str), "the contract was checked"
+    return default.encode("latin-1", errors="replace")

@@ -1,0 +1,362 @@
+"""Read and check the fields of many payloads at once, each as far as it is wanted.
+
+``compile_walk`` makes of a type what ``strict_walk.compile_walker`` makes of it: it
+moves on past a value and refuses what the type does not allow, for all rows of a
+cursor together. ``compile_read`` also returns the values, of types without parts.
+
+Lists and maps go round by round, one item of every row that has one left. Once few
+rows are left, the strict walker takes them one by one: a round costs the same for one
+row as for a hundred, and a single payload may hold a million items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.byte_cursor import BoolArray, ByteCursor, I64Array
+from schemas.column_decimals import read_decimals
+from schemas.column_texts import flag_bad_texts, make_spans
+from schemas.schema_tree import (
+    Enumeration,
+    Fixed,
+    Mapping,
+    Nullable,
+    Primitive,
+    Record,
+    SchemaNode,
+    Sequence,
+)
+from schemas.strict_walk import (
+    LONG,
+    NUMBER_BOUNDS,
+    MalformedError,
+    Walker,
+    compile_walker,
+)
+
+Values = npt.NDArray[Any]
+Walk = Callable[[ByteCursor], None]
+
+#: As many rows take about as long in a round as one by one.
+FEW_ROWS = 32
+
+_NO_CLAIM = -1
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was read of one field.
+
+    Attributes:
+        values: One entry for each row, which of a row that is null or bad may be
+            anything; none at all if all are null. Of text, bytes and fixed, where
+            they lie (``make_spans``); of an enum, the symbol's index; of a decimal,
+            two words, the low one first.
+        is_present: Which rows are not null; None if all are.
+    """
+
+    values: Values
+    is_present: BoolArray | None = None
+
+
+Read = Callable[[ByteCursor], Reading]
+
+
+def compile_walk(node: SchemaNode) -> Walk:
+    """Build what moves on past values of a type, and flags the rows without one."""
+    match node:
+        case Record():
+            walk = _walk_record(node)
+        case Nullable():
+            walk = _walk_nullable(node)
+        case Sequence():
+            walk = _walk_blocks(compile_walk(node.item), compile_walker(node))
+        case Mapping():
+            walk = _walk_map(node)
+        case Primitive(kind="string"):
+            walk = _walk_text(is_uuid=node.logical == "uuid")
+        case Primitive(kind="bytes", logical=None):
+            walk = _walk_bytes
+        case Fixed(logical=None):
+            walk = _walk_width(node.size)
+        case _:
+            walk = _walk_value(node)
+    return walk
+
+
+def compile_read(node: SchemaNode) -> Read:
+    """Build what reads values of a type without parts, or null.
+
+    Texts are not checked: whoever gathers them does that (``find_bad_texts``).
+    """
+    match node:
+        case Nullable():
+            read = _read_nullable(node)
+        case Enumeration():
+            read = _read_enumeration(len(node.symbols))
+        case Fixed():
+            read = _read_fixed(node)
+        case Primitive():
+            read = _read_primitive(node)
+        case _:
+            raise AssertionError("a type with parts is no column")
+    return read
+
+
+def _read_primitive(node: Primitive) -> Read:
+    bounds = NUMBER_BOUNDS.get(node.logical or node.kind, LONG)
+
+    def read_int(cursor: ByteCursor) -> Reading:
+        return Reading(cursor.read_ints(bounds))
+
+    def read_long(cursor: ByteCursor) -> Reading:
+        return Reading(cursor.read_longs(bounds))
+
+    def read_sized(cursor: ByteCursor) -> Reading:
+        return Reading(make_spans(cursor.content, *cursor.read_spans()))
+
+    def read_decimal(cursor: ByteCursor) -> Reading:
+        starts, stops = cursor.read_spans()
+        return Reading(read_decimals(cursor, starts, stops, node.precision))
+
+    match node.kind:
+        case "boolean":
+            read = _read_boolean
+        case "int":
+            read = read_int
+        case "long":
+            read = read_long
+        case "float":
+            read = _read_float
+        case "double":
+            read = _read_double
+        case _:
+            read = read_decimal if node.logical == "decimal" else read_sized
+    return read
+
+
+def _read_boolean(cursor: ByteCursor) -> Reading:
+    values = cursor.read_bytes()
+    if values.max() > 1:
+        cursor.is_bad |= values > 1
+    return Reading(values)
+
+
+def _read_float(cursor: ByteCursor) -> Reading:
+    return Reading(cursor.read_words(4).astype(np.uint32).view(np.float32))
+
+
+def _read_double(cursor: ByteCursor) -> Reading:
+    return Reading(cursor.read_words(8).view(np.float64))
+
+
+def _read_enumeration(symbols: int) -> Read:
+    def read(cursor: ByteCursor) -> Reading:
+        return Reading(cursor.read_indices(symbols))
+
+    return read
+
+
+def _read_fixed(node: Fixed) -> Read:
+    def read(cursor: ByteCursor) -> Reading:
+        starts = cursor.at
+        cursor.advance(node.size)
+        if node.logical == "decimal":
+            return Reading(read_decimals(cursor, starts, cursor.at, node.precision))
+        return Reading(make_spans(cursor.content, starts, cursor.at))
+
+    return read
+
+
+def _read_nullable(node: Nullable) -> Read:
+    read_item = compile_read(node.item)
+    has_spans = _has_spans(node.item)
+
+    def read(cursor: ByteCursor) -> Reading:
+        is_present = cursor.read_indices(2) != node.null_index
+        rows = np.flatnonzero(is_present)
+        if rows.size == is_present.size:
+            return read_item(cursor)
+        if rows.size == 0:
+            return Reading(np.zeros(0), is_present)
+        # The span of a null is empty, and where the row is, so that spans never fall.
+        nulls = make_spans(cursor.content, cursor.at, cursor.at) if has_spans else None
+        part = cursor.select(rows)
+        found = read_item(part).values
+        cursor.merge(rows, part)
+        if nulls is None:
+            nulls = np.zeros((is_present.size, *found.shape[1:]), found.dtype)
+        nulls[rows] = found
+        return Reading(nulls, is_present)
+
+    return read
+
+
+def _has_spans(node: SchemaNode) -> bool:
+    if isinstance(node, Fixed):
+        return node.logical is None
+    return (
+        isinstance(node, Primitive)
+        and node.kind in {"string", "bytes"}
+        and node.logical != "decimal"
+    )
+
+
+def _walk_value(node: SchemaNode) -> Walk:
+    """Read and forget, where a check of the value takes as much."""
+    match node:
+        case Primitive(kind="float"):
+            return _walk_width(4)
+        case Primitive(kind="double"):
+            return _walk_width(8)
+    read = compile_read(node)
+
+    def walk(cursor: ByteCursor) -> None:
+        read(cursor)
+
+    return walk
+
+
+def _walk_width(width: int) -> Walk:
+    def walk(cursor: ByteCursor) -> None:
+        cursor.advance(width)
+
+    return walk
+
+
+def _walk_bytes(cursor: ByteCursor) -> None:
+    cursor.read_spans()
+
+
+def _walk_text(*, is_uuid: bool) -> Walk:
+    def walk(cursor: ByteCursor) -> None:
+        starts, stops = cursor.read_spans()
+        flag_bad_texts(cursor, starts, stops, is_uuid=is_uuid)
+
+    return walk
+
+
+def _walk_record(node: Record) -> Walk:
+    walks = tuple(compile_walk(field.node) for field in node.fields)
+
+    def walk(cursor: ByteCursor) -> None:
+        for walk_field in walks:
+            walk_field(cursor)
+
+    return walk
+
+
+def _walk_nullable(node: Nullable) -> Walk:
+    walk_item = compile_walk(node.item)
+
+    def walk(cursor: ByteCursor) -> None:
+        is_present = cursor.read_indices(2) != node.null_index
+        rows = np.flatnonzero(is_present)
+        if rows.size == is_present.size:
+            walk_item(cursor)
+        elif rows.size:
+            part = cursor.select(rows)
+            walk_item(part)
+            cursor.merge(rows, part)
+
+    return walk
+
+
+def _walk_map(node: Mapping) -> Walk:
+    walk_key = _walk_text(is_uuid=False)
+    walk_value = compile_walk(node.item)
+
+    def walk_entry(cursor: ByteCursor) -> None:
+        walk_key(cursor)
+        walk_value(cursor)
+
+    return _walk_blocks(walk_entry, compile_walker(node))
+
+
+def _walk_blocks(walk_item: Walk, walk_strictly: Walker) -> Walk:
+    """Walk blocks of items, each counted, up to the block of none.
+
+    Args:
+        walk_item: Walks one item of each row.
+        walk_strictly: Walks all blocks of one row.
+    """
+
+    def walk(cursor: ByteCursor) -> None:
+        starts = cursor.at.copy()
+        rows = np.flatnonzero(~cursor.is_bad)
+        left = np.zeros(rows.size, dtype=np.int64)
+        claims = np.full(rows.size, _NO_CLAIM, dtype=np.int64)
+        while rows.size > FEW_ROWS:
+            part = cursor.select(rows)
+            _open_blocks(part, left, claims)
+            going = (left > 0) & ~part.is_bad
+            if not going.all():
+                cursor.merge(rows, part)
+                rows, left, claims = rows[going], left[going], claims[going]
+                if rows.size <= FEW_ROWS:
+                    break
+                part = part.select(np.flatnonzero(going))
+            walk_item(part)
+            left -= 1
+            part.is_bad |= (left == 0) & (claims != _NO_CLAIM) & (part.at != claims)
+            cursor.merge(rows, part)
+            rows, left, claims = _without_bad(part, rows, left, claims)
+        for row in rows.tolist():
+            _walk_one(cursor, row, int(starts[row]), walk_strictly)
+
+    return walk
+
+
+def _without_bad(
+    part: ByteCursor, *arrays: I64Array
+) -> tuple[I64Array, I64Array, I64Array]:
+    if not part.is_bad.any():
+        rows, left, claims = arrays
+    else:
+        rows, left, claims = (array[~part.is_bad] for array in arrays)
+    return rows, left, claims
+
+
+def _open_blocks(part: ByteCursor, left: I64Array, claims: I64Array) -> None:
+    """Read the head of the next block for each row that has no item left.
+
+    Args:
+        part: The rows, none of them bad.
+        left: The items left of each row's block, to be changed; still zero after this
+            for a row without a further block.
+        claims: Where each row's block claims to end, to be changed.
+    """
+    rows = np.flatnonzero(left == 0)
+    if rows.size == 0:
+        return
+    heads = part.select(rows)
+    counts = heads.read_longs(LONG)
+    ends = np.full(rows.size, _NO_CLAIM, dtype=np.int64)
+    sized = np.flatnonzero(counts < 0)
+    if sized.size:
+        sizes = heads.select(sized)
+        first, ends[sized] = sizes.read_spans()
+        sizes.at = first
+        heads.merge(sized, sizes)
+        counts[sized] = -counts[sized]
+    # Every item takes a byte or more. The lowest number has no opposite.
+    heads.is_bad |= (counts > heads.ends - heads.at) | (counts < 0)
+    part.merge(rows, heads)
+    left[rows] = counts
+    claims[rows] = ends
+
+
+def _walk_one(cursor: ByteCursor, row: int, start: int, walk_strictly: Walker) -> None:
+    """Walk all blocks of one row from their start."""
+    payload, place = cursor.content.payload_up_to(start, int(cursor.ends[row]))
+    try:
+        end = walk_strictly(payload, place)
+    except MalformedError:
+        cursor.is_bad[row] = True
+    else:
+        cursor.at[row] = start + end - place
