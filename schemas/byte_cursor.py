@@ -112,11 +112,26 @@ class ByteCursor:
 
     __slots__ = ("at", "content", "ends", "is_bad")
 
-    def __init__(self, content: Content, at: I64Array, ends: I64Array) -> None:
+    def __init__(
+        self,
+        content: Content,
+        at: I64Array,
+        ends: I64Array,
+        is_bad: BoolArray | None = None,
+    ) -> None:
+        """Place each row.
+
+        Args:
+            content: As the attribute, like the others.
+            at: Where each row starts; not beyond its end, and no place lower than
+                the one before.
+            ends: Where each row ends; no later than the next one starts.
+            is_bad: None if no row is.
+        """
         self.content = content
         self.at = at
         self.ends = ends
-        self.is_bad: BoolArray = np.zeros(at.size, dtype=np.bool_)
+        self.is_bad = np.zeros(at.size, np.bool_) if is_bad is None else is_bad
 
     def select(self, rows: I64Array) -> ByteCursor:
         """Return a cursor of some rows, one or more, in ascending order."""

@@ -28,35 +28,48 @@ _IS_HEX[list(b"0123456789abcdefABCDEF")] = True
 
 
 def make_spans(content: Content, starts: I64Array, stops: I64Array) -> npt.NDArray[Any]:
-    """Note where each row's bytes lie, as ``gather`` wants them: one pair a row."""
+    """Note where each row's bytes lie, as ``gather_texts`` wants it: a pair a row."""
     spans = np.empty((starts.size, 2), dtype=content.offset_type)
     spans[:, 0] = starts
     spans[:, 1] = stops
     return spans
 
 
-def gather(content: Content, spans: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Copy each row's bytes into a column of texts or byte strings.
+def gather_texts(content: Content, spans: npt.NDArray[Any]) -> pa.Array:
+    """Copy each row's bytes into a column of texts, which are not checked here.
 
     Args:
         content: What the spans are in.
         spans: Where each row's bytes start and stop; no number is lower than the one
             before it.
-        kind: ``pa.string()``, whose texts are not checked here, or ``pa.binary()``.
 
     Raises:
         pa.ArrowInvalid: They are over 2 GiB in all, more than such a column holds.
     """
+    return _gather(content, spans, pa.string(), pa.large_string())
+
+
+def gather_bytes(content: Content, spans: npt.NDArray[Any]) -> pa.Array:
+    """Copy each row's bytes into a column of byte strings, as ``gather_texts`` does."""
+    return _gather(content, spans, pa.binary(), pa.large_binary())
+
+
+def _gather(
+    content: Content, spans: npt.NDArray[Any], kind: pa.DataType, wide: pa.DataType
+) -> pa.Array:
     rows = len(spans)
-    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    places = spans.ravel()
+    # Arrow believes what it is told, and would read what is not there.
+    assert 0 <= places[0] <= places[-1] <= content.bytes.size, "spans lead outside"
+    assert (places[1:] >= places[:-1]).all(), "spans overlap"
     is_wide = spans.dtype == np.int64
     elements = pa.Array.from_buffers(
-        wide[kind] if is_wide else kind,
+        wide if is_wide else kind,
         2 * rows - 1,
         [None, pa.py_buffer(spans), content.buffer],
     )
-    texts = elements.take(pa.array(np.arange(0, 2 * rows, 2)))
-    return texts.cast(kind, safe=False) if is_wide else texts
+    found = elements.take(pa.array(np.arange(0, 2 * rows, 2)))
+    return found.cast(kind, safe=False) if is_wide else found
 
 
 def flag_bad_texts(
@@ -64,7 +77,7 @@ def flag_bad_texts(
 ) -> None:
     """Mark the rows as malformed whose texts are none, or no UUIDs where asked for."""
     spans = make_spans(cursor.content, starts, stops)
-    texts = gather(cursor.content, spans, pa.string())
+    texts = gather_texts(cursor.content, spans)
     bad = find_bad_texts(texts)
     if is_uuid:
         bad += find_no_uuids(texts)

@@ -14,7 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from schemas.byte_cursor import BoolArray, ByteCursor
-from schemas.column_texts import find_bad_texts, find_no_uuids, gather
+from schemas.column_texts import (
+    find_bad_texts,
+    find_no_uuids,
+    gather_bytes,
+    gather_texts,
+)
 from schemas.column_walk import Reading
 from schemas.schema_tree import Enumeration, Fixed, Nullable, Primitive, SchemaNode
 
@@ -79,7 +84,8 @@ def compile_fill(reader: SchemaNode, writer: SchemaNode) -> Fill:
         return _fill_bytes
     match written.kind:
         case "string":
-            return _fill_texts(kind, is_uuid=written.logical == "uuid")
+            is_uuid = written.logical == "uuid"
+            return _fill_texts(kind, is_uuid=is_uuid)
         case "boolean":
             return _fill_booleans
         case _:
@@ -130,24 +136,26 @@ def _fill_symbols(reader: Enumeration, writer: Enumeration) -> Fill:
 
 
 def _fill_texts(kind: pa.DataType, *, is_uuid: bool) -> Fill:
+    is_read_as_bytes = kind == pa.binary()
+
     def fill(cursor: ByteCursor, reading: Reading) -> pa.Array:
         spans = reading.values
-        texts = gather(cursor.content, spans, pa.string())
+        texts = gather_texts(cursor.content, spans)
         bad = find_bad_texts(texts)
         if bad:
             cursor.is_bad[bad] = True
             # Not even below a null may a column of texts hold what is none.
             spans[bad, 1] = spans[bad, 0]
-            texts = gather(cursor.content, spans, pa.string())
+            texts = gather_texts(cursor.content, spans)
         if is_uuid:
             cursor.is_bad[find_no_uuids(texts, reading.is_present)] = True
-        return texts if kind == texts.type else texts.view(kind)
+        return texts.view(kind) if is_read_as_bytes else texts
 
     return fill
 
 
 def _fill_bytes(cursor: ByteCursor, reading: Reading) -> pa.Array:
-    return gather(cursor.content, reading.values, pa.binary())
+    return gather_bytes(cursor.content, reading.values)
 
 
 def _fill_booleans(_: ByteCursor, reading: Reading) -> pa.Array:
@@ -168,12 +176,15 @@ def _fill_numbers(kind: pa.DataType, factor: int) -> Fill:
 
     def fill(_: ByteCursor, reading: Reading) -> pa.Array:
         values = reading.values if factor == 1 else reading.values * factor
-        # A number that is none keeps being none, about which numpy may warn.
-        with np.errstate(invalid="ignore"):
-            values = values.astype(storage, copy=False)
+        values = values.astype(storage, copy=False)
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
-    return fill
+    def fill_floats(cursor: ByteCursor, reading: Reading) -> pa.Array:
+        # A float that is no number stays none, which numpy would warn about.
+        with np.errstate(invalid="ignore"):
+            return fill(cursor, reading)
+
+    return fill_floats if pa.types.is_floating(kind) else fill
 
 
 def _storage(kind: pa.DataType) -> npt.DTypeLike:

@@ -344,7 +344,8 @@ def _open_blocks(part: ByteCursor, left: I64Array, claims: I64Array) -> None:
         sizes.at = first
         heads.merge(sized, sizes)
         counts[sized] = -counts[sized]
-    # Every item takes a byte or more. The lowest number has no opposite.
+    # Every item takes a byte or more, so that no round is needed to know this. The
+    # lowest number has no opposite.
     heads.is_bad |= (counts > heads.ends - heads.at) | (counts < 0)
     part.merge(rows, heads)
     left[rows] = counts

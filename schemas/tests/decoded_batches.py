@@ -32,6 +32,11 @@ KINDS = [written for written, read in CHANGES if written == read]
 BAD_TEXT = encoded_number(2) + b"a\xff"
 
 
+def shortened(kind: object) -> str:
+    """How a test's name tells a type."""
+    return str(kind)[:60]
+
+
 def only(contract: Contract) -> EventContracts:
     """The contracts of a pipeline that reads one, of one version."""
     writers = {contract.schema_id: contract}

@@ -52,6 +52,7 @@ _UUIDS = [
     b"0b0f1c1e-7d0a-4c7c-9d2b-5a0d5f1b2c3-",
     b"0b0f1c1e-7d0a-4c7c-9d2b-5a0d5f1b2c3g",
     b"0b0f1c1e-7d0a-4c7c-9d2b-5a0d5f1b\xc3\xa4cc",
+    b"0b0f1c1ea7d0aa4c7ca9d2ba5a0d5f1b2c3d",
 ]
 
 
@@ -107,7 +108,7 @@ class PayloadMaker:
             case "boolean":
                 found = bytes([2 if self._slip() else self._chance.randrange(2)])
             case "float" | "double":
-                found = self._chance.randbytes(4 if node.kind == "float" else 8)
+                found = self._float(4 if node.kind == "float" else 8)
             case "decimal":
                 found = self._sized(self._decimal(node.precision, None))
             case "uuid":
@@ -124,12 +125,20 @@ class PayloadMaker:
                 found = self._number(NUMBER_BOUNDS[logical], widest)
         return found
 
+    def _float(self, width: int) -> bytes:
+        # A number that is none, and about which a processor complains.
+        signalling = (
+            b"\x01\x00\x80\x7f" if width == 4 else b"\x01" + b"\x00" * 5 + b"\xf0\x7f"
+        )
+        usual = self._chance.random() < 0.9
+        return self._chance.randbytes(width) if usual else signalling
+
     def _number(self, bounds: tuple[int, int], widest: int) -> bytes:
         lowest, highest = bounds
         if self._slip():
             value = self._chance.choice([lowest - 1, highest + 1, -1 << 63])
         elif self._chance.random() < 0.5:
-            value = self._chance.choice([lowest, highest])
+            value = self._chance.choice([lowest, highest, min(lowest + 1, highest)])
         else:
             power = 1 << self._chance.randrange(64)
             value = self._chance.choice([power, power - 1, -power, -power - 1, 0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from random import Random
 from unittest import mock
 
@@ -16,6 +17,7 @@ from schemas.codec import decode, encode, encode_many
 from schemas.column_decoder import ColumnDecoder
 from schemas.column_values import item_of
 from schemas.contract import Contract
+from schemas.event_contracts import EventContract, EventContracts
 from schemas.schema_tree import Fixed, Primitive
 from schemas.tests.decoded_batches import (
     BAD_TEXT,
@@ -26,9 +28,11 @@ from schemas.tests.decoded_batches import (
     framed,
     one_field,
     only,
+    shortened,
 )
 from schemas.tests.made_payloads import PayloadMaker, encoded_number
 from schemas.tests.strategies import (
+    CHANGES,
     EvolvedContracts,
     contract_of,
     evolved_contracts,
@@ -136,7 +140,24 @@ def test_a_batch_without_an_event_has_columns_of_nulls(payloads: Payloads) -> No
     assert pa.nulls(len(payloads), pa.int64()).equals(seen.columns["f"])
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(("written", "read"), CHANGES, ids=shortened)
+def test_what_was_written_as_another_type_is_read_as_fastavro_resolves_it(
+    written: object, read: object
+) -> None:
+    """Wider numbers, symbols that there are no more, text as bytes."""
+    old, new = one_field(written), replace(one_field(read), schema_id=8)
+    one = EventContract(contract=new, writers={7: old, 8: new})
+    made = EvolvedContracts(EventContracts((one,)), {}, ["f"])
+    maker = PayloadMaker(8, slips=0)
+    payloads = [frame(7, maker.make(old.tree)) for _ in range(60)]
+    check(
+        made,
+        payloads,
+        ColumnDecoder(made.contracts, ["f"]).decode(pa.array(payloads, pa.binary())),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=shortened)
 @pytest.mark.parametrize("slips", [0, 0.05], ids=["whole", "slips"])
 def test_a_field_that_may_be_null_is_null_only_where_it_was_written_so(
     kind: object, slips: float
@@ -210,3 +231,16 @@ def test_texts_below_a_null_are_texts() -> None:
     assert bytes(seen.columns["f"].buffers()[2]) == b"b"
     assert [None, "b"] == seen.columns["f"].to_pylist()
     assert len(payloads[0]) == HEADER_BYTES + 3
+
+
+@pytest.mark.parametrize("others", [0, 50])
+def test_bytes_below_a_null_payload_are_no_event(others: int) -> None:
+    """Arrow may keep there whatever it likes, also an event."""
+    contract = one_field("int")
+    event = encode(contract, {"f": 3})
+    whole = pa.array([event, event, *[b"\x01"] * others], pa.binary())
+    buffers = [pa.py_buffer(b"\x02" + b"\xff" * 8), *whole.buffers()[1:]]
+    payloads = pa.Array.from_buffers(pa.binary(), len(whole), buffers)
+    seen = ColumnDecoder(only(contract), ["f"]).decode(payloads)
+    assert [False, True] + [False] * others == seen.is_event.tolist()
+    assert [None, 3] + [None] * others == seen.columns["f"].to_pylist()

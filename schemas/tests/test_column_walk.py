@@ -17,6 +17,7 @@ from schemas.tests.decoded_batches import (
     framed,
     one_field,
     only,
+    shortened,
 )
 from schemas.tests.made_payloads import PayloadMaker, encoded_number
 from schemas.tests.strategies import NESTED_TYPES
@@ -32,7 +33,7 @@ def _short_bodies() -> list[bytes]:
     return [b"", *singles, *pairs, *widest, b"\x80" * 9 + b"\x01", b"\x80" * 4]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=shortened)
 @pytest.mark.parametrize("is_wanted", [True, False], ids=["wanted", "unwanted"])
 def test_every_short_body_is_judged_as_by_the_strict_decoder(
     kind: object, *, is_wanted: bool
@@ -44,7 +45,7 @@ def test_every_short_body_is_judged_as_by_the_strict_decoder(
     assert expected == are_events(contract, payloads, *["f"] * is_wanted)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *NESTED_TYPES], ids=str)
+@pytest.mark.parametrize("kind", [*KINDS, *NESTED_TYPES], ids=shortened)
 @pytest.mark.parametrize("few_rows", [0, 32])
 def test_every_cut_of_a_payload_is_judged_as_by_the_strict_decoder(
     kind: object, few_rows: int
@@ -59,6 +60,22 @@ def test_every_cut_of_a_payload_is_judged_as_by_the_strict_decoder(
         assert expected == are_events(contract, payloads)
     assert any(expected)
     assert not all(expected)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [["null", "boolean"], {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}],
+    ids=str,
+)
+def test_an_index_of_nothing_is_refused_where_all_are_small(kind: object) -> None:
+    """And where one is not, so that they are read in another way."""
+    contract = one_field(kind)
+    small = [bytes([one, *rest]) for one in range(0, 128, 2) for rest in ([], [1])]
+    for bodies in (small, [*small, b"\x84\x00"]):
+        payloads = framed(contract, *bodies)
+        expected = are_strictly_events(only(contract), payloads)
+        assert expected == are_events(contract, payloads)
+        assert 1 < expected.count(True) < 6
 
 
 @pytest.mark.parametrize("wanted", [["f"], []], ids=["wanted", "unwanted"])
@@ -90,7 +107,7 @@ def test_a_uuid_is_any_text_that_python_reads_as_one(wanted: list[str]) -> None:
 
 
 @pytest.mark.parametrize("few_rows", [0, 32])
-@pytest.mark.parametrize("kind", NESTED_TYPES, ids=str)
+@pytest.mark.parametrize("kind", NESTED_TYPES, ids=shortened)
 def test_nested_values_are_walked_as_by_the_strict_decoder(
     kind: object, few_rows: int
 ) -> None:
@@ -104,6 +121,13 @@ def test_nested_values_are_walked_as_by_the_strict_decoder(
     with mock.patch.object(column_walk, "FEW_ROWS", few_rows):
         assert expected == are_events(contract, payloads)
     assert 100 < expected.count(True) < 200
+
+
+def test_the_lowest_count_is_that_of_no_block() -> None:
+    """It has no opposite in 64 bits."""
+    contract = one_field({"type": "array", "items": "int"})
+    body = encoded_number(-1 << 63) + encoded_number(0)
+    assert [False] * 40 == are_events(contract, framed(contract, *[body] * 40))
 
 
 @pytest.mark.timeout(20)
@@ -159,6 +183,8 @@ def test_a_decimal_may_have_all_its_digits_and_none_more(precision: int) -> None
         b"\x01" + b"\x00" * 16,
         b"\xfe" + b"\xff" * 16,
         b"\x00" + b"\x80" * 16,
+        b"\x00" + b"\xff" * 16,
+        b"\xff" + b"\x00" * 16,
     ]
     payloads = framed(contract, *(encoded_number(len(one)) + one for one in texts))
     seen = ColumnDecoder(only(contract), ["f"]).decode(pa.array(payloads, pa.binary()))
