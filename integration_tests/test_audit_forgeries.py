@@ -246,14 +246,19 @@ _FORGERIES = {
         "is not sorted",
     ),
     "run's first ID forged": (
-        ["UPDATE tallyweir.seen_id_run SET first = '\\x00' WHERE sequence = 3"],
+        [
+            (
+                "UPDATE tallyweir.seen_id_run SET first = substr(first, 1, 15) "
+                "WHERE sequence = 3"
+            )
+        ],
         "seen_ids",
         "is not sorted",
     ),
     "ID remembered by two batches": (
         [
             (
-                "INSERT INTO tallyweir.seen_id_run SELECT pipeline, bucket, shard, 1, "
+                "INSERT INTO tallyweir.seen_id_run SELECT pipeline, bucket, 1, "
                 "ids, first, last, fingerprints FROM tallyweir.seen_id_run "
                 "WHERE sequence = 3"
             )

@@ -42,7 +42,13 @@ def test_every_copy_of_an_id_is_told_in_order(
             "published at 2026-03-02 00:00:01 UTC by the driver of epoch 1."
         ),
     ]
-    assert "remembered as seen" in told[2]
+    assert told[2:3] == [
+        (
+            "The ID is remembered as seen (bucket of 2026-03-01 01:00:00 UTC), first "
+            "in batch 1, published at 2026-03-02 00:00:01 UTC by the driver of "
+            "epoch 1; further copies are dropped."
+        )
+    ]
 
 
 @pytest.mark.parametrize(

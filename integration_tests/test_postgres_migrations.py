@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import psycopg
 import pytest
 
@@ -12,8 +14,12 @@ from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.postgres_driver import execute, query
 from services.cli.database_checks import Needs, check_database
 from sinks.postgres.branch_names import HOME
+from sinks.postgres.connection import connect
 from sinks.postgres.migrations import migrate, migrate_participant
+from sinks.postgres.run_source import PostgresRunSource
 from sinks.protocol.errors import ConfigurationError
+from sinks.seen_ids.catalog_copy import CatalogCopy
+from sinks.seen_ids.tests.catalog import AtOnce, run_of
 
 _NO_NEEDS = Needs(claims=None, branches=())
 _APPLIED = "SELECT migration_id FROM tallyweir._yoyo_migration ORDER BY 1"
@@ -28,6 +34,7 @@ _ALL = [
     ("0008_batch_runs",),
     ("0009_guarantee",),
     ("0010_upsert",),
+    ("0011_runs_without_shards",),
 ]
 
 
@@ -102,6 +109,45 @@ def test_open_windows_of_an_older_version_move_with_their_rows(
     moved = query(empty_dsn, "SELECT total FROM tallyweir_state.window_state_1_abc")
     assert [(7,)] == moved
     assert [] == query(empty_dsn, f"SELECT n FROM {schema}.windows")
+
+
+def test_runs_of_every_shard_of_an_older_version_are_found(
+    empty_dsn: str, tmp_path: Path
+) -> None:
+    """An older version filed the IDs of one batch and bucket in up to 16 runs."""
+    migrate(empty_dsn)
+    execute(
+        empty_dsn,
+        "ALTER TABLE tallyweir.seen_id_run DROP CONSTRAINT seen_id_run_pkey, "
+        "ADD COLUMN shard integer NOT NULL CHECK (shard >= 0), "
+        "ADD PRIMARY KEY (pipeline, bucket, shard, sequence)",
+        "DELETE FROM tallyweir._yoyo_migration "
+        "WHERE migration_id = '0011_runs_without_shards'",
+        "INSERT INTO tallyweir.pipeline (pipeline, definition, definition_hash, "
+        "shards, bucket_seconds) VALUES ('p', '{}', '', 16, 3600)",
+        "SELECT tallyweir.create_pipeline_runs('p')",
+        "SELECT tallyweir.create_bucket(pipeline_number, 3600) FROM tallyweir.pipeline",
+    )
+    shards = {0: [(1, 1), (9, 9)], 7: [(1, 2), (5, 5)], 15: [(2**64 - 1, 3)]}
+    with psycopg.connect(empty_dsn) as connection:
+        for shard, pairs in shards.items():
+            run = run_of(pairs)
+            connection.execute(
+                "INSERT INTO tallyweir.seen_id_run (pipeline, bucket, shard, sequence, "
+                "ids, first, last, fingerprints) "
+                "VALUES ('p', 3600, %s, 4, %s, %s, %s, %s)",
+                (shard, len(run), run.first, run.last, run.encode()[0]),
+            )
+    assert ("0011_runs_without_shards",) == migrate(empty_dsn)
+    with connect(empty_dsn, application_name="test") as connection:
+        view = CatalogCopy(tmp_path, AtOnce()).view(
+            catalog=PostgresRunSource(connection, "p"),
+            live_from_bucket=0,
+            through_sequence=4,
+        )
+    asked = sorted(pair for pairs in shards.values() for pair in pairs)
+    hi, lo = np.array([*asked[:2], (2, 2), *asked[2:]], dtype=np.uint64).T
+    assert [True, True, False, True, True, True] == view.find(hi, lo).found.tolist()
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_every_table_moves_together_or_not_at_all(home_dsn: str) -> None:
         plan,
         {
             "output_0": driver.positioned(plan, [(2,), (3,)]),
-            "seen_id_run": [(0, 0, 1, b"a" * 16, b"a" * 16, b"a" * 16, None)],
+            "seen_id_run": [(0, 1, b"a" * 16, b"a" * 16, b"a" * 16, None)],
         },
         event_time_max_us=1_700_000_000_000_000,
         buckets=frozenset({0}),
@@ -242,7 +242,7 @@ def test_buckets_of_the_catalog_are_made_when_needed_and_dropped_when_past(
     run = (1, b"a" * 16, b"a" * 16, b"a" * 16, None)
     tally = driver.stage(
         plan,
-        {"seen_id_run": [(bucket, 0, *run) for bucket in buckets]},
+        {"seen_id_run": [(bucket, *run) for bucket in buckets]},
         buckets=buckets,
     )
     assert PublishOutcome.COMMITTED is driver.publish(plan, tally)
@@ -292,9 +292,9 @@ def test_staging_is_emptied_after_many_rows(
 
 
 def test_a_pipeline_cannot_change_how_its_ids_are_filed(home_dsn: str) -> None:
-    """Other shards would make IDs that were seen look new."""
+    """Other buckets would make IDs that were seen look new."""
     PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
-    execute(home_dsn, "UPDATE tallyweir.pipeline SET shards = 3")
+    execute(home_dsn, "UPDATE tallyweir.pipeline SET bucket_seconds = 60")
     with pytest.raises(ConfigurationError) as raised:
         PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     assert "CATALOG_CHANGED" == raised.value.code

@@ -4,8 +4,8 @@ Invariant: whatever ``encode`` accepts, ``decode`` gives back the same. What
 ``decode`` accepts was written by the rules of Avro to its last byte; a lenient
 decoder's guesses never become events.
 
-Spark decodes the events of a running pipeline. ``decode`` serves producers' tests,
-diagnosis of dead letters, and the rows that ``canonical_length`` finds doubtful.
+``column_decoder`` decodes the events of a running pipeline, as strictly and many at a
+time. ``decode`` serves producers' tests and the diagnosis of dead letters.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class Driver:
             self._epoch = home.claim_epoch()
             try:
                 with prepared.pipeline.opened_databases(home) as databases:
-                    self._run_query(prepared, self._start_bridge(prepared, databases))
+                    self._run_claim(prepared, databases)
             except FencedError as fenced:
                 self._check_not_superseded(home)
                 raise RetryableError(
@@ -176,38 +176,32 @@ class Driver:
         if self._epoch is not None:
             check_epoch(self._epoch, home.read_newest_driver_epoch())
 
-    def _start_bridge(
-        self, prepared: _Prepared, databases: ClaimedDatabases
-    ) -> tuple[Bridge, BridgeParts]:
+    def _run_claim(self, prepared: _Prepared, databases: ClaimedDatabases) -> None:
+        """Run one query under the claim that the databases were opened for."""
         home = databases.home
-        epoch = home.claim.epoch
-        claim = f"{epoch}-{uuid.uuid4().hex[:12]}"
+        claim = f"{home.claim.epoch}-{uuid.uuid4().hex[:12]}"
         starts = self._read_starts(prepared.admin, home)
-        parts = BridgeParts(
-            databases=databases,
-            jobs=prepared.pipeline.stage_jobs(
-                home,
-                claim=claim,
-                places=SourcePlaces(self._pipeline.source.topics),
-                tasks=prepared.pipeline.parallelism,
-            ),
-            admin=prepared.admin,
-            checkpoint=self._settings.fresh_directory(
-                "checkpoints", self._pipeline.name, claim
-            ),
-            starts=starts,
-        )
-        self._log.info(
-            "driver started",
-            epoch=epoch,
-            positions={str(tp): offset for tp, offset in sorted(starts.items())},
-        )
-        bridge = Bridge(
-            parts,
-            on_planned=self._note_planned,
-            on_published=partial(self._note_published, home),
-        )
-        return bridge, parts
+        with prepared.pipeline.opened_jobs(
+            home,
+            claim=claim,
+            places=SourcePlaces(self._pipeline.source.topics),
+            tasks=prepared.pipeline.parallelism,
+        ) as jobs:
+            parts = BridgeParts(
+                databases=databases,
+                jobs=jobs,
+                admin=prepared.admin,
+                checkpoint=self._settings.fresh_directory(
+                    "checkpoints", self._pipeline.name, claim
+                ),
+                starts=starts,
+            )
+            self._log.info(
+                "driver started",
+                epoch=home.claim.epoch,
+                positions={str(tp): offset for tp, offset in sorted(starts.items())},
+            )
+            self._run_query(prepared, parts)
 
     def _read_starts(
         self, admin: KafkaAdmin, home: PostgresHome
@@ -232,10 +226,12 @@ class Driver:
             )
         return starts
 
-    def _run_query(
-        self, prepared: _Prepared, started: tuple[Bridge, BridgeParts]
-    ) -> None:
-        bridge, parts = started
+    def _run_query(self, prepared: _Prepared, parts: BridgeParts) -> None:
+        bridge = Bridge(
+            parts,
+            on_planned=self._note_planned,
+            on_published=partial(self._note_published, parts.home),
+        )
         stream = read_stream(
             prepared.pipeline.spark, self._settings, self._pipeline, parts.starts
         )

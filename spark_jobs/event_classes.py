@@ -27,10 +27,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.canonical_length import find_doubtful
 from schemas.codec import diagnose
-from schemas.event_contracts import EventContract, EventContracts
-from schemas.wire_format import split
+from schemas.event_contracts import EventContracts
 from sinks.protocol.ports import RejectedRow
 from spark_jobs import event_frame as frame
 from spark_jobs.postgres_values import find_unstorable
@@ -119,11 +117,12 @@ class Rules:
         return replace(self, rejected={**self.rejected, **refused})
 
 
-def find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
+def find_dead(table: pa.Table, is_event: BoolArray, rules: Rules) -> ClassifiedEvents:
     """Sort out the events that can never become results.
 
     Args:
         table: The event frame's columns, one chunk each and at least one row.
+        is_event: Whether a row's payload is an event of one of the contracts.
         rules: What to judge them by.
     """
     times = table.column(frame.EVENT_TIME).chunk(0)
@@ -133,7 +132,7 @@ def find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
         event_time_us=np.asarray(times.cast(pa.int64()).fill_null(0)),
     )
     _mark_misfits(events)
-    _mark_undecodable(events, rules)
+    _mark_undecodable(events, is_event, rules)
     _mark_without_identity(events)
     _mark_without_time(events, rules)
     _mark_broken_rules(events, rules)
@@ -160,47 +159,21 @@ def _mark_misfits(events: ClassifiedEvents) -> None:
         events.mark_dead(row, "ROW_MISFIT", misfits[row].as_py())
 
 
-def _mark_undecodable(events: ClassifiedEvents, rules: Rules) -> None:
-    """Decode again, strictly, the rows whose bytes may not be their values.
-
-    Spark ignores what follows a record, guesses at some values, and gives nulls for
-    what it cannot read.
-    """
+def _mark_undecodable(
+    events: ClassifiedEvents, is_event: BoolArray, rules: Rules
+) -> None:
+    """Say of each row that is no event why it is none."""
     values = events.array(frame.VALUE)
-    # Rows of one contract are doubtful to each other, by their schema id.
-    doubts = [_find_doubtful(events, one) for one in rules.contracts.each]
-    required = {
-        schema_id: _required_columns(events, one)
-        for one in rules.contracts.each
-        for schema_id in one.writers
-    }
-    for row in np.flatnonzero(np.logical_and.reduce(doubts)).tolist():
-        payload = values[row].as_py()
-        error = diagnose(payload, rules.contracts.writers)
-        if error is not None:
-            events.mark_dead(row, str(error.reason_code), error.detail)
-            continue
-        columns = required[split(payload)[0]]
-        empty = [name for name, column in columns if not column[row].is_valid]
-        if empty:
+    for row in np.flatnonzero(~is_event).tolist():
+        error = diagnose(values[row].as_py(), rules.contracts.writers)
+        assert error is not None, "the two decoders disagree about a payload"
+        events.mark_dead(row, str(error.reason_code), error.detail)
+    if frame.UNDECODED in events.table.column_names:
+        undecoded = np.asarray(events.array(frame.UNDECODED)) & is_event
+        for row in np.flatnonzero(undecoded).tolist():
             events.mark_dead(
-                row, "MALFORMED", f"Spark could not decode field {', '.join(empty)}."
+                row, "MALFORMED", "Spark could not decode the event to compute with it."
             )
-
-
-def _find_doubtful(events: ClassifiedEvents, one: EventContract) -> BoolArray:
-    """Tell which rows are not beyond doubt events of one contract."""
-    fields = events.table.select([field.name for field in one.contract.fields])
-    (columns,) = fields.to_batches()
-    return find_doubtful(one.contract, events.array(frame.VALUE), columns)
-
-
-def _required_columns(
-    events: ClassifiedEvents, one: EventContract
-) -> list[tuple[str, pa.Array]]:
-    """Return the columns that no event of one contract may lack."""
-    names = [field.name for field in one.contract.fields if not field.nullable]
-    return [(name, events.array(name)) for name in names]
 
 
 def _mark_without_identity(events: ClassifiedEvents) -> None:

@@ -1,4 +1,8 @@
-"""From raw Kafka records to the columns that a task needs: everything in the JVM.
+"""From raw Kafka records to what Spark computes of them, for the tasks that stage them.
+
+A task decodes the fields of its events itself, from the payload, which it needs
+anyway. What Spark computes, as conditions, lookups and users' transforms, reaches it as
+columns beside the payload, and the JVM decodes events for those only.
 
 A pipeline is a function of one DataFrame, so the same code serves a micro-batch of
 a stream and a range of a topic. Every expression is deterministic: a replay of the
@@ -10,10 +14,10 @@ use. The event's fields keep their names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -27,7 +31,7 @@ from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.definition import Pipeline, Transform
 from spark_jobs.pipeline.expressions import inspect_expression
 from spark_jobs.pipeline.join import JoinOutput
-from spark_jobs.pipeline.names import KAFKA_TOPIC
+from spark_jobs.pipeline.names import KAFKA_TOPIC, RESERVED_PREFIX
 from spark_jobs.pipeline.source import HeaderId
 from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.predictor import Predictor
@@ -40,7 +44,8 @@ OFFSET = "tallyweir_offset"
 TIMESTAMP = "tallyweir_timestamp"
 KEY = "tallyweir_key"
 VALUE = "tallyweir_value"
-SHARD = "tallyweir_shard"
+#: Whether Spark could not decode the event, and has computed with nulls.
+UNDECODED = "tallyweir_undecoded"
 BROKEN_RULE = "tallyweir_broken_rule"
 MODEL_ERROR = "tallyweir_model_error"
 FILTERED_BY = "tallyweir_filtered_by"
@@ -50,6 +55,13 @@ EVENT_TIME = "tallyweir_event_time"
 #: Of rows of files: their bytes there, and why they are no events of the contract.
 ORIGINAL = "tallyweir_original"
 MISFIT = "tallyweir_misfit"
+
+#: What is there before anything of the payload is looked at.
+_AS_READ = frozenset(
+    {PLACE, OFFSET, TIMESTAMP, KEY, VALUE, EVENT_ID, ID_SOURCE, ORIGINAL, MISFIT}
+)
+#: Types of fields that reach the tables as JSON, which Spark writes.
+_NESTED = frozenset({"array", "map", "record"})
 
 
 def argument_column(output_number: int, aggregate_number: int) -> str:
@@ -80,7 +92,7 @@ def choose_branch(columns: Sequence[str], ways: int) -> Column:
     return F.pmod(F.xxhash64(*map(F.col, columns)), F.lit(ways)).cast("int")
 
 
-def nested_as_json(events: DataFrame) -> DataFrame:
+def _nested_as_json(events: DataFrame) -> DataFrame:
     """Write arrays, maps and records as JSON, which is how Postgres keeps them.
 
     A NUL in them is escaped here and refused by ``jsonb``, as one row's fault.
@@ -100,29 +112,52 @@ class EventFrameRecipe:
     Attributes:
         pipeline: The pipeline.
         contracts: What its events are read as.
-        shards: Number of shards of the seen-ID catalog.
-        shard_seed: Keeps strangers from choosing the shard of an ID; no secret.
         predictors: One for each prediction of the pipeline.
     """
 
     pipeline: Pipeline
     contracts: EventContracts
-    shards: int
-    shard_seed: str
     predictors: Sequence[Predictor] = ()
 
     @property
     def aliases(self) -> dict[str, str]:
         """Our names of columns that are fields of the event, to the fields' names.
 
-        A task reads these fields under both names; sending them twice would cost a
-        tenth of the way from Kafka to Python.
+        A task reads these fields under both names.
         """
         source = self.pipeline.source
         names = {EVENT_TIME: source.event_time}
         if not isinstance(source.event_id, HeaderId):
             names[EVENT_ID] = source.event_id
         return names
+
+    def decoded_fields(self, read: Collection[str]) -> tuple[str, ...]:
+        """Name the fields that a task decodes itself, of the columns that it reads."""
+        wanted = {*read, *self.aliases.values()}
+        return tuple(
+            field.name
+            for field in self.contracts.fields
+            if field.name in wanted and field.type not in _NESTED
+        )
+
+    def for_tasks(self, events: DataFrame, read: Collection[str]) -> DataFrame:
+        """Choose what travels to the tasks, which decode plain fields themselves.
+
+        Args:
+            events: What ``build`` has made.
+            read: The columns of events that the outputs read.
+        """
+        decoded = self.decoded_fields(read)
+        computed = [
+            name
+            for name in events.columns
+            if (name.startswith(RESERVED_PREFIX) and name not in _AS_READ)
+            or (name in read and name not in decoded)
+        ]
+        if computed == [UNDECODED]:
+            computed = []
+        as_read = [name for name in events.columns if name in _AS_READ]
+        return _nested_as_json(events.select(*as_read, *computed))
 
     @property
     def model_versions(self) -> dict[str, str]:
@@ -155,7 +190,11 @@ class EventFrameRecipe:
             *(event.alias(name) for name, event in decoded.items()),
         )
         kept = [name for name in positioned.columns if name not in decoded]
-        events = positioned.select(*kept, *self._fields(list(decoded)))
+        events = positioned.select(
+            *kept,
+            *self._fields(list(decoded)),
+            self._undecoded(list(decoded)).alias(UNDECODED),
+        )
         event_time = self.pipeline.source.event_time
         for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
             events = enrich(events, enrichment, lookup, event_time=event_time)
@@ -182,6 +221,19 @@ class EventFrameRecipe:
             value = F.coalesce(*found) if len(found) > 1 else found[0]
             columns.append(value.alias(field.name))
         return columns
+
+    def _undecoded(self, decoded: Sequence[str]) -> Column:
+        """Tell whether none of the contracts' columns holds an event.
+
+        A field that no event may lack is null then; without one there is no telling.
+        """
+        lacks = []
+        for column, one in zip(decoded, self.contracts.each, strict=True):
+            required = [field for field in one.contract.fields if not field.nullable]
+            if not required:
+                return F.lit(False)  # noqa: FBT003 - a value
+            lacks.append(F.col(column).getField(required[0].name).isNull())
+        return reduce(and_, lacks)
 
     def _asks_for_topic(self, events: DataFrame) -> bool:
         """Tell whether an expression reads the topic, and not a field of its name."""
@@ -279,14 +331,7 @@ class EventFrameRecipe:
                     # Null where it is not true, so that counting values counts.
                     argument = F.when(argument, F.lit(True))  # noqa: FBT003
                 derived[argument_column(number, position)] = argument
-        events = events.withColumns(derived)
-        identity = F.col(self.aliases.get(EVENT_ID, EVENT_ID))
-        # Records without an ID spread over all shards instead of filling one.
-        spread = F.when(identity.isNull(), F.col(OFFSET)).otherwise(
-            F.xxhash64(F.lit(self.shard_seed), identity)
-        )
-        shard = F.pmod(spread, F.lit(self.shards)).cast("int")
-        return events.withColumn(SHARD, shard)
+        return events.withColumns(derived) if derived else events
 
     def _broken_rule(self) -> Column:
         """Name the first rule that is not true of the event."""

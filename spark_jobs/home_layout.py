@@ -33,6 +33,7 @@ from sinks.postgres.branch_names import HOME, branch_name
 from sinks.postgres.columns import Column
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.home_layout import Output as Table
+from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
@@ -87,6 +88,21 @@ def event_columns(
     looked_up = (name for one in pipeline.enrich for name in one.select)
     known = (*(field.name for field in contracts.fields), *looked_up)
     return (*known, *added_columns(schema.names, known))
+
+
+def read_columns(layout: HomeLayout) -> frozenset[str]:
+    """Name the columns of events that the outputs read by themselves."""
+    columns: set[Column] = set()
+    for output in layout.outputs:
+        if isinstance(output, AppendTable):
+            columns.update(output.event_columns)
+        elif isinstance(output, OutboxTable):
+            columns.update((*output.fields, output.key))
+        elif isinstance(output, KeyedTable):
+            columns.update((*output.key, *output.event_columns))
+        else:
+            columns.update(output.by)
+    return frozenset(column.name for column in columns)
 
 
 def branches_of(output: Output) -> tuple[str, ...]:

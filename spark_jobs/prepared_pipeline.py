@@ -18,6 +18,7 @@ from sinks.postgres.preflight import check_distinct
 from sinks.protocol.publication import Publisher
 from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.home_layout import SHARDS, build_home_layout
+from spark_jobs.id_claims import opened_id_claims
 from spark_jobs.kafka_source import empty_batch
 from spark_jobs.lookups import Lookups, open_lookups
 from spark_jobs.model_file import Model, read_model
@@ -75,26 +76,35 @@ class PreparedPipeline:
         """Tasks that Spark runs at a time."""
         return int(self.spark.sparkContext.defaultParallelism)
 
-    def stage_jobs(
+    @contextmanager
+    def opened_jobs(
         self, home: PostgresHome, *, claim: str, places: SourcePlaces, tasks: int
-    ) -> StageJobs:
-        """Return the Spark jobs of a claim, which has a name of its own.
-
-        Each of at most ``SHARDS`` tasks holds its share of a batch in memory.
-        """
-        return StageJobs(
-            spark=self.spark,
-            home=home,
-            layout=self.layout,
-            recipe=self.recipe,
-            lookups=self.lookups,
-            places=places,
-            cache_directory=self.settings.fresh_directory(
-                "seen_ids", self.name, claim
-            ).parent,
-            cache_key=claim,
-            tasks=min(tasks, SHARDS),
-        )
+    ) -> Iterator[StageJobs]:
+        """Open the Spark jobs of a claim, which has a name of its own."""
+        with ExitStack() as opened:
+            claims = None
+            if self.layout.horizon_us is not None:
+                claims = opened.enter_context(
+                    opened_id_claims(
+                        self.settings.home_dsn,
+                        self.layout,
+                        home.claim,
+                        directory=self.settings.fresh_directory(
+                            "seen_ids", self.name, claim
+                        ),
+                        spark=self.spark.sparkContext,
+                    )
+                )
+            yield StageJobs(
+                spark=self.spark,
+                home=home,
+                layout=self.layout,
+                recipe=self.recipe,
+                lookups=self.lookups,
+                places=places,
+                claims=claims,
+                tasks=min(tasks, SHARDS),
+            )
 
     def _dsns(self) -> dict[str, str]:
         known = {**self.settings.databases, HOME: self.settings.home_dsn}
@@ -165,8 +175,6 @@ def prepare_pipeline(
     recipe = EventFrameRecipe(
         pipeline=pipeline,
         contracts=files.contracts,
-        shards=SHARDS,
-        shard_seed=pipeline.name,
         predictors=[Predictor(spark, model) for model in files.models],
     )
     events = recipe.build(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -12,12 +11,14 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.keyed_table import KeyedTable
-from sinks.protocol.identity import Sequence as SequenceNumber
+from sinks.protocol.errors import RetryableError
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch, StagedKeys
 from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
 from sinks.protocol.votes import BatchTally
 from spark_jobs.event_classes import Rules
-from spark_jobs.event_frame import SHARD, EventFrameRecipe, nested_as_json
+from spark_jobs.event_frame import OFFSET, PLACE, EventFrameRecipe
+from spark_jobs.home_layout import read_columns
+from spark_jobs.id_claims import IdClaims, terms_of
 from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.key_task import KeyTask
 from spark_jobs.lookups import Lookups
@@ -27,8 +28,9 @@ from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
 
-#: How often a batch is staged at most for Spark's count to agree with the tasks'.
-_COUNTS_MAX = 3
+#: How often a batch is staged at most.
+_STAGINGS_MAX = 5
+_NO_ROUND = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +47,8 @@ class StageJobs:
     lookups: Lookups
     #: What the events' positions are noted under.
     places: SourcePlaces
-    cache_directory: Path
-    cache_key: str
+    #: Whom tasks ask for IDs; None if the pipeline looks at none.
+    claims: IdClaims | None
     #: Spark tasks that stage at a time.
     tasks: int
 
@@ -58,38 +60,59 @@ class StageJobs:
     def stage_events(
         self, raw: DataFrame, plan: BatchPlan, rejected: Sequence[RejectedRow]
     ) -> StagedBatch:
-        """Run phase one, and once more while Spark's own count is no evidence.
+        """Run phase one, and again until what was staged can be relied on.
 
         An executor that is lost takes its shuffled rows along. Spark reads the source
         again for them, for other tasks than those that had the rows already, and adds
         what it reads to the same observation. So a count above that of the tasks is
         what a lost executor leaves, or the sign of lost rows: only the second comes
         back when the batch is staged again, and is left to ``tally_votes``.
+
+        Raises:
+            RetryableError: ``STAGING_UNSETTLED``.
+            TallyweirError: What a task has stated instead of a vote.
         """
-        for _ in range(_COUNTS_MAX):
-            staged = self._stage_once(raw, plan, rejected)
+        claim_round = self._begin_claims(plan)
+        for _ in range(_STAGINGS_MAX):
+            staged = self._stage_once(raw, plan, rejected, claim_round)
             seen = (
                 tally for vote in staged.votes for tally in vote.partitions.values()
             )
-            if staged.records_read <= sum(tally.counts.read for tally in seen):
-                break
-        return staged
+            was_read_again = staged.records_read > sum(t.counts.read for t in seen)
+            if was_read_again:
+                continue
+            begun = self._review_claims(plan, staged)
+            if begun is None:
+                return staged
+            claim_round = begun
+        if was_read_again:
+            return staged
+        raise RetryableError(
+            "STAGING_UNSETTLED",
+            saw=f"A batch was staged {_STAGINGS_MAX} times, and each time tasks that "
+            "ran again had decided otherwise than before.",
+            why="An event could be lost to a copy that is not staged.",
+            fix="Nothing if it passes; else make the pipeline's own Python give the "
+            "same rows each time it is run.",
+        )
 
     def _stage_once(
-        self, raw: DataFrame, plan: BatchPlan, rejected: Sequence[RejectedRow]
+        self,
+        raw: DataFrame,
+        plan: BatchPlan,
+        rejected: Sequence[RejectedRow],
+        claim_round: int,
     ) -> StagedBatch:
         observation = Observation()
         observed = raw.observe(observation, F.count(F.lit(1)).alias("records"))
-        events = nested_as_json(
-            self.recipe.build(observed, self.lookups.copies, self.places)
-        )
-        transformed = self.recipe.pipeline.transform is not None
-        if self.layout.horizon_us is not None or transformed:
-            # All copies of an ID must meet in one task, and all of one event, which
-            # a transform may double.
-            task = F.col(SHARD) % F.lit(self.tasks)
-            events = events.repartitionById(self.tasks, task)
-        lines = events.mapInArrow(self._task(plan, rejected), VOTE_SCHEMA).collect()
+        built = self.recipe.build(observed, self.lookups.copies, self.places)
+        events = self.recipe.for_tasks(built, read_columns(self.layout))
+        if self.recipe.pipeline.transform is not None:
+            # All copies of an event, which a transform may double, must meet.
+            share = F.pmod(F.xxhash64(PLACE, OFFSET), F.lit(self.tasks))
+            events = events.repartitionById(self.tasks, share.cast("int"))
+        task = self._task(plan, rejected, claim_round)
+        lines = events.mapInArrow(task, VOTE_SCHEMA).collect()
         votes = [parse_vote(line["vote"]) for line in lines]
         return StagedBatch(votes=votes, records_read=observation.get["records"])
 
@@ -132,7 +155,25 @@ class StageJobs:
             return None
         return plan.watermark_us - self.layout.horizon_us
 
-    def _task(self, plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StageTask:
+    def _begin_claims(self, plan: BatchPlan) -> int:
+        if self.claims is None:
+            return _NO_ROUND
+        return self.claims.holder.begin(terms_of(plan, self.layout))
+
+    def _review_claims(self, plan: BatchPlan, staged: StagedBatch) -> int | None:
+        """Return the round to stage the batch in again, if it must be."""
+        if self.claims is None:
+            return None
+        return self.claims.holder.review(
+            sum(vote.ids for vote in staged.votes),
+            # A run gives the same rows whenever it is run: of several events of one
+            # ID the first counts, and not the one whose task was the quickest.
+            in_order=plan.run is not None,
+        )
+
+    def _task(
+        self, plan: BatchPlan, rejected: Sequence[RejectedRow], claim_round: int
+    ) -> StageTask:
         pipeline = self.recipe.pipeline
         claim = self.home.claim
         bound_us = in_microseconds(pipeline.source.future_bound)
@@ -148,23 +189,16 @@ class StageJobs:
                 },
             ).rejecting(rejected, self.places),
             places=self.places,
+            decoded_fields=self.recipe.decoded_fields(read_columns(self.layout)),
             aliases=self.recipe.aliases,
             declared_databases=pipeline.written_databases,
             installation=claim.installation,
             pipeline_number=claim.pipeline_number,
             epoch=claim.epoch,
-            seen_through=_seen_through(plan),
+            claims=None if self.claims is None else self.claims.address,
+            claim_round=claim_round,
             watermark_us=plan.watermark_us,
             is_transformed=pipeline.transform is not None,
             filter_conditions=self.recipe.filter_conditions,
             keeps_payload_hashes=deduplicate is not None and deduplicate.conflicts,
-            cache_directory=str(self.cache_directory),
-            cache_key=self.cache_key,
         )
-
-
-def _seen_through(plan: BatchPlan) -> SequenceNumber:
-    """Return the newest batch whose IDs count as seen; 0 when all are forgotten."""
-    if plan.run is not None and plan.run.replaces:
-        return SequenceNumber(0)
-    return plan.after_sequence

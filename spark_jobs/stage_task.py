@@ -1,8 +1,8 @@
 """Phase one of the batch protocol, as one Spark task runs it on an executor.
 
-A task gets all rows of its shards of the batch, decides what becomes of each, copies
-the rows to staging and yields one line: its vote, or the error that kept it from
-voting. Nothing that it does is visible to anyone before the driver publishes.
+A task gets a share of the batch's rows, decides what becomes of each, copies the rows
+to staging and yields one line: its vote, or the error that kept it from voting. Nothing
+that it does is visible to anyone before the driver publishes.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from schemas.column_decoder import ColumnDecoder
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import read_fingerprint_key
 from sinks.postgres.databases import parse_databases
 from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.run_source import PostgresRunSource
-from sinks.postgres.staging import StagingConnection, StagingWriter
+from sinks.postgres.kept_connection import KeptConnection
+from sinks.postgres.staging import StagingWriter
 from sinks.postgres.task_staging import TaskStaging
 from sinks.protocol.errors import FatalError, TallyweirError
 from sinks.protocol.identity import Attempt, Epoch
@@ -32,10 +32,10 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RowsRejectedError
 from sinks.protocol.vote_text import format_failure, format_vote
 from sinks.protocol.votes import EventCounts, PartitionTally, Vote
-from sinks.seen_ids.claim import Candidates, RowClass, claim, find_known, new_runs
+from sinks.seen_ids.claim import Candidates, RowClass, new_runs
+from sinks.seen_ids.claim_server import Address, ClaimClient, connection_secret
 from sinks.seen_ids.fingerprint import fingerprint, payload_hashes
 from sinks.seen_ids.run import Run
-from sinks.seen_ids.segment_cache import SegmentCache
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import (
@@ -53,9 +53,6 @@ from spark_jobs.staged_rows import StagedRows
 #: What a task yields: one row with one line of text.
 VOTE_SCHEMA = "vote string"
 
-#: Lower than every bucket: nothing has expired while there is no watermark.
-_BEFORE_ALL_BUCKETS = -(2**62)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTask:
@@ -70,6 +67,8 @@ class StageTask:
     rules: Rules
     #: Where the events come from, by the numbers of the event frame.
     places: SourcePlaces
+    #: Of the events' fields, those that are decoded here.
+    decoded_fields: tuple[str, ...]
     #: Further names of columns: ours, to the event's fields that they stand for.
     aliases: Mapping[str, str]
     #: The databases beside the home, as the pipeline file declares them.
@@ -78,8 +77,10 @@ class StageTask:
     installation: str
     pipeline_number: int
     epoch: Epoch
-    #: The newest batch whose IDs count as seen.
-    seen_through: int
+    #: Whom to ask for IDs; None if the pipeline looks at none.
+    claims: Address | None
+    #: The round of claims that this staging is.
+    claim_round: int
     watermark_us: int | None
     #: Whether users' code has had the rows in its hands.
     is_transformed: bool
@@ -87,9 +88,6 @@ class StageTask:
     filter_conditions: tuple[str, ...]
     #: Whether an ID that comes again with another payload is a conflict.
     keeps_payload_hashes: bool
-    cache_directory: str
-    #: Names the cache of this very claim of the epoch.
-    cache_key: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         """Stage the rows of one task and yield its vote."""
@@ -114,11 +112,10 @@ class StageTask:
         received.clear()
         if self.is_transformed:
             _check_positions_differ(table)
-        for alias, field in self.aliases.items():
-            table = table.append_column(alias, table.column(field))
+        table, is_event = self._decode(table)
         rules = self.rules
         while True:
-            events, runs = self._classify(table, rules)
+            events, runs = self._classify(table, is_event, rules)
             staged = StagedRows(
                 events=events,
                 layout=self.layout,
@@ -141,25 +138,37 @@ class StageTask:
             outputs=outputs,
             checksum=events.checksum(events.is_class(EventClass.COMMITTED)),
             buckets=frozenset(run.bucket for run in runs),
+            ids=sum(map(len, runs)),
         )
 
+    def _decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
+        """Add the events' fields; tell which rows are events of a contract."""
+        decoder = ColumnDecoder(self.rules.contracts, self.decoded_fields)
+        decoded = decoder.decode(table.column(frame.VALUE).chunk(0))
+        for name, column in decoded.columns.items():
+            table = table.append_column(name, column)
+        for alias, field in self.aliases.items():
+            table = table.append_column(alias, table.column(field))
+        return table, decoded.is_event
+
     def _classify(
-        self, table: pa.Table, rules: Rules
+        self, table: pa.Table, is_event: BoolArray, rules: Rules
     ) -> tuple[ClassifiedEvents, list[Run]]:
         """Decide what becomes of each event; return the IDs of survivors as well."""
-        events = find_dead(table, rules)
+        events = find_dead(table, is_event, rules)
         mark_filtered(events)
         if self.layout.horizon_us is None:
             return events, []
         expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
         events.classes[expired] = EventClass.EXPIRED
-        worker = _worker()
-        connection = worker.connections[HOME].get(
-            self._dsn(HOME), pipeline_number=self.pipeline_number, epoch=self.epoch
+        connection = (
+            _worker()
+            .connections[HOME]
+            .get(
+                self._dsn(HOME), pipeline_number=self.pipeline_number, epoch=self.epoch
+            )
         )
-        source = PostgresRunSource(connection, self.layout.pipeline)
-        key = read_fingerprint_key(connection)
-        return events, self._mark_repeats(events, worker, source, key)
+        return events, self._claim_ids(events, read_fingerprint_key(connection))
 
     def _open_writer(self, attempt: Attempt, database: str) -> StagingWriter:
         return StagingWriter(
@@ -191,55 +200,32 @@ class StageTask:
         )
         return expired
 
-    def _mark_repeats(
-        self,
-        events: ClassifiedEvents,
-        worker: _Worker,
-        source: PostgresRunSource,
-        key: bytes,
-    ) -> list[Run]:
+    def _claim_ids(self, events: ClassifiedEvents, key: bytes) -> list[Run]:
         """Let the first event of each new ID survive; return the IDs of survivors.
 
-        The rows of a shard are checked against the batches committed before this
-        one, so a batch that is staged again finds none of its own IDs. In a run that
-        upserts, the first event of a known ID survives as well if it says otherwise.
+        The IDs are held against the batches committed before this one, so a batch
+        that is staged again finds none of its own. In a run that upserts, the first
+        event of a known ID survives as well if it says otherwise.
         """
-        cache = worker.cache(Path(self.cache_directory), self.cache_key)
-        corrects = self.layout.corrected_by is not None
         rows = np.flatnonzero(self._may_claim(events))
         if not rows.size:
             return []
-        candidates = self._candidates(events, rows, key)
-        runs: list[Run] = []
-        for shard in np.unique(candidates.shard).tolist():
-            chosen = np.flatnonzero(candidates.shard == shard)
-            of_shard = _take(candidates, chosen)
-            view = cache.view(
-                shard=shard,
-                catalog=source,
-                live_from_bucket=self._live_from_bucket(),
-                through_sequence=self.seen_through,
+        asked = self._candidates(events, rows, key)
+        order = asked.order()
+        rows, asked = rows[order], asked.take(order)
+        assert self.claims is not None
+        answer = _worker().claims(self.claims, key).ask(self.claim_round, asked)
+        repeats = rows[answer.classes == RowClass.DUPLICATE]
+        repeats = repeats[events.classes[repeats] == EventClass.COMMITTED]
+        events.classes[repeats] = EventClass.DUPLICATE
+        events.corrections = rows[answer.classes == RowClass.CORRECTION]
+        for row in rows[answer.classes == RowClass.CONFLICT].tolist():
+            events.mark_dead(
+                row,
+                "ID_CONFLICT",
+                "The producer's ID was seen before with another payload.",
             )
-            if corrects:
-                # A filtered event of a new ID has nothing to correct.
-                is_filtered = events.classes[rows[chosen]] == EventClass.FILTERED
-                chosen = chosen[~is_filtered | find_known(of_shard, view)]
-                of_shard = _take(candidates, chosen)
-            claimed = claim(of_shard, view, corrects=corrects)
-            of_rows = rows[chosen]
-            repeats = of_rows[claimed.classes == RowClass.DUPLICATE]
-            repeats = repeats[events.classes[repeats] == EventClass.COMMITTED]
-            events.classes[repeats] = EventClass.DUPLICATE
-            corrections = of_rows[claimed.classes == RowClass.CORRECTION]
-            events.corrections = np.concatenate([events.corrections, corrections])
-            for row in of_rows[claimed.classes == RowClass.CONFLICT].tolist():
-                events.mark_dead(
-                    row,
-                    "ID_CONFLICT",
-                    "The producer's ID was seen before with another payload.",
-                )
-            runs += new_runs(claimed, of_shard)
-        return runs
+        return new_runs(answer, asked)
 
     def _may_claim(self, events: ClassifiedEvents) -> BoolArray:
         """Tell which events ask for their IDs."""
@@ -253,30 +239,28 @@ class StageTask:
         self, events: ClassifiedEvents, rows: I64Array, key: bytes
     ) -> Candidates:
         def column(name: str) -> pa.Array:
-            return events.array(name).take(pa.array(rows))
+            found = events.array(name)
+            return found if len(rows) == len(found) else found.take(pa.array(rows))
 
         parts = [column(frame.EVENT_ID)]
         if frame.ID_SOURCE in events.table.column_names:
             parts.insert(0, pc.fill_null(column(frame.ID_SOURCE), ""))
         width = self.layout.bucket_seconds
         seconds = np.floor_divide(events.event_time_us[rows], 1_000_000)
+        fingerprints = fingerprint(parts, key)
+        is_filtered = events.classes[rows] == EventClass.FILTERED
         return Candidates(
-            place=np.asarray(column(frame.PLACE)),
+            place=np.asarray(column(frame.PLACE)).astype(np.int64),
             offset=np.asarray(column(frame.OFFSET)),
-            shard=np.asarray(column(frame.SHARD)),
             bucket=np.floor_divide(seconds, width) * width,
-            fingerprints=fingerprint(parts, key),
+            hi=np.ascontiguousarray(fingerprints[:, 0]),
+            lo=np.ascontiguousarray(fingerprints[:, 1]),
             payload_hashes=payload_hashes(column(frame.VALUE), key)
             if self.keeps_payload_hashes
             else None,
+            # A filtered event of a new ID has nothing to correct.
+            only_corrects=is_filtered if is_filtered.any() else None,
         )
-
-    def _live_from_bucket(self) -> int:
-        if self.watermark_us is None:
-            return _BEFORE_ALL_BUCKETS
-        assert self.layout.horizon_us is not None
-        oldest_s = (self.watermark_us - self.layout.horizon_us) // 1_000_000
-        return oldest_s // self.layout.bucket_seconds * self.layout.bucket_seconds
 
     def _tally_partitions(
         self, events: ClassifiedEvents, arrived: I64Array
@@ -315,21 +299,16 @@ class _Worker:
     """What a Python worker keeps between tasks; all of it can be made again."""
 
     def __init__(self) -> None:
-        self.connections: defaultdict[str, StagingConnection] = defaultdict(
-            StagingConnection
-        )
-        self._caches: dict[tuple[Path, str], SegmentCache] = {}
+        self.connections: defaultdict[str, KeptConnection] = defaultdict(KeptConnection)
+        self._claims: ClaimClient | None = None
 
-    def cache(self, directory: Path, key: str) -> SegmentCache:
-        """Return the cache of one claim; what older claims left on the node is deleted.
-
-        The driver cleans its own host only, and executors may run on others.
-        """
-        if (directory, key) not in self._caches:
-            cache = SegmentCache(directory, key)
-            cache.remove_other_epochs()
-            self._caches = {(directory, key): cache}
-        return self._caches[directory, key]
+    def claims(self, address: Address, key: bytes) -> ClaimClient:
+        """Return the connection to who holds the IDs, for the claim at hand."""
+        if self._claims is None or self._claims.address != address:
+            if self._claims is not None:
+                self._claims.close()
+            self._claims = ClaimClient(address, connection_secret(key))
+        return self._claims
 
 
 _kept_worker: _Worker | None = None
@@ -340,18 +319,6 @@ def _worker() -> _Worker:
     if _kept_worker is None:
         _kept_worker = _Worker()
     return _kept_worker
-
-
-def _take(candidates: Candidates, rows: I64Array) -> Candidates:
-    hashes = candidates.payload_hashes
-    return Candidates(
-        place=candidates.place[rows],
-        offset=candidates.offset[rows],
-        shard=candidates.shard[rows],
-        bucket=candidates.bucket[rows],
-        fingerprints=candidates.fingerprints[rows],
-        payload_hashes=None if hashes is None else hashes[rows],
-    )
 
 
 def _check_positions_differ(table: pa.Table) -> None:

@@ -320,7 +320,6 @@ class StagedRows:
             "seen_id_run",
             [
                 pa.array([run.bucket for run in runs], pa.int64()),
-                pa.array([run.shard for run in runs], pa.int32()),
                 pa.array([len(run) for run in runs], pa.int32()),
                 pa.array([run.first for run in runs], pa.binary()),
                 pa.array([run.last for run in runs], pa.binary()),

@@ -248,7 +248,7 @@ class DrilledDriver:
         for bucket, found in runs.items():
             prints = sorted(found)
             run = (len(prints), prints[0], prints[-1], b"".join(prints), None)
-            staged["seen_id_run"].append((bucket, 0, *run))
+            staged["seen_id_run"].append((bucket, *run))
         return staged
 
 

@@ -36,7 +36,6 @@ SLEEPERS = {
     "services/images/engine.py": "polls a server until it answers",
     "services/embedded/daemon.py": "polls a server until it answers",
     "services/embedded/postgres.py": "polls for leftover processes to end",
-    "sinks/seen_ids/segment_cache.py": "polls a lock that knows no timeout",
 }
 #: Upper-case words in the code that are no error codes.
 NOT_CODES = {

@@ -74,7 +74,7 @@ class PostgresHome(PostgresDecisionLedger):
 
         Raises:
             ConfigurationError: A table exists with other columns, the role lacks a
-                privilege, the pipeline was registered with other shards, an output
+                privilege, the pipeline was registered with other buckets, an output
                 has moved to another database, or the pipeline has written at least
                 once before and is now to write exactly once.
             RetryableError: The server is unreachable, or an older driver's publish
@@ -335,18 +335,15 @@ class PostgresHome(PostgresDecisionLedger):
         connection.execute(_CLAIM["register_pipeline"], values)
         row = connection.execute(_CLAIM["read_pipeline"], values).fetchone()
         assert row is not None
-        number, shards, bucket_seconds = row
+        number, bucket_seconds = row
         # Nothing is filed at least once, and there is no way back to what was.
         files_ids = self._layout.guarantee is Guarantee.EXACTLY_ONCE
-        if files_ids and (shards, bucket_seconds) != (
-            self._layout.shards,
-            self._layout.bucket_seconds,
-        ):
+        if files_ids and bucket_seconds != self._layout.bucket_seconds:
             raise ConfigurationError(
                 "CATALOG_CHANGED",
-                saw=f"The pipeline's seen IDs are filed in {shards} shards and "
-                f"buckets of {bucket_seconds} s; its definition now asks for "
-                f"{self._layout.shards} and {self._layout.bucket_seconds} s.",
+                saw=f"The pipeline's seen IDs are filed in buckets of "
+                f"{bucket_seconds} s; its definition now asks for "
+                f"{self._layout.bucket_seconds} s.",
                 why="IDs that were seen would not be found any more.",
                 fix="Keep deduplicate.horizon as it was, or give the pipeline "
                 "another name.",

@@ -1,4 +1,4 @@
-"""Committed runs of the seen-ID catalog, streamed to the nodes that cache them."""
+"""Committed runs of the seen-ID catalog, streamed to who answers claims."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ class PostgresRunSource:
     def fetch_runs(
         self,
         *,
-        shard: int,
         after_sequence: int,
         through_sequence: int,
         live_from_bucket: int,
     ) -> Iterator[tuple[int, Run]]:
-        """Stream a shard's committed runs, in order of their batch.
+        """Stream the committed runs, in order of their batch.
 
         Rows come one by one, so that a cold start needs little memory.
 
@@ -46,7 +45,6 @@ class PostgresRunSource:
                 _SQL["fetch_runs"],
                 {
                     "pipeline": self._pipeline,
-                    "shard": shard,
                     "after_sequence": after_sequence,
                     "through_sequence": through_sequence,
                     "live_from_bucket": live_from_bucket,
@@ -57,7 +55,6 @@ class PostgresRunSource:
                     sequence,
                     Run.decode(
                         bucket=bucket,
-                        shard=shard,
                         fingerprints=fingerprints,
                         payload_hashes=payload_hashes,
                     ),

@@ -25,11 +25,11 @@ from sinks.postgres.append_table import COPIED_ROWS, AppendTable
 from sinks.postgres.binary_copy import copy_staged
 from sinks.postgres.branch_names import HOME, staged_for
 from sinks.postgres.columns import Column
-from sinks.postgres.connection import abandon, connect
+from sinks.postgres.connection import abandon
 from sinks.postgres.corrections import CORRECTION, correction_columns
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.keyed_table import KEYED_LOGS, KeyedTable
-from sinks.postgres.naming import application_name, staging_schema, staging_table
+from sinks.postgres.naming import staging_schema, staging_table
 from sinks.postgres.result_copy import ResultCopy
 from sinks.postgres.sqlstate import translated
 from sinks.protocol.identity import Attempt, Epoch
@@ -79,7 +79,6 @@ EVENT_LOGS: Mapping[str, tuple[Column, ...]] = {
     ),
     "seen_id_run": (
         Column(name="bucket", postgres_type="bigint"),
-        Column(name="shard", postgres_type="integer"),
         Column(name="ids", postgres_type="integer"),
         Column(name="first", postgres_type="bytea"),
         Column(name="last", postgres_type="bytea"),
@@ -232,33 +231,3 @@ class StagingWriter:
         receipt = pa.table({COPIED_ROWS.name: pa.array([rows.num_rows], pa.int64())})
         self.copy(output.staging_table, output.staging_columns, receipt)
         ResultCopy(self._connection, output).run(rows)
-
-
-class StagingConnection:
-    """One connection of a Python worker, kept over tasks and batches.
-
-    Opening one costs more than staging a small batch.
-    """
-
-    def __init__(self) -> None:
-        self._kept: psycopg.Connection[TupleRow] | None = None
-        self._opened_for: tuple[str, int, int] | None = None
-
-    def get(
-        self, dsn: str, *, pipeline_number: int, epoch: Epoch
-    ) -> psycopg.Connection[TupleRow]:
-        """Return a usable connection, new if the kept one is broken or another's."""
-        wanted = (dsn, pipeline_number, int(epoch))
-        if self._kept is not None and (
-            self._kept.closed or self._kept.broken or self._opened_for != wanted
-        ):
-            self._kept.close()
-            self._kept = None
-        if self._kept is None:
-            self._kept = connect(
-                dsn, application_name=application_name(pipeline_number, epoch)
-            )
-            self._opened_for = wanted
-        else:
-            self._kept.rollback()
-        return self._kept

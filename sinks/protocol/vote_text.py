@@ -48,6 +48,7 @@ def format_vote(vote: Vote) -> str:
             "outputs": {table: asdict(t) for table, t in vote.outputs.items()},
             "checksum": vote.checksum,
             "buckets": sorted(vote.buckets),
+            "ids": vote.ids,
         }
     )
 
@@ -110,6 +111,18 @@ def parse_vote(text: str) -> Vote:
         },
         checksum=value["checksum"],
         buckets=frozenset(value["buckets"]),
+        ids=value["ids"],
+    )
+
+
+def parse_failure(text: str) -> errors.TallyweirError:
+    """Read what ``format_failure`` wrote."""
+    return _failure(json.loads(text))
+
+
+def _failure(value: dict[str, Any]) -> errors.TallyweirError:
+    return _ERRORS[value["error"]](
+        value["code"], saw=value["saw"], why=value["why"], fix=value["fix"]
     )
 
 
@@ -117,7 +130,5 @@ def _read(text: str) -> dict[str, Any]:
     """Read a task's line, or raise the error that it states."""
     value: dict[str, Any] = json.loads(text)
     if "error" in value:
-        raise _ERRORS[value["error"]](
-            value["code"], saw=value["saw"], why=value["why"], fix=value["fix"]
-        )
+        raise _failure(value)
     return value

@@ -134,6 +134,8 @@ class Vote:
     checksum: int = 0
     #: Seen-ID buckets that this attempt staged runs for.
     buckets: frozenset[int] = frozenset()
+    #: IDs in those runs.
+    ids: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,3 +54,44 @@ def is_strictly_sorted(hi: U64Array, lo: U64Array) -> bool:
     """Tell whether the pairs rise, with no pair twice."""
     rises = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
     return bool(rises.all())
+
+
+def find_pairs(
+    sorted_hi: U64Array, sorted_lo: U64Array, hi: U64Array, lo: U64Array
+) -> tuple[I64Array, I64Array]:
+    """Look up fingerprints in sorted columns that hold no pair twice.
+
+    Returns:
+        The rows of the query that are there, and where they are.
+    """
+    if not len(sorted_hi):
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    left = np.searchsorted(sorted_hi, hi)
+    met = sorted_hi[np.minimum(left, len(sorted_hi) - 1)] == hi
+    rows = np.flatnonzero(met)
+    if not rows.size:
+        return rows, rows
+    begin = left[rows]
+    end = np.searchsorted(sorted_hi, hi[rows], side="right")
+    at = _lower_bound(sorted_lo, begin, end, lo[rows])
+    inside = at < end
+    rows, at = rows[inside], at[inside]
+    same = sorted_lo[at] == lo[rows]
+    return rows[same], at[same]
+
+
+def _lower_bound(
+    sorted_lo: U64Array, begin: I64Array, end: I64Array, lo: U64Array
+) -> I64Array:
+    """Search ``lo`` among the rows of equal ``hi``, for every query at once."""
+    open_end = end
+    while (begin < open_end).any():
+        middle = (begin + open_end) // 2
+        # A search that is over may stand one past the last row.
+        less = sorted_lo[np.minimum(middle, len(sorted_lo) - 1)] < lo
+        less &= begin < open_end
+        begin, open_end = (
+            np.where(less, middle + 1, begin),
+            np.where(less, open_end, np.minimum(middle, open_end)),
+        )
+    return begin

@@ -1,4 +1,4 @@
-"""A run: the IDs of one batch, one bucket and one shard, as one row of the catalog.
+"""A run: IDs of one batch and one bucket, sorted, as one row of the catalog.
 
 Runs are written in the publish transaction and never changed. A run is stored as two
 ``bytea`` columns: ``fingerprints``, 16 big-endian bytes each, strictly sorted, and
@@ -20,17 +20,15 @@ PAYLOAD_HASH_BYTES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """IDs that one batch saw first.
+    """Some of the IDs that one batch saw first.
 
     Attributes:
         bucket: Start of the bucket of event time, seconds since the epoch.
-        shard: The shard that holds these IDs.
         fingerprints: Shape (n, 2), strictly sorted, never empty.
         payload_hashes: Shape (n,), or None where the pipeline keeps none.
     """
 
     bucket: int
-    shard: int
     fingerprints: U64Array
     payload_hashes: U64Array | None
 
@@ -64,7 +62,6 @@ class Run:
         cls,
         *,
         bucket: int,
-        shard: int,
         fingerprints: bytes | memoryview,
         payload_hashes: bytes | memoryview | None,
     ) -> Run:
@@ -75,25 +72,23 @@ class Run:
                 wrote, so IDs in it could be missed.
         """
         if len(fingerprints) == 0 or len(fingerprints) % FINGERPRINT_BYTES:
-            raise _damaged(bucket, shard, f"{len(fingerprints)} bytes of fingerprints")
+            raise _damaged(bucket, f"{len(fingerprints)} bytes of fingerprints")
         pairs = from_bytes(fingerprints)
         if not is_strictly_sorted(pairs[:, 0], pairs[:, 1]):
-            raise _damaged(bucket, shard, "fingerprints out of order")
+            raise _damaged(bucket, "fingerprints out of order")
         hashes: U64Array | None = None
         if payload_hashes is not None:
             if len(payload_hashes) != PAYLOAD_HASH_BYTES * len(pairs):
                 saw = f"{len(payload_hashes)} bytes of hashes for {len(pairs)} IDs"
-                raise _damaged(bucket, shard, saw)
+                raise _damaged(bucket, saw)
             hashes = np.frombuffer(payload_hashes, dtype=">u8").astype(np.uint64)
-        return cls(
-            bucket=bucket, shard=shard, fingerprints=pairs, payload_hashes=hashes
-        )
+        return cls(bucket=bucket, fingerprints=pairs, payload_hashes=hashes)
 
 
-def _damaged(bucket: int, shard: int, saw: str) -> FatalError:
+def _damaged(bucket: int, saw: str) -> FatalError:
     return FatalError(
         "SEEN_IDS_RUN_DAMAGED",
-        saw=f"A run of bucket {bucket}, shard {shard} holds {saw}.",
+        saw=f"A run of bucket {bucket} holds {saw}.",
         why="IDs in a damaged run could be missed, and events counted twice.",
         fix="Restore the seen-ID catalog from a backup together with its pipeline.",
     )

@@ -122,10 +122,16 @@ class RunExecution:
     def _publish(self, prepared: PreparedPipeline, home: PostgresHome) -> EventCounts:
         run, source = self._run, self._source
         claim = f"{home.claim.epoch}-{uuid.uuid4().hex[:12]}"
-        # A run may be large: the more tasks, the smaller is what each must hold.
-        places = SourcePlaces((run.topic,))
-        jobs = prepared.stage_jobs(home, claim=claim, places=places, tasks=SHARDS)
-        with prepared.opened_databases(home) as databases:
+        with (
+            prepared.opened_databases(home) as databases,
+            prepared.opened_jobs(
+                home,
+                claim=claim,
+                places=SourcePlaces((run.topic,)),
+                # A run may be large: the more tasks, the smaller is what each holds.
+                tasks=SHARDS,
+            ) as jobs,
+        ):
             with making(FaultPoint.PLANNED):
                 plan = _plan(home, jobs, run, source)
             self._log.info("run planned", epoch=plan.key.epoch, inputs=len(run.inputs))

@@ -19,11 +19,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from sinks.postgres.instants import to_datetime
+from sinks.postgres.kept_connection import KeptConnection
 from sinks.postgres.key_text import parse_key, shard_of
 from sinks.postgres.keyed_store import DueTimer, KeyedStore
 from sinks.postgres.keyed_table import KEYED_LOGS, KeyedTable
 from sinks.postgres.naming import staging_table
-from sinks.postgres.staging import StagingConnection, StagingWriter
+from sinks.postgres.staging import StagingWriter
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.keyed_votes import KeyedVote
@@ -246,4 +247,4 @@ def _after(instant_us: int, duration: timedelta) -> datetime:
 
 
 #: Kept over tasks and batches of one Python worker.
-_connection = StagingConnection()
+_connection = KeptConnection()

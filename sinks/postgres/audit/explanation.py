@@ -108,7 +108,6 @@ class CatalogHit:
     """
 
     bucket: int
-    shard: int
     batch: PublishedBatch | None
 
 
@@ -209,7 +208,6 @@ def explain(
         catalog_hits=tuple(
             CatalogHit(
                 bucket=run["bucket"],
-                shard=run["shard"],
                 batch=batches.get(run["sequence"]),
             )
             for run in sorted(runs, key=itemgetter("sequence"))

@@ -166,8 +166,8 @@ def _tell_hit(hit: CatalogHit, *, is_first: bool) -> str:
             "against the payload of that one."
         )
     return (
-        f"The ID is remembered as seen (bucket of {_time(bucket)}, shard {hit.shard}), "
-        f"first in {_batch(hit.batch)}; further copies are dropped."
+        f"The ID is remembered as seen (bucket of {_time(bucket)}), first "
+        f"in {_batch(hit.batch)}; further copies are dropped."
     )
 
 

@@ -104,26 +104,25 @@ def _read_catalog(
 ) -> _Remembered:
     remembered = _Remembered()
     # A server-side cursor, because the catalog may not fit into memory. Only the runs
-    # of one bucket and shard are held at a time.
+    # of one bucket are held at a time.
     with connection.cursor("seen_ids", row_factory=dict_row) as cursor:
         cursor.itersize = _RUNS_FETCHED
         cursor.execute(_CATALOG["runs"], {"pipeline": pipeline.name})
-        for place, runs in groupby(cursor, key=itemgetter("bucket", "shard")):
-            _read_shard(remembered, place, list(runs), correcting)
+        for bucket, runs in groupby(cursor, key=itemgetter("bucket")):
+            _read_bucket(remembered, bucket, list(runs), correcting)
     return remembered
 
 
-def _read_shard(
+def _read_bucket(
     remembered: _Remembered,
-    place: tuple[int, int],
+    bucket: int,
     runs: list[DictRow],
     correcting: set[int],
 ) -> None:
-    bucket, shard = place
     remembered.buckets.add(bucket)
-    where = f"bucket {bucket} shard {shard}"
+    where = f"bucket {bucket}"
     pairs = []
-    repeats = []
+    batches = []
     for run in runs:
         remembered.runs += 1
         remembered.ids += run["ids"]
@@ -131,18 +130,21 @@ def _read_shard(
         remembered.by_bucket[run["sequence"], bucket] += run["ids"]
         fingerprints = np.frombuffer(run["fingerprints"], dtype=">u8").reshape(-1, 2)
         pairs.append(fingerprints.astype(np.uint64))
-        repeats.append(np.full(len(fingerprints), run["sequence"] in correcting))
+        batches.append(np.full(len(fingerprints), run["sequence"], dtype=np.int64))
         ends = run["fingerprints"][:16], run["fingerprints"][-16:]
         if not _is_rising(pairs[-1]) or ends != (run["first"], run["last"]):
             remembered.violations.append(
                 f"the run of batch {run['sequence']} in {where} is not sorted"
             )
-    together, may_repeat = np.concatenate(pairs), np.concatenate(repeats)
+    together, of_batch = np.concatenate(pairs), np.concatenate(batches)
     # The runs come in the order of their batches, and a stable sort keeps it.
     order = np.lexsort((together[:, 1], together[:, 0]))
-    together, may_repeat = together[order], may_repeat[order]
+    together, of_batch = together[order], of_batch[order]
     is_repeat = (together[1:] == together[:-1]).all(axis=1)
-    repeated = int((is_repeat & ~may_repeat[1:]).sum())
+    # A batch may correct those before it, but two of its tasks never keep one ID.
+    may_repeat = np.isin(of_batch[1:], list(correcting))
+    may_repeat &= of_batch[1:] != of_batch[:-1]
+    repeated = int((is_repeat & ~may_repeat).sum())
     if repeated:
         remembered.violations.append(f"{repeated} IDs are twice in {where}")
 

@@ -17,7 +17,7 @@ WHERE pipeline = %(pipeline)s
   AND definition_hash <> %(definition_hash)s
 
 -- name: read_pipeline
-SELECT pipeline_number, shards, bucket_seconds
+SELECT pipeline_number, bucket_seconds
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
 

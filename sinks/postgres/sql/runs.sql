@@ -2,7 +2,6 @@
 SELECT sequence, bucket, fingerprints, payload_hashes
 FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
-  AND shard = %(shard)s
   AND sequence > %(after_sequence)s
   AND sequence <= %(through_sequence)s
   AND bucket >= %(live_from_bucket)s

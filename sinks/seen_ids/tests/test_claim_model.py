@@ -1,207 +1,294 @@
-"""Claims over the cache equal a dictionary, whatever happens to the cache."""
+"""Claims over the copy of the catalog equal a dictionary, whatever happens."""
 
 from __future__ import annotations
 
-import shutil
+import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.seen_ids import segment_cache
-from sinks.seen_ids.claim import NO_WINNER, RowClass, claim, find_known, new_runs
+from sinks.seen_ids import catalog_copy, round_claims, segment
+from sinks.seen_ids.catalog_copy import CatalogCopy
+from sinks.seen_ids.claim import RowClass, new_runs
+from sinks.seen_ids.round_claims import RoundClaims
 from sinks.seen_ids.run import Run
-from sinks.seen_ids.segment_cache import SegmentCache
-from sinks.seen_ids.tests.catalog import candidates_of
+from sinks.seen_ids.tests.catalog import AtOnce, Pair, Row, as_written, candidates_of
 
-Pair = tuple[int, int]
-Row = tuple[int, int, int, Pair, int]
-Answer = dict[tuple[int, int], tuple[int, tuple[int, int] | None]]
-
-SHARDS = 2
+Position = tuple[int, int]
+#: A row, and whether it asks only for what the catalog holds.
+Asking = tuple[Row, bool]
+#: Of one question: what each row is told.
+Answer = dict[Position, RowClass]
+#: Bucket, fingerprint, payload hash.
+Filed = tuple[int, Pair, int]
 
 _SURVIVING = {RowClass.SURVIVOR, RowClass.CORRECTION}
 
 _PAIRS = [(hi, lo) for hi in (1, 2, 2**63) for lo in range(5)]
-_STEP = st.one_of(
-    st.tuples(
-        st.just("batch"),
-        st.lists(
-            st.tuples(st.integers(0, 3), st.sampled_from(_PAIRS), st.integers(1, 2)),
-            max_size=8,
-        ),
-        st.integers(0, 1),
-        st.randoms(use_true_random=False),
-        st.booleans(),
-    ),
-    st.tuples(st.just("replay"), st.integers(0, 30)),
-    st.tuples(st.sampled_from(["restart", "lose", "damage", "other process"])),
+_PICK = st.tuples(
+    st.integers(0, 3), st.sampled_from(_PAIRS), st.integers(1, 2), st.booleans()
 )
+_BATCH = st.tuples(
+    st.just("batch"),
+    st.lists(_PICK, max_size=12),
+    st.integers(0, 1),
+    st.randoms(use_true_random=False),
+    st.booleans(),
+    st.sampled_from(["publish", "publish by position", "throw away"]),
+)
+_STEP = st.one_of(
+    _BATCH,
+    _BATCH,
+    st.tuples(st.just("replay"), st.integers(0, 30)),
+    st.tuples(st.just("restart")),
+)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the catalog knows of an ID: its newest payload, and where it is filed."""
+
+    payload_hash: int
+    bucket: int
 
 
 @dataclass
 class _Batch:
-    """A published batch, as it was first claimed."""
+    """Rows of a batch, how tasks ask for them, and what the catalog knew before."""
 
     sequence: int
     live_from: int
-    rows: list[Row]
     corrects: bool
-    known: dict[Pair, int]
-    answer: Answer
+    known: dict[Pair, _Known]
+    #: Questions of one round in their order; some tasks ask several times.
+    schedule: list[list[Asking]]
+    #: As ``schedule``, of a second round of the same rows.
+    schedule_again: list[list[Asking]]
+    by_position: bool
+
+
+class _Model:
+    """What a round answers, row by row, out of a dictionary."""
+
+    def __init__(self, batch: _Batch) -> None:
+        self._batch = batch
+        #: Who holds each ID, what that row is, and the payload that counts.
+        self._held: dict[Pair, tuple[Position, RowClass, int]] = {}
+        self._filed: dict[Position, Filed] = {}
+        self.is_overtaken = False
+
+    def ask(self, question: Sequence[Asking]) -> Answer:
+        return {row[:2]: self._ask(row, only) for row, only in sorted(question)}
+
+    @property
+    def filed(self) -> list[Filed]:
+        """All survivors so far, as they are to be filed."""
+        return sorted(self._filed.values())
+
+    def _ask(self, row: Row, only_corrects: bool) -> RowClass:  # noqa: FBT001
+        *_, bucket, pair, payload_hash = row
+        position, known = row[:2], self._batch.known.get(pair)
+        if only_corrects and known is None:
+            return RowClass.UNKNOWN
+        if known is not None and not self._batch.corrects:
+            return _repeat(payload_hash, known.payload_hash)
+        if pair not in self._held:
+            if known is None:
+                holder = (position, RowClass.SURVIVOR, payload_hash)
+            elif known.payload_hash == payload_hash:
+                holder = (position, RowClass.DUPLICATE, payload_hash)
+            else:
+                holder = (position, RowClass.CORRECTION, payload_hash)
+                bucket = max(bucket, known.bucket)
+            self._held[pair] = holder
+            if holder[1] in _SURVIVING:
+                self._filed[position] = (bucket, pair, payload_hash)
+        held_by, row_class, counts = self._held[pair]
+        self.is_overtaken |= position < held_by
+        return row_class if position == held_by else _repeat(payload_hash, counts)
+
+
+def _repeat(payload_hash: int, counts: int) -> RowClass:
+    return RowClass.DUPLICATE if payload_hash == counts else RowClass.CONFLICT
 
 
 @dataclass
 class _World:
-    """A catalog in memory, the model beside it, and a cache that things happen to."""
+    """A catalog in memory, the model beside it, and a copy of it."""
 
     directory: Path
     runs: list[tuple[int, Run]] = field(default_factory=list)
-    model: list[tuple[int, int, Pair, int]] = field(default_factory=list)
+    filed: list[Filed] = field(default_factory=list)
     batches: list[_Batch] = field(default_factory=list)
     live_from: int = 0
-    epoch: int = 0
     offset: int = 0
 
     def __post_init__(self) -> None:
-        self.cache = SegmentCache(self.directory, "epoch-0")
+        self.restart()
 
     def fetch_runs(
         self,
         *,
-        shard: int,
         after_sequence: int,
         through_sequence: int,
         live_from_bucket: int,
     ) -> Iterator[tuple[int, Run]]:
         for sequence, run in self.runs:
             if (
-                run.shard == shard
-                and after_sequence < sequence <= through_sequence
+                after_sequence < sequence <= through_sequence
                 and run.bucket >= live_from_bucket
             ):
                 yield sequence, run
 
     def batch(
-        self, picks: list[tuple[int, Pair, int]], expire: int, *, corrects: bool
+        self,
+        picks: list[tuple[int, Pair, int, bool]],
+        expire: int,
+        rng: random.Random,
+        *,
+        corrects: bool,
+        by_position: bool,
     ) -> _Batch:
         self.live_from += expire
-        rows: list[Row] = []
-        for ahead, pair, payload_hash in picks:
+        rows: list[Asking] = []
+        for ahead, pair, payload_hash, only_corrects in picks:
             self.offset += 1
             bucket = self.live_from + ahead
-            rows.append((self.offset % 3, self.offset, bucket, pair, payload_hash))
-        known = self.known()
-        answer = _expected(rows, dict(known), corrects=corrects)
-        sequence = len(self.batches)
-        return _Batch(sequence, self.live_from, rows, corrects, known, answer)
+            row = (self.offset % 3, self.offset, bucket, pair, payload_hash)
+            rows.append((row, only_corrects and corrects))
+        tasks = [[] for _ in range(rng.randint(1, 5))]  # type: list[list[Asking]]
+        for asking in rows:
+            rng.choice(tasks).append(asking)
+        return _Batch(
+            sequence=len(self.batches),
+            live_from=self.live_from,
+            corrects=corrects,
+            known=self.known(),
+            schedule=_schedule(tasks, rng),
+            schedule_again=_schedule(tasks, rng),
+            by_position=by_position,
+        )
 
-    def known(self) -> dict[Pair, int]:
+    def known(self) -> dict[Pair, _Known]:
         """Each ID that is kept, with its newest payload: as long as any that it had."""
         until: dict[Pair, int] = {}
         newest: dict[Pair, int] = {}
-        for _, bucket, pair, payload_hash in self.model:
+        for bucket, pair, payload_hash in self.filed:
             until[pair] = max(bucket, until.get(pair, bucket))
             newest[pair] = payload_hash
-        return {p: kept for p, kept in newest.items() if until[p] >= self.live_from}
+        return {
+            pair: _Known(newest[pair], until[pair])
+            for pair in newest
+            if until[pair] >= self.live_from
+        }
 
-    def claim(self, batch: _Batch) -> tuple[Answer, list[Run]]:
-        """Claim a batch shard by shard through the cache."""
-        answer: Answer = {}
-        runs: list[Run] = []
-        for shard in range(SHARDS):
-            rows = [row for row in batch.rows if sum(row[3]) % SHARDS == shard]
-            view = self.cache.view(
-                shard=shard,
-                catalog=self,
-                live_from_bucket=batch.live_from,
-                through_sequence=batch.sequence - 1,
-            )
-            candidates = candidates_of(rows, shard=shard)
-            is_known = [row[3] in batch.known for row in rows]
-            assert find_known(candidates, view).tolist() == is_known
-            claimed = claim(candidates, view, corrects=batch.corrects)
-            runs += new_runs(claimed, candidates)
-            for at, row in enumerate(rows):
-                winner = claimed.winners[at]
-                place = None if winner == NO_WINNER else rows[winner][:2]
-                answer[row[:2]] = (int(claimed.classes[at]), place)
-        return answer, runs
+    def claim(self, batch: _Batch) -> tuple[list[Filed], list[Run]]:
+        """Stage a batch through the copy, beside the model; return what survives."""
+        claims, model = self._round(batch, None), _Model(batch)
+        runs = _ask_all(claims, model, batch.schedule)
+        assert claims.is_overtaken == model.is_overtaken
+        if batch.by_position:
+            claims, model = self._round(batch, claims), _Model(batch)
+            # One question of all rows: the first by position asks first.
+            model.ask([asking for task in batch.schedule for asking in task])
+            runs = _ask_all(claims, model, batch.schedule_again)
+            assert not claims.is_overtaken
+        return model.filed, runs
 
-    def publish(self, batch: _Batch, runs: list[Run]) -> None:
+    def _round(self, batch: _Batch, former: RoundClaims | None) -> RoundClaims:
+        view = self.copy.view(
+            catalog=self,
+            live_from_bucket=batch.live_from,
+            through_sequence=batch.sequence - 1,
+        )
+        return RoundClaims(view, corrects=batch.corrects, former=former)
+
+    def publish(self, batch: _Batch, filed: list[Filed], runs: list[Run]) -> None:
         self.runs += [(batch.sequence, run) for run in runs]
+        self.filed += filed
         self.batches.append(batch)
-        for partition, offset, bucket, pair, payload_hash in batch.rows:
-            if batch.answer[partition, offset][0] in _SURVIVING:
-                self.model.append((batch.sequence, bucket, pair, payload_hash))
 
-    def disturb(self, what: str) -> None:
-        if what == "restart":
-            self.epoch += 1
-        elif what == "lose":
-            shutil.rmtree(self.directory, ignore_errors=True)
-        elif what == "damage":
-            for path in self.directory.rglob("*.segment"):
-                stored = bytearray(path.read_bytes())
-                stored[len(stored) // 3] ^= 1
-                path.unlink()
-                path.write_bytes(stored)
-        if what != "lose":
-            self.cache = SegmentCache(self.directory, f"epoch-{self.epoch}")
+    def restart(self) -> None:
+        """Begin as a driver that knows nothing but the catalog."""
+        self.copy = CatalogCopy(self.directory, AtOnce())
 
 
-def _expected(rows: list[Row], kept: dict[Pair, int], *, corrects: bool) -> Answer:
-    """Decide row by row what a batch makes of its rows, from the payloads kept."""
-    winners: dict[Pair, tuple[int, int]] = {}
-    settled: set[Pair] = set()
-    answer: Answer = {}
-    for partition, offset, _, pair, payload_hash in sorted(rows):
-        position = (partition, offset)
-        before = kept.get(pair)
-        if before is None:
-            answer[position] = (RowClass.SURVIVOR, None)
-            kept[pair], winners[pair] = payload_hash, position
-        elif before == payload_hash:
-            answer[position] = (RowClass.DUPLICATE, winners.get(pair))
-        elif corrects and pair not in settled:
-            answer[position] = (RowClass.CORRECTION, None)
-            kept[pair], winners[pair] = payload_hash, position
-        else:
-            answer[position] = (RowClass.CONFLICT, winners.get(pair))
-        settled.add(pair)
-    return answer
+def _schedule(tasks: list[list[Asking]], rng: random.Random) -> list[list[Asking]]:
+    """Let every task ask once, and some again, in any order."""
+    asks = [*tasks, *rng.choices(tasks, k=rng.randint(0, 4))]
+    rng.shuffle(asks)
+    for question in asks:
+        rng.shuffle(question)
+    return asks
 
 
-@settings(max_examples=150, deadline=None)
-@given(steps=st.lists(_STEP, max_size=25), chunk=st.sampled_from([1, 3, 1_000]))
+def _ask_all(
+    claims: RoundClaims, model: _Model, schedule: list[list[Asking]]
+) -> list[Run]:
+    """Ask both alike; return the runs that the tasks' last attempts have made."""
+    runs: dict[int, list[Run]] = {}
+    for question in schedule:
+        rows = [row for row, _ in question]
+        only_corrects = [only for _, only in question]
+        asked, order = candidates_of(
+            rows, only_corrects=only_corrects if any(only_corrects) else None
+        )
+        answer = claims.ask(asked)
+        told = as_written(answer.classes, order)
+        positions = [row[:2] for row in rows]
+        assert dict(zip(positions, told, strict=True)) == model.ask(question)
+        runs[id(question)] = new_runs(answer, asked)
+    made = [run for of_task in runs.values() for run in of_task]
+    assert sorted(filed for run in made for filed in _filed_in(run)) == model.filed
+    return made
+
+
+def _filed_in(run: Run) -> Iterator[Filed]:
+    assert run.payload_hashes is not None
+    hashes = run.payload_hashes.tolist()
+    for (hi, lo), payload_hash in zip(run.fingerprints.tolist(), hashes, strict=True):
+        yield run.bucket, (hi, lo), payload_hash
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    steps=st.lists(_STEP, max_size=20),
+    chunk=st.sampled_from([1, 3, 1_000]),
+    parts=st.sampled_from([1, 3, 32]),
+    shift=st.sampled_from([42, 62, 63]),
+)
 def test_claims_equal_a_dictionary_whatever_happens(
-    steps: list[tuple[object, ...]], chunk: int
+    steps: list[tuple[object, ...]], chunk: int, parts: int, shift: int
 ) -> None:
-    """No restart, loss, damage, replay, expiry or order of rows changes an answer."""
+    """No restart, expiry, retry or order of tasks changes an answer."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segment_cache, "_CHUNK_IDS", chunk)
-        world = _World(Path(folder) / "cache")
+        patch.setattr(catalog_copy, "_CHUNK_IDS", chunk)
+        patch.setattr(segment, "_BLOCK_IDS", chunk)
+        patch.setattr(round_claims, "_PARTS_MAX", parts)
+        patch.setattr(round_claims, "_SLOT_SHIFT", np.uint64(shift))
+        world = _World(Path(folder))
         for what, *arguments in steps:
             if what == "batch":
-                picks, expire, rng, corrects = arguments
+                picks, expire, rng, corrects, end = arguments
                 batch = world.batch(
                     picks,  # type: ignore[arg-type]
                     expire,  # type: ignore[arg-type]
+                    rng,  # type: ignore[arg-type]
                     corrects=bool(corrects),
+                    by_position=end == "publish by position",
                 )
-                answer, runs = world.claim(batch)
-                assert answer == batch.answer
-                rng.shuffle(batch.rows)  # type: ignore[attr-defined]
-                assert world.claim(batch)[0] == batch.answer
-                world.publish(batch, runs)
+                filed, runs = world.claim(batch)
+                if end != "throw away":
+                    world.publish(batch, filed, runs)
             elif what == "replay":
                 if world.batches:
                     at = int(str(arguments[0])) % len(world.batches)
-                    again = world.batches[at]
-                    assert world.claim(again)[0] == again.answer
+                    world.claim(world.batches[at])
             else:
-                world.disturb(str(what))
+                world.restart()

@@ -15,13 +15,11 @@ PAIRS = [(2**64 - 1, 0), (1, 2**64 - 1), (1, 2)]
 @pytest.mark.parametrize("payload_hash", [None, 2**63 + 5])
 def test_a_run_comes_back_from_its_columns(payload_hash: int | None) -> None:
     """Encoding and decoding lose nothing."""
-    run = run_of(PAIRS, bucket=3600, shard=3, payload_hash=payload_hash)
+    run = run_of(PAIRS, bucket=3600, payload_hash=payload_hash)
     fingerprints, hashes = run.encode()
-    back = Run.decode(
-        bucket=3600, shard=3, fingerprints=fingerprints, payload_hashes=hashes
-    )
+    back = Run.decode(bucket=3600, fingerprints=fingerprints, payload_hashes=hashes)
     assert back.fingerprints.tolist() == run.fingerprints.tolist()
-    assert (back.bucket, back.shard, len(back)) == (3600, 3, 3)
+    assert (back.bucket, len(back)) == (3600, 3)
     if payload_hash is None:
         assert back.payload_hashes is None
     else:
@@ -51,4 +49,4 @@ def test_first_and_last_are_the_ends_of_the_column() -> None:
 def test_a_damaged_row_is_refused(fingerprints: bytes, hashes: bytes | None) -> None:
     """Search in a damaged run would miss IDs without a sign."""
     with pytest.raises(FatalError, match="SEEN_IDS_RUN_DAMAGED"):
-        Run.decode(bucket=0, shard=0, fingerprints=fingerprints, payload_hashes=hashes)
+        Run.decode(bucket=0, fingerprints=fingerprints, payload_hashes=hashes)

@@ -1,20 +1,20 @@
 -- The seen-ID catalog, held against what the batches claimed.
 
 -- name: runs
--- Run by run in the order of the catalog's key, so that all runs of one bucket and
--- shard come together.
-SELECT bucket, shard, sequence, ids, first, last, fingerprints
+-- Run by run in the order of the catalog's key, so that all runs of one bucket come
+-- together.
+SELECT bucket, sequence, ids, first, last, fingerprints
 FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
-ORDER BY bucket, shard, sequence;
+ORDER BY bucket, sequence;
 
 -- name: covering_runs
-SELECT bucket, shard, sequence, fingerprints
+SELECT bucket, sequence, fingerprints
 FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
   AND first <= %(fingerprint)s
   AND last >= %(fingerprint)s
-ORDER BY bucket, shard, sequence;
+ORDER BY bucket, sequence;
 
 -- name: claimed_ids
 -- IDs that each batch must have added: those of its committed and late events, and of

@@ -1,0 +1,45 @@
+"""A connection that is kept for the next one who needs it."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from sinks.postgres.connection import connect
+from sinks.postgres.naming import application_name
+from sinks.protocol.identity import Epoch
+
+
+class KeptConnection:
+    """One connection of a process, kept over tasks and batches.
+
+    Opening one costs more than staging a small batch.
+    """
+
+    def __init__(self) -> None:
+        self._kept: psycopg.Connection[TupleRow] | None = None
+        self._opened_for: tuple[str, int, int] | None = None
+
+    def get(
+        self, dsn: str, *, pipeline_number: int, epoch: Epoch
+    ) -> psycopg.Connection[TupleRow]:
+        """Return a usable connection, new if the kept one is broken or another's."""
+        wanted = (dsn, pipeline_number, int(epoch))
+        if self._kept is not None and (
+            self._kept.closed or self._kept.broken or self._opened_for != wanted
+        ):
+            self.close()
+        if self._kept is None:
+            self._kept = connect(
+                dsn, application_name=application_name(pipeline_number, epoch)
+            )
+            self._opened_for = wanted
+        else:
+            self._kept.rollback()
+        return self._kept
+
+    def close(self) -> None:
+        """Let go of the connection; the next call opens another."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None

@@ -1,0 +1,159 @@
+"""Holds the IDs of one pipeline: who answers the questions of a batch's tasks.
+
+Lives in the driver, for one claim of one epoch. Everything that it knows is in
+Postgres: it reads what is committed, keeps a copy of it on its disk, and holds in
+memory only what the round at hand has claimed. So nothing is lost with it, and a batch
+that is not published leaves nothing in it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from sinks.protocol.errors import FatalError
+from sinks.seen_ids.claim import Candidates, CatalogView, Claim
+from sinks.seen_ids.round_claims import RoundClaims
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTerms:
+    """What a round is held against.
+
+    Attributes:
+        through_sequence: The newest batch whose IDs count as seen.
+        live_from_bucket: Older buckets have expired.
+        corrects: Whether an ID with another payload corrects what was there before.
+    """
+
+    through_sequence: int
+    live_from_bucket: int
+    corrects: bool
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Round:
+    number: int
+    terms: RoundTerms
+    view: Future[CatalogView]
+    former: RoundClaims | None
+    claims: RoundClaims | None = None
+
+
+class ClaimHolder:
+    """Answers the questions of one round after the other, from any thread.
+
+    Used as a context manager.
+
+    Args:
+        open_view: Shows the IDs of a round's terms; called in a thread of its own,
+            one call after the other.
+    """
+
+    def __init__(self, open_view: Callable[[RoundTerms], CatalogView]) -> None:
+        self._open_view = open_view
+        self._opener = ThreadPoolExecutor(1, thread_name_prefix="seen-ids")
+        self._answering = threading.Lock()
+        self._round: _Round | None = None
+        self._rounds = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._round = None
+        self._opener.shutdown(cancel_futures=True)
+
+    def begin(self, terms: RoundTerms) -> int:
+        """Begin a round; what earlier ones have claimed is forgotten.
+
+        The catalog is read meanwhile, and whoever asks first waits for it.
+
+        Returns:
+            The round's number, which every question of it must name.
+        """
+        return self._begin(terms, former=None)
+
+    def review(self, filed: int, *, in_order: bool) -> int | None:
+        """Say whether what was staged in the round at hand may be published.
+
+        A task that was run again may have decided otherwise than before, and then its
+        first attempt holds IDs for rows that are not staged: whoever lost to them
+        would be lost. As many IDs as are held must be filed.
+
+        To be called when every task of the round has ended.
+
+        Args:
+            filed: IDs that the tasks which count have staged for the catalog.
+            in_order: Whether of the rows of an ID the first by position must survive.
+
+        Returns:
+            None if it may; else the round that was begun for the same rows to be
+            staged in again.
+        """
+        with self._answering:
+            at_hand = self._round
+        assert at_hand is not None, "there is no round to review"
+        claims = at_hand.claims
+        held = 0 if claims is None else claims.survivors
+        if held != filed:
+            return self._begin(at_hand.terms, former=None)
+        if in_order and claims is not None and claims.is_overtaken:
+            return self._begin(at_hand.terms, former=claims)
+        return None
+
+    def ask(self, round_number: int, asked: Candidates) -> Claim:
+        """Claim IDs for a round.
+
+        Raises:
+            FatalError: ``CLAIM_ROUND_OVER``: the task is a leftover of a round that
+                has ended, and must not change the answers of this one.
+            TallyweirError: The catalog could not be read.
+
+        Crash:
+            Nothing that a round claims is anywhere but in memory.
+        """
+        at_hand = self._round
+        if at_hand is None or at_hand.number != round_number:
+            raise _round_over(round_number)
+        try:
+            view = at_hand.view.result()
+        except CancelledError as ended:
+            raise _round_over(round_number) from ended
+        with self._answering:
+            if self._round is not at_hand:
+                raise _round_over(round_number)
+            if at_hand.claims is None:
+                at_hand.claims = RoundClaims(
+                    view, corrects=at_hand.terms.corrects, former=at_hand.former
+                )
+            return at_hand.claims.ask(asked)
+
+    def _begin(self, terms: RoundTerms, former: RoundClaims | None) -> int:
+        with self._answering:
+            self._rounds += 1
+            self._round = _Round(
+                number=self._rounds,
+                terms=terms,
+                view=self._opener.submit(self._open_view, terms),
+                former=former,
+            )
+            return self._rounds
+
+
+def _round_over(number: int) -> FatalError:
+    return FatalError(
+        "CLAIM_ROUND_OVER",
+        saw=f"A task asked for its IDs in round {number}, which is over.",
+        why="Its answers would be mixed with those of the tasks that count.",
+        fix="Nothing to do: nobody waits for that task any more.",
+    )

@@ -1,0 +1,99 @@
+"""Where a claim's tasks ask for their IDs: the driver's holder and its address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark import SparkContext
+
+from sinks.postgres.connection import connect, read_fingerprint_key
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.kept_connection import KeptConnection
+from sinks.postgres.naming import application_name
+from sinks.postgres.run_source import PostgresRunSource
+from sinks.protocol.in_doubt import Claim
+from sinks.protocol.ports import BatchPlan
+from sinks.seen_ids.catalog_copy import CatalogCopy
+from sinks.seen_ids.claim import CatalogView
+from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
+from sinks.seen_ids.claim_server import Address, ClaimServer, connection_secret
+
+#: Lower than every bucket: nothing has expired while there is no watermark.
+_BEFORE_ALL_BUCKETS = -(2**62)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdClaims:
+    """Whom tasks ask, for as long as one claim of an epoch lasts."""
+
+    holder: ClaimHolder
+    address: Address
+
+
+@contextmanager
+def opened_id_claims(
+    dsn: str, layout: HomeLayout, claim: Claim, *, directory: Path, spark: SparkContext
+) -> Iterator[IdClaims]:
+    """Hold the IDs of a pipeline for one claim, and answer tasks that ask for them.
+
+    Args:
+        dsn: The home's.
+        layout: Of a pipeline that deduplicates.
+        claim: Under which the tasks work.
+        directory: An empty one, for a copy of the catalog.
+        spark: Whose executors must reach this process.
+    """
+    name = application_name(claim.pipeline_number, claim.epoch)
+    with connect(dsn, application_name=name) as connection:
+        secret = connection_secret(read_fingerprint_key(connection))
+    conf = spark.getConf()
+    kept = KeptConnection()
+    merger = ThreadPoolExecutor(1, thread_name_prefix="seen-ids-merge")
+    copy = CatalogCopy(directory, merger)
+
+    def open_view(terms: RoundTerms) -> CatalogView:
+        connection = kept.get(
+            dsn, pipeline_number=claim.pipeline_number, epoch=claim.epoch
+        )
+        return copy.view(
+            catalog=PostgresRunSource(connection, layout.pipeline),
+            live_from_bucket=terms.live_from_bucket,
+            through_sequence=terms.through_sequence,
+        )
+
+    host = conf.get("spark.driver.host")
+    bound = conf.get("spark.driver.bindAddress", host)
+    assert host is not None
+    assert bound is not None
+    with (
+        closing(kept),
+        merger,
+        ClaimHolder(open_view) as holder,
+        ClaimServer(holder, host=bound, secret=secret) as server,
+    ):
+        yield IdClaims(holder=holder, address=(host, server.port))
+
+
+def terms_of(plan: BatchPlan, layout: HomeLayout) -> RoundTerms:
+    """Say what a batch's IDs are held against: the batches before it, and no other.
+
+    A batch that replaces all before it has none before it.
+    """
+    replaces = plan.run is not None and plan.run.replaces
+    return RoundTerms(
+        through_sequence=0 if replaces else plan.after_sequence,
+        live_from_bucket=_live_from_bucket(plan.watermark_us, layout),
+        corrects=layout.corrected_by is not None,
+    )
+
+
+def _live_from_bucket(watermark_us: int | None, layout: HomeLayout) -> int:
+    if watermark_us is None:
+        return _BEFORE_ALL_BUCKETS
+    assert layout.horizon_us is not None
+    oldest_s = (watermark_us - layout.horizon_us) // 1_000_000
+    return oldest_s // layout.bucket_seconds * layout.bucket_seconds
