@@ -12,6 +12,10 @@ from sinks.protocol.offsets import OffsetRange, TopicPartition
 from spark_jobs.pipeline import HeaderId, Pipeline
 from spark_jobs.settings import DriverSettings
 
+#: Offsets of one partition that one task reads at most, and holds in memory; more of
+#: them are split.
+TASK_RECORDS_MAX = 125_000
+
 #: The columns of Spark's Kafka source, headers included.
 _RECORD_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, "
@@ -93,8 +97,12 @@ def _event_records(settings: DriverSettings, pipeline: Pipeline) -> dict[str, st
         # for; yet at the end of a log the broker lets a fetch wait this long, which
         # by Kafka's default is most of a small batch's time.
         "kafka.fetch.max.wait.ms": "20",
+        # Each call of the consumer looks at its connections and metrics, whether it
+        # returns 500 records, as it does by default, or all that were fetched.
+        "kafka.max.poll.records": "20000",
         "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
         "kafka.receive.buffer.bytes": str(1024 * 1024),
+        "maxRecordsPerPartition": str(TASK_RECORDS_MAX),
     }
 
 
