@@ -279,14 +279,17 @@ def test_executors_find_their_driver(
     assert f"{name}.streams.svc" == settings["spark.driver.host"]
     assert "None" == service["clusterIP"]
     assert service["publishNotReadyAddresses"]
+    deployment = everything["Deployment", name]["spec"]
+    (driver,) = deployment["template"]["spec"]["containers"]
+    environment = {one["name"]: one.get("value") for one in driver["env"]}
     assert [
         int(settings["spark.driver.port"]),
         int(settings["spark.driver.blockManager.port"]),
+        int(environment["TALLYWEIR_CLAIMS_PORT"]),
     ] == [each["port"] for each in service["ports"]]
     assert "true" == settings["spark.authenticate"]
     account = settings["spark.kubernetes.authenticate.executor.serviceAccountName"]
     assert ("ServiceAccount", account) in everything
-    deployment = everything["Deployment", name]["spec"]
     labels = deployment["template"]["metadata"]["labels"]
     assert service["selector"].items() <= labels.items()
 
@@ -343,7 +346,7 @@ def test_nobody_reaches_what_no_policy_names(
         } - {53}
     assert {
         "driver": {7080, 443, 6443, 6432, 9092},
-        "executor": {7078, 7079, 7080, 6432, 9092},
+        "executor": {7078, 7079, 7080, 7081, 6432, 9092},
         "ingest": {9092},
         "relay": {6432, 9092},
         "resolver": {6432},

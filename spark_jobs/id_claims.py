@@ -21,6 +21,7 @@ from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.claim import CatalogView
 from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
 from sinks.seen_ids.claim_server import Address, ClaimServer, connection_secret
+from spark_jobs.settings import DriverSettings
 
 #: Lower than every bucket: nothing has expired while there is no watermark.
 _BEFORE_ALL_BUCKETS = -(2**62)
@@ -36,17 +37,23 @@ class IdClaims:
 
 @contextmanager
 def opened_id_claims(
-    dsn: str, layout: HomeLayout, claim: Claim, *, directory: Path, spark: SparkContext
+    settings: DriverSettings,
+    layout: HomeLayout,
+    claim: Claim,
+    *,
+    directory: Path,
+    spark: SparkContext,
 ) -> Iterator[IdClaims]:
     """Hold the IDs of a pipeline for one claim, and answer tasks that ask for them.
 
     Args:
-        dsn: The home's.
+        settings: Where the home is, and at which port to answer.
         layout: Of a pipeline that deduplicates.
         claim: Under which the tasks work.
         directory: An empty one, for a copy of the catalog.
         spark: Whose executors must reach this process.
     """
+    dsn = settings.home_dsn
     name = application_name(claim.pipeline_number, claim.epoch)
     with connect(dsn, application_name=name) as connection:
         secret = connection_secret(read_fingerprint_key(connection))
@@ -73,7 +80,9 @@ def opened_id_claims(
         closing(kept),
         merger,
         ClaimHolder(open_view) as holder,
-        ClaimServer(holder, host=bound, secret=secret) as server,
+        ClaimServer(
+            holder, address=(bound, settings.claims_port), secret=secret
+        ) as server,
     ):
         yield IdClaims(holder=holder, address=(host, server.port))
 

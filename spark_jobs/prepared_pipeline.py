@@ -86,7 +86,7 @@ class PreparedPipeline:
             if self.layout.horizon_us is not None:
                 claims = opened.enter_context(
                     opened_id_claims(
-                        self.settings.home_dsn,
+                        self.settings,
                         self.layout,
                         home.claim,
                         directory=self.settings.fresh_directory(

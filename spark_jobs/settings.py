@@ -12,6 +12,8 @@ from sinks.postgres.databases import parse_databases
 from sinks.protocol.errors import ConfigurationError
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 
+_PORT_MAX = 65_535
+
 #: Offsets that one batch reads at most, over all partitions.
 BATCH_OFFSETS_MAX = 500_000
 
@@ -32,6 +34,7 @@ class DriverSettings:
             no driver runs.
         batch_offsets_max: Offsets that one batch reads at most.
         driver_memory: Heap of the driver's JVM, as in ``2g``.
+        claims_port: Where tasks ask the driver for IDs; 0 for any port that is free.
     """
 
     kafka_bootstrap: str
@@ -43,6 +46,7 @@ class DriverSettings:
     state_directory: Path
     batch_offsets_max: int
     driver_memory: str
+    claims_port: int = 0
 
     @classmethod
     def from_environment(
@@ -81,6 +85,9 @@ class DriverSettings:
                 environment, "TALLYWEIR_BATCH_OFFSETS_MAX", BATCH_OFFSETS_MAX
             ),
             driver_memory=environment.get("TALLYWEIR_DRIVER_MEMORY", "2g"),
+            claims_port=_positive(
+                environment, "TALLYWEIR_CLAIMS_PORT", 0, highest=_PORT_MAX
+            ),
         )
 
     def fresh_directory(self, kind: str, pipeline: str, claim: str) -> Path:
@@ -104,15 +111,19 @@ def _local_master() -> str:
     return f"local[{2 * (os.cpu_count() or 1)}]"
 
 
-def _positive(environment: Mapping[str, str], name: str, default: int) -> int:
+def _positive(
+    environment: Mapping[str, str], name: str, default: int, highest: int | None = None
+) -> int:
     text = environment.get(name)
     if text is None:
         return default
-    if not text.isdecimal() or int(text) == 0:
+    number = int(text) if text.isdecimal() else 0
+    if number == 0 or (highest is not None and number > highest):
+        bound = "" if highest is None else f" and at most {highest}"
         raise ConfigurationError(
             "SETTING_INVALID",
             saw=f"{name} is {text!r}.",
-            why="It must be a whole number above zero.",
-            fix=f"Unset it for the default of {default}, or correct it.",
+            why=f"It must be a whole number above zero{bound}.",
+            fix="Unset it for the default, or correct it.",
         )
-    return int(text)
+    return number

@@ -51,14 +51,14 @@ class ClaimServer:
 
     Args:
         holder: Answers.
-        host: The address to listen at; the port is any that is free.
+        address: Where to listen; port 0 for any that is free.
         secret: As ``connection_secret`` gives it.
     """
 
-    def __init__(self, holder: ClaimHolder, *, host: str, secret: bytes) -> None:
+    def __init__(self, holder: ClaimHolder, *, address: Address, secret: bytes) -> None:
         self._holder = holder
         self._secret = secret
-        self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
+        self._listener = socket.create_server(address, backlog=_BACKLOG)
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
         self._closing = False

@@ -81,3 +81,15 @@ def test_a_pipelines_databases_must_be_given() -> None:
     with pytest.raises(ConfigurationError) as caught:
         DriverSettings.from_environment(_LEAST, {"billing": ""})
     assert "DATABASE_UNKNOWN" == caught.value.code
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "http"])
+def test_the_port_of_claims_is_a_port(text: str) -> None:
+    """Without one it is any that is free, which a firewall cannot know."""
+    assert 0 == DriverSettings.from_environment(_LEAST, {}).claims_port
+    given = {**_LEAST, "TALLYWEIR_CLAIMS_PORT": "65535"}
+    assert 65_535 == DriverSettings.from_environment(given, {}).claims_port
+    with pytest.raises(ConfigurationError) as caught:
+        DriverSettings.from_environment({**_LEAST, "TALLYWEIR_CLAIMS_PORT": text}, {})
+    assert "SETTING_INVALID" == caught.value.code
+    assert "at most 65535" in caught.value.why

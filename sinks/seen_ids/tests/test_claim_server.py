@@ -53,7 +53,7 @@ def _nothing_is_left() -> Iterator[None]:
 
 @contextmanager
 def _served(holder: ClaimHolder) -> Iterator[Address]:
-    with ClaimServer(holder, host=_HOST, secret=_SECRET) as server:
+    with ClaimServer(holder, address=(_HOST, 0), secret=_SECRET) as server:
         yield _HOST, server.port
 
 
@@ -131,7 +131,7 @@ def test_a_server_that_does_not_know_the_secret_is_told_nothing(
 ) -> None:
     """Both sides prove that they know it."""
     with (
-        ClaimServer(holder, host=_HOST, secret=b"another") as server,
+        ClaimServer(holder, address=(_HOST, 0), secret=b"another") as server,
         _connected((_HOST, server.port)) as client,
     ):
         assert "AuthenticationError" in _unreachable(client)
@@ -226,7 +226,7 @@ def test_without_a_server_claims_are_unreachable_until_there_is_another(
 
 def test_a_connection_ends_with_its_server(holder: ClaimHolder) -> None:
     """A task of an older claim is not left waiting for an answer."""
-    with ClaimServer(holder, host=_HOST, secret=_SECRET) as server:
+    with ClaimServer(holder, address=(_HOST, 0), secret=_SECRET) as server:
         client = ClaimClient((_HOST, server.port), _SECRET)
         assert [NEW, DUPLICATE] == _ask(client, 1)
     _unreachable(client)
@@ -246,7 +246,7 @@ def test_a_server_ends_while_clients_are_connected_asking_and_silent(
     holder: ClaimHolder,
 ) -> None:
     """None of its threads outlives it by more than the answer at hand."""
-    with ClaimServer(holder, host=_HOST, secret=_SECRET) as server:
+    with ClaimServer(holder, address=(_HOST, 0), secret=_SECRET) as server:
         address = (_HOST, server.port)
         idle = ClaimClient(address, _SECRET)
         assert [NEW, DUPLICATE] == _ask(idle, 1)
