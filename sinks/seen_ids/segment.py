@@ -2,7 +2,8 @@
 
 A file is four columns one after the other, native byte order, 8 bytes a value: ``hi``,
 ``lo``, payload hash (0: none kept), bucket. A search touches ``hi``; the other columns
-are looked at only where ``hi`` is met, which a new ID practically never does.
+are looked at only where ``hi`` is met, which a new ID practically never does. A Bloom
+filter in memory keeps most new IDs from being searched for at all.
 
 Files have no names, are written once and never changed.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sinks.seen_ids.bloom_filter import BloomFilter
 from sinks.seen_ids.claim import NO_HASH, Found
 from sinks.seen_ids.ordering import (
     BoolArray,
@@ -37,12 +39,22 @@ _BLOCK_IDS = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Columns:
-    """IDs sorted by (hi, lo), no pair twice, as four columns."""
+    """IDs sorted by (hi, lo), no pair twice, as four columns.
+
+    Attributes:
+        hi: First words of the fingerprints.
+        lo: Second words.
+        payload_hashes: ``NO_HASH`` where none was kept.
+        buckets: Under which each ID is filed.
+        bloom: Over the fingerprints, where there is one. It spares look-ups and
+            decides nothing: what it does not rule out is looked up.
+    """
 
     hi: U64Array
     lo: U64Array
     payload_hashes: U64Array
     buckets: I64Array
+    bloom: BloomFilter | None = None
 
     def __len__(self) -> int:
         return len(self.hi)
@@ -70,7 +82,11 @@ class Columns:
 
     def find(self, hi: U64Array, lo: U64Array) -> tuple[I64Array, I64Array]:
         """Return the rows of the query that are here, and where they are."""
-        return find_pairs(self.hi, self.lo, hi, lo)
+        if self.bloom is None:
+            return find_pairs(self.hi, self.lo, hi, lo)
+        rows = self.bloom.find_possible(hi, lo)
+        found, at = find_pairs(self.hi, self.lo, hi[rows], lo[rows])
+        return rows[found], at
 
 
 def write_merged(
@@ -153,7 +169,11 @@ def _merge(sources: Sequence[Columns], live_from_bucket: int) -> Columns:
 def _columns_of(table: U64Array) -> Columns:
     hi, lo, payload_hashes, buckets = table
     return Columns(
-        hi=hi, lo=lo, payload_hashes=payload_hashes, buckets=buckets.view(np.int64)
+        hi=hi,
+        lo=lo,
+        payload_hashes=payload_hashes,
+        buckets=buckets.view(np.int64),
+        bloom=BloomFilter(hi, lo),
     )
 
 

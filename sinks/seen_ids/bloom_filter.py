@@ -1,0 +1,117 @@
+"""A Bloom filter over sorted fingerprints: most IDs that are not there cost no look-up.
+
+It is the split block filter of Putze, Sanders and Singler ("Cache-, Hash- and
+Space-Efficient Bloom Filters", 2007), as Parquet has it, with blocks of 256 bits: one
+block for each fingerprint, and one bit in each of its eight parts of 32. Fingerprints
+are keyed hashes already, so their words are used as they are, and nobody without the
+installation's key can choose IDs that fill a filter.
+
+The first word of a fingerprint chooses the block in proportion, so that sorted
+fingerprints ask one block after the other: memory is walked through, never jumped over.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array
+
+#: How many of the fingerprints that are not there may look as if they were.
+FALSE_POSITIVES = 0.001
+
+_BLOCK_BITS = 256
+_WORDS = 4
+_PARTS = 8
+_PART_BITS = 32
+#: Few enough for the processor's cache to hold what is computed of them.
+_ROWS_AT_ONCE = 1 << 14
+_HALF = np.uint64(32)
+_ONE = np.uint64(1)
+_PICK = np.uint64(_PART_BITS - 1)
+
+
+class BloomFilter:
+    """Answers "certainly not" or "maybe" for fingerprints; never changes.
+
+    Args:
+        hi: First words, sorted.
+        lo: Second words of the same fingerprints.
+    """
+
+    def __init__(self, hi: U64Array, lo: U64Array) -> None:
+        per_id = bits_per_id(FALSE_POSITIVES)
+        self._count = max(1, math.ceil(len(hi) * per_id / _BLOCK_BITS))
+        assert self._count <= 1 << 32, "a filter of more than 128 GiB"
+        self._words = np.zeros((_WORDS, self._count), dtype=np.uint64)
+        for begin in range(0, len(hi), _ROWS_AT_ONCE):
+            rows = slice(begin, begin + _ROWS_AT_ONCE)
+            self._add(hi[rows], lo[rows])
+
+    def _add(self, hi: U64Array, lo: U64Array) -> None:
+        blocks = self._blocks_of(hi)
+        starts = np.flatnonzero(np.diff(blocks, prepend=-1))
+        blocks = blocks[starts]
+        for word in range(_WORDS):
+            bits = np.bitwise_or.reduceat(_bits_of(lo, word), starts)
+            # A block may go on from the rows before these.
+            self._words[word, blocks] |= bits
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        return int(self._words.nbytes)
+
+    def find_possible(self, hi: U64Array, lo: U64Array) -> I64Array:
+        """Return the rows of the query that may be there; no other is.
+
+        Args:
+            hi: First words, sorted for speed only.
+            lo: Second words.
+        """
+        blocks = self._blocks_of(hi)
+        rows: I64Array = np.arange(len(hi))
+        for word in range(_WORDS):
+            bits = _bits_of(lo, word)
+            is_set: BoolArray = (self._words[word][blocks] & bits) == bits
+            kept = np.flatnonzero(is_set)
+            rows, blocks, lo = rows[kept], blocks[kept], lo[kept]
+        return rows
+
+    def _blocks_of(self, hi: U64Array) -> I64Array:
+        scaled = (hi >> _HALF) * np.uint64(self._count)
+        return (scaled >> _HALF).astype(np.int64)
+
+
+def bits_per_id(false_positives: float) -> float:
+    """Return how many bits an ID needs for a rate of false positives.
+
+    A block holds a number of IDs that follows Poisson's law around its mean; of a
+    block with n of them, an ID that is none of them meets eight bits that are set
+    with probability ``(1 - (1 - 1/32)**n)**8``.
+    """
+    low, high = 4.0, 64.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        if _expected_rate(_BLOCK_BITS / middle) > false_positives:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _expected_rate(ids_per_block: float) -> float:
+    rate = 0.0
+    probability = math.exp(-ids_per_block)
+    for ids in range(1, int(ids_per_block * 4 + 40)):
+        probability *= ids_per_block / ids
+        rate += probability * (1 - (1 - 1 / _PART_BITS) ** ids) ** _PARTS
+    return rate
+
+
+def _bits_of(lo: U64Array, word: int) -> U64Array:
+    """Return one bit in each half of a word, chosen by ten bits of ``lo``."""
+    low = (lo >> np.uint64(10 * word)) & _PICK
+    high = (lo >> np.uint64(10 * word + 5)) & _PICK
+    return (_ONE << low) | (_ONE << (high + _HALF))
