@@ -6,9 +6,10 @@
 # ever. So it stays, alive and not ready, until its pod is deleted.
 set -u
 
+# Before the driver starts, or a signal could come between the two and end the shell.
+trap '[ -z "${!:-}" ] || kill -TERM "$!"' TERM INT
 python -P -m spark_jobs "$@" &
 driver=$!
-trap 'kill -TERM "$driver"' TERM INT
 code=0
 wait "$driver" || code=$?
 # A signal ends the wait before the driver has drained.
