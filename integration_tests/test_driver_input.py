@@ -66,7 +66,7 @@ def _undecodable(contract: Contract) -> list[Sent]:
         Sent(value=frame(contract.schema_id, b"\x03" + body), fate="MALFORMED"),
         Sent(value=frame(contract.schema_id, b"\xff" * 40), fate="MALFORMED"),
         # Text that is no UTF-8.
-        Sent(value=good.replace(b"AB", b"\xff\xfe"), fate="UNSTORABLE_VALUE"),
+        Sent(value=good.replace(b"AB", b"\xff\xfe"), fate="MALFORMED"),
     ]
 
 
