@@ -9,30 +9,14 @@ import pytest
 from psycopg import sql
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
+from integration_tests.harness.transforming_pipeline import (
+    write_transforming_pipeline,
+)
 from sinks.postgres.naming import staging_table
 from sinks.protocol.identity import Epoch
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: A transform may do anything with its rows, so they are shuffled after it.
-_PIPELINE = """
-from datetime import timedelta
-from pyspark.sql import functions as F
-from spark_jobs.pipeline import AppendOutput, Pipeline, Source
-
-pipeline = Pipeline(
-    name="readings",
-    source=Source(
-        topic="{topic}",
-        schema="reading.v1.avsc",
-        event_id="event_id",
-        event_time="at",
-        watermark_delay=timedelta(hours=1),
-    ),
-    transform=lambda events: events.withColumn("twice", F.col("amount") * 2),
-    outputs=(AppendOutput(table="readings"),),
-)
-"""
 _RECORDS = 400
 _TASKS = 2
 _WAITING = (
@@ -51,7 +35,9 @@ def test_a_batch_outlives_the_loss_of_its_shuffled_rows(
     """
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
     world.pipeline_file = tmp_path / "readings.py"
-    world.write_pipeline(_PIPELINE)
+    # A transform may do anything with its rows, so they are shuffled after it.
+    body = 'return events.withColumn("twice", F.col("amount") * 2)'
+    write_transforming_pipeline(world, world.pipeline_file, body)
     spark_files = tmp_path / "spark"
     environment = {
         "TALLYWEIR_SPARK_MASTER": "local[2,4]",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,30 +14,11 @@ from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.drivers_in_turn import ENDED
 from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.readings import sent
+from integration_tests.harness.transforming_pipeline import (
+    write_transforming_pipeline,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-_PIPELINE = """
-from datetime import timedelta
-from pyspark.sql import functions as F
-from spark_jobs.pipeline import AppendOutput, Pipeline, Source
-
-def transform(events):
-{body}
-
-pipeline = Pipeline(
-    name="readings",
-    source=Source(
-        topic="{topic}",
-        schema="reading.v1.avsc",
-        event_id="event_id",
-        event_time="at",
-        watermark_delay=timedelta(hours=1),
-    ),
-    transform=transform,
-    outputs=(AppendOutput(table="readings"),),
-)
-"""
 
 #: The numbers that the conservation law compares agree.
 _LOSES_ONE_AND_DOUBLES_ANOTHER = """
@@ -51,13 +31,8 @@ return events.withColumn("copy", F.explode(F.array_repeat(F.lit(0), copies)))
 def _world(tmp_path: Path, kafka_bootstrap: str, dsn: str, body: str) -> DriverWorld:
     world = DriverWorld(tmp_path, kafka_bootstrap, dsn)
     world.pipeline_file = tmp_path / "readings.py"
-    _write_pipeline(world, world.pipeline_file, body)
+    write_transforming_pipeline(world, world.pipeline_file, body)
     return world
-
-
-def _write_pipeline(world: DriverWorld, file: Path, body: str) -> None:
-    body = textwrap.indent(textwrap.dedent(body).strip(), "    ")
-    file.write_text(_PIPELINE.format(topic=world.topic.name, body=body))
 
 
 def test_a_transform_adds_columns_and_changes_nothing_else(
@@ -126,7 +101,7 @@ def refusals(
             [sent(world.contract, event_id=f"n{n}", amount=n) for n in range(20)]
         )
         for name, (_, body) in _REFUSED.items():
-            _write_pipeline(world, directory / f"{name}.py", body)
+            write_transforming_pipeline(world, directory / f"{name}.py", body)
         with DriverProcess(
             directory,
             kafka_bootstrap=kafka_bootstrap,

@@ -21,7 +21,7 @@ from schemas.column_texts import (
     gather_texts,
 )
 from schemas.column_walk import Reading
-from schemas.schema_tree import Enumeration, Fixed, Nullable, Primitive, SchemaNode
+from schemas.schema_tree import Enumeration, Fixed, Primitive, SchemaNode, item_of
 
 Fill = Callable[[ByteCursor, Reading], pa.Array]
 """Makes a column without nulls; flags rows that hold no value of their type."""
@@ -42,11 +42,6 @@ _TYPES = {
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
-
-
-def item_of(node: SchemaNode) -> SchemaNode:
-    """Return the type of what is there where a value is not null."""
-    return node.item if isinstance(node, Nullable) else node
 
 
 def is_flat(node: SchemaNode) -> bool:

@@ -22,6 +22,7 @@ from schemas.schema_tree import (
     SchemaNode,
     Sequence,
     describe,
+    item_of,
 )
 
 _PROMOTIONS = {
@@ -43,9 +44,7 @@ def find_incompatibilities(reader: Record, writer: Record) -> list[str]:
 def _differences(reader: SchemaNode, writer: SchemaNode, *, at: str) -> list[str]:
     if isinstance(writer, Nullable) and not isinstance(reader, Nullable):
         return [f"{at} may be null when written, but not when read"]
-    reader_item = reader.item if isinstance(reader, Nullable) else reader
-    writer_item = writer.item if isinstance(writer, Nullable) else writer
-    return _item_differences(reader_item, writer_item, at=at)
+    return _item_differences(item_of(reader), item_of(writer), at=at)
 
 
 def _item_differences(reader: SchemaNode, writer: SchemaNode, *, at: str) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from schemas.compatibility import find_incompatibilities
 from schemas.errors import ContractError, IncompatibleContractError
 from schemas.safety import parse_schema
-from schemas.schema_tree import Nullable, Record, describe
+from schemas.schema_tree import Nullable, Record, describe, item_of
 
 CONTRACTS_FOLDER = Path(__file__).parent / "avro"
 CONTRACT_BYTES_MAX = 1_000_000
@@ -141,9 +141,7 @@ def list_fields(tree: Record) -> tuple[ContractField, ...]:
     return tuple(
         ContractField(
             name=entry.name,
-            type=describe(
-                entry.node.item if isinstance(entry.node, Nullable) else entry.node
-            ),
+            type=describe(item_of(entry.node)),
             nullable=isinstance(entry.node, Nullable),
         )
         for entry in tree.fields

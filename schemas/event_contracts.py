@@ -16,7 +16,7 @@ from pathlib import Path
 
 from schemas.contract import Contract, ContractField, load_contract, versions_of
 from schemas.errors import ContractError
-from schemas.schema_tree import Nullable, RecordField, SchemaNode, describe
+from schemas.schema_tree import RecordField, describe, item_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def _merge_fields(each: Sequence[EventContract]) -> tuple[ContractField, ...]:
         for entry, column in entries:
             # Spark sees no difference between upper and lower case.
             owner, known = owners.setdefault(entry.name.casefold(), (contract, entry))
-            if (known.name, _item(known.node)) != (entry.name, _item(entry.node)):
+            if (known.name, item_of(known.node)) != (entry.name, item_of(entry.node)):
                 raise _differ(owner, known, contract, entry)
             former = merged.setdefault(column.name, column)
             nullable = former.nullable or column.nullable
@@ -140,14 +140,10 @@ def _with_lacks(column: ContractField, each: Sequence[EventContract]) -> Contrac
     return replace(column, nullable=True, lacking=lacking) if lacking else column
 
 
-def _item(node: SchemaNode) -> SchemaNode:
-    return node.item if isinstance(node, Nullable) else node
-
-
 def _differ(
     owner: Contract, known: RecordField, contract: Contract, entry: RecordField
 ) -> ContractError:
-    types = [describe(_item(one.node)) for one in (known, entry)]
+    types = [describe(item_of(one.node)) for one in (known, entry)]
     inside = " of other names or parts" if types[0] == types[1] else ""
     if known.name != entry.name:
         inside = ""

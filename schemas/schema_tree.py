@@ -86,6 +86,15 @@ class Record:
 SchemaNode = Primitive | Fixed | Enumeration | Nullable | Sequence | Mapping | Record
 
 
+#: What ``describe`` calls the types with parts.
+NESTED_TYPES = frozenset({"array", "map", "record"})
+
+
+def item_of(node: SchemaNode) -> SchemaNode:
+    """Return the type of what is there where a value is not null."""
+    return node.item if isinstance(node, Nullable) else node
+
+
 def describe(node: SchemaNode) -> str:
     """Name a type as an error message would: ``decimal(10,2)``, ``long or null``."""
     match node:

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from schemas.event_contracts import EventContracts
+from schemas.schema_tree import NESTED_TYPES
 from spark_jobs.avro_values import decode_value
 from spark_jobs.enrichment_join import LookupCopy, enrich
 from spark_jobs.pipeline.aggregate import AggregateFunction
@@ -60,8 +61,6 @@ MISFIT = "tallyweir_misfit"
 _AS_READ = frozenset(
     {PLACE, OFFSET, TIMESTAMP, KEY, VALUE, EVENT_ID, ID_SOURCE, ORIGINAL, MISFIT}
 )
-#: Types of fields that reach the tables as JSON, which Spark writes.
-_NESTED = frozenset({"array", "map", "record"})
 
 
 def argument_column(output_number: int, aggregate_number: int) -> str:
@@ -132,12 +131,15 @@ class EventFrameRecipe:
         return names
 
     def decoded_fields(self, read: Collection[str]) -> tuple[str, ...]:
-        """Name the fields that a task decodes itself, of the columns that it reads."""
+        """Name the fields that a task decodes itself, of the columns that it reads.
+
+        Fields with parts reach the tables as JSON, which Spark writes.
+        """
         wanted = {*read, *self.aliases.values()}
         return tuple(
             field.name
             for field in self.contracts.fields
-            if field.name in wanted and field.type not in _NESTED
+            if field.name in wanted and field.type not in NESTED_TYPES
         )
 
     def for_tasks(self, events: DataFrame, read: Collection[str]) -> DataFrame:

@@ -23,7 +23,7 @@ from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import read_fingerprint_key
 from sinks.postgres.databases import parse_databases
 from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.kept_connection import KeptConnection
+from sinks.postgres.kept_connection import KeptConnection, PostgresConnection
 from sinks.postgres.staging import StagingWriter
 from sinks.postgres.task_staging import TaskStaging
 from sinks.protocol.errors import FatalError, TallyweirError
@@ -161,29 +161,23 @@ class StageTask:
             return events, []
         expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
         events.classes[expired] = EventClass.EXPIRED
-        connection = (
-            _worker()
-            .connections[HOME]
-            .get(
-                self._dsn(HOME), pipeline_number=self.pipeline_number, epoch=self.epoch
-            )
-        )
-        return events, self._claim_ids(events, read_fingerprint_key(connection))
+        key = read_fingerprint_key(self._connect(HOME))
+        return events, self._claim_ids(events, key)
 
     def _open_writer(self, attempt: Attempt, database: str) -> StagingWriter:
         return StagingWriter(
-            _worker()
-            .connections[database]
-            .get(
-                self._dsn(database),
-                pipeline_number=self.pipeline_number,
-                epoch=self.epoch,
-            ),
+            self._connect(database),
             pipeline_number=self.pipeline_number,
             epoch=self.epoch,
             attempt=attempt,
             installation=None if database == HOME else self.installation,
         )
+
+    def _connect(self, database: str) -> PostgresConnection:
+        """Return the connection that this worker keeps."""
+        kept = _worker().connections[database]
+        dsn = self._dsn(database)
+        return kept.get(dsn, pipeline_number=self.pipeline_number, epoch=self.epoch)
 
     def _dsn(self, database: str) -> str:
         if database == HOME:

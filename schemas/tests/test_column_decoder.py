@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from schemas import byte_cursor, column_walk
 from schemas.codec import decode, encode, encode_many
 from schemas.column_decoder import ColumnDecoder
-from schemas.column_values import item_of
 from schemas.contract import Contract
 from schemas.event_contracts import EventContract, EventContracts
-from schemas.schema_tree import Fixed, Primitive
+from schemas.schema_tree import Fixed, Primitive, item_of
 from schemas.tests.decoded_batches import (
     BAD_TEXT,
     KINDS,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import psycopg
 from psycopg.rows import TupleRow
 
 from sinks.postgres.connection import connect
 from sinks.postgres.naming import application_name
 from sinks.protocol.identity import Epoch
+
+PostgresConnection: TypeAlias = psycopg.Connection[TupleRow]
 
 
 class KeptConnection:
@@ -17,12 +21,12 @@ class KeptConnection:
     """
 
     def __init__(self) -> None:
-        self._kept: psycopg.Connection[TupleRow] | None = None
+        self._kept: PostgresConnection | None = None
         self._opened_for: tuple[str, int, int] | None = None
 
     def get(
         self, dsn: str, *, pipeline_number: int, epoch: Epoch
-    ) -> psycopg.Connection[TupleRow]:
+    ) -> PostgresConnection:
         """Return a usable connection, new if the kept one is broken or another's."""
         wanted = (dsn, pipeline_number, int(epoch))
         if self._kept is not None and (

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from schemas.contract import ContractField
+from schemas.schema_tree import NESTED_TYPES
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.enrichment import KAFKA_KEY, Enrichment
@@ -32,7 +33,6 @@ from spark_jobs.pipeline.window import WindowOutput
 _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})
 # Instants. A local timestamp is none: without a zone it has no place in an order.
 _TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros"})
-_NESTED_TYPES = frozenset({"array", "map", "record"})
 
 
 def check_columns(
@@ -221,7 +221,7 @@ def _check_shard_by(
                 why="Only a field of the event gives a row one place for ever.",
                 fix=suggest(column, types),
             )
-        elif types[column] in _NESTED_TYPES:
+        elif types[column] in NESTED_TYPES:
             yield Problem(
                 code="PIPELINE_COLUMN_TYPE",
                 at=at,
@@ -238,7 +238,7 @@ def _check_key(
         return
     yield from _check_known(output.key, known, ("key",))
     types = {field.name: field.type for field in fields}
-    if types.get(output.key) in _NESTED_TYPES:
+    if types.get(output.key) in NESTED_TYPES:
         yield Problem(
             code="PIPELINE_COLUMN_TYPE",
             at=("key",),
