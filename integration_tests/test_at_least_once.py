@@ -22,7 +22,6 @@ from integration_tests.harness.postgres_driver import (
 from sinks.postgres.audit import Check, Receipt, verify
 from sinks.postgres.connection import connect
 from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.naming import staging_table
 from sinks.protocol.errors import (
     ConfigurationError,
     FatalError,
@@ -191,7 +190,7 @@ def test_rows_without_their_receipt_are_not_believed(home_dsn: str) -> None:
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     plan = driver.plan(2)
     tally = driver.stage(plan, {"output_0": driver.positioned(plan, _numbers(0, 2))})
-    table = staging_table(driver.home.claim.pipeline_number, driver.epoch, "output_0")
+    table = driver.staging_table("output_0")
     with connect(home_dsn, application_name="test crash") as connection:
         execute(home_dsn, f"TRUNCATE {table.as_string(connection)}")
 

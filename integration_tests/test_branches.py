@@ -169,7 +169,7 @@ def test_a_branch_without_its_staged_rows_decides_nothing(
     tally = driver.stage(plan, {"output_0": rows[:1], "output_0@billing.1": rows[1:]})
     claim = driver.home.claim
     schema = f"tallyweir_stage_{claim.installation}_{claim.pipeline_number}_1"
-    execute(billing_dsn, f'TRUNCATE {schema}."output_0@billing.1"')
+    execute(billing_dsn, f'TRUNCATE {schema}."output_0@billing.1.1"')
     with pytest.raises(RetryableError) as raised:
         driver.publish(plan, tally)
     assert "STAGED_ROWS_MISSING" == raised.value.code

@@ -19,10 +19,11 @@ from services.chaos.wire_proxy import WireProxy, wire_proxy
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
-from sinks.postgres.naming import staging_table
+from sinks.postgres.naming import STAGING_SETS, TableNames, staging_table
 from sinks.postgres.staging import StagingWriter
-from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import BatchPlan
 from sinks.testing.conformance import CASES
 from sinks.testing.home_harness import (
     IDLE_TIMEOUT_US,
@@ -55,14 +56,19 @@ class _PostgresHarness:
         for home in self._homes:
             home.close()
 
-    def stage(self, epoch: Epoch, attempt: Attempt, rows: Iterable[Position]) -> None:
+    def stage(
+        self, plan: BatchPlan, attempt: Attempt, rows: Iterable[Position]
+    ) -> None:
         staged = [(tp.topic, tp.partition, offset) for tp, offset in rows]
         with (
             connect(self._dsn, application_name="test task") as connection,
             StagingWriter(
                 connection,
-                pipeline_number=self._pipeline_number(),
-                epoch=epoch,
+                TableNames(
+                    pipeline_number=self._pipeline_number(),
+                    epoch=plan.key.epoch,
+                    sequence=plan.sequence,
+                ),
                 attempt=attempt,
             ) as writer,
         ):
@@ -104,9 +110,11 @@ class _PostgresHarness:
 
     def crash_server(self) -> None:
         ((epoch,),) = query(self._dsn, "SELECT max(epoch) FROM tallyweir.epoch_claim")
-        staging = staging_table(self._pipeline_number(), epoch, RESULTS)
+        number = self._pipeline_number()
         with connect(self._dsn, application_name="test crash") as connection:
-            connection.execute(sql.SQL("TRUNCATE {}").format(staging))
+            for each in range(STAGING_SETS):
+                staging = staging_table(number, epoch, RESULTS, sequence=each)
+                connection.execute(sql.SQL("TRUNCATE {}").format(staging))
 
     def make_idle(self, topic_partition: TopicPartition) -> None:
         execute(

@@ -17,7 +17,6 @@ from integration_tests.harness.postgres_driver import (
 from sinks.postgres.columns import Column
 from sinks.postgres.corrections import CORRECTION
 from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.naming import staging_table
 from sinks.protocol.batch_run import BatchRun, Disposition, RunInput
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.ports import BatchPlan
@@ -87,8 +86,7 @@ def test_a_batch_whose_corrections_were_lost_is_not_published(home_dsn: str) -> 
         CORRECTION: [(1, "1", False)],
     }
     tally = driver.stage(plan, rows)
-    number = driver.home.claim.pipeline_number
-    table = staging_table(number, driver.epoch, CORRECTION).as_string(None)
+    table = driver.staging_table(CORRECTION).as_string(None)
     execute(home_dsn, f"TRUNCATE {table}")
 
     with pytest.raises(RetryableError, match="STAGED_ROWS_MISSING"):

@@ -82,7 +82,9 @@ def test_rows_that_the_users_table_refuses_become_dead_letters(
 
     world.assert_fates(everything)
     (batch,) = world.ledger()
-    assert batch["restagings"] == 1, "all refused rows are found in one search"
+    # All refused rows are found in one search; a copy in another task takes the place
+    # of the one that was refused, and is refused in turn.
+    assert batch["restagings"] in {1, 2}
     ((readings, total),) = world.fetch("SELECT readings, total FROM readings_by_hour")
     assert (100, sum(range(100))) == (readings, total)
     details = world.fetch(

@@ -48,7 +48,7 @@ def test_a_batch_outlives_the_loss_of_its_shuffled_rows(
         with psycopg.connect(empty_dsn) as connection:
             connection.execute(
                 sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(
-                    staging_table(1, Epoch(1), "output_0")
+                    staging_table(1, Epoch(1), "output_0", sequence=1)
                 )
             )
             everything = world.topic.send(numbered(world, 0, _RECORDS))

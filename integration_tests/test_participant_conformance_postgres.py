@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from itertools import product
 
 import pytest
 from psycopg import sql
@@ -21,11 +22,12 @@ from sinks.postgres import participant
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
-from sinks.postgres.naming import staging_table
+from sinks.postgres.naming import STAGING_SETS, TableNames, staging_table
 from sinks.postgres.participant import PostgresParticipant
 from sinks.postgres.staging import StagingWriter
-from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.identity import Attempt
 from sinks.protocol.in_doubt import Claim
+from sinks.protocol.ports import BatchPlan
 from sinks.testing.participant_conformance import BRANCH_CASES
 from sinks.testing.participant_harness import (
     BRANCHES,
@@ -85,7 +87,7 @@ class _PostgresHarness:
         return DriverPorts(home=home, participant=other)
 
     def stage(
-        self, epoch: Epoch, attempt: Attempt, branch: str, rows: Iterable[Position]
+        self, plan: BatchPlan, attempt: Attempt, branch: str, rows: Iterable[Position]
     ) -> None:
         staged = [(tp.topic, tp.partition, offset) for tp, offset in rows]
         dsn = self._dsns[HOME if branch == HOME else OTHER]
@@ -94,10 +96,13 @@ class _PostgresHarness:
             connect(dsn, application_name="test task") as connection,
             StagingWriter(
                 connection,
-                pipeline_number=self._claim.pipeline_number,
-                epoch=epoch,
+                TableNames(
+                    pipeline_number=self._claim.pipeline_number,
+                    epoch=plan.key.epoch,
+                    sequence=plan.sequence,
+                    installation=None if branch == HOME else self._claim.installation,
+                ),
                 attempt=attempt,
-                installation=None if branch == HOME else self._claim.installation,
             ) as writer,
         ):
             writer.copy(
@@ -128,11 +133,12 @@ class _PostgresHarness:
     def empty_staging(self) -> None:
         assert self._claim is not None
         with connect(self._dsns[OTHER], application_name="test crash") as connection:
-            for branch in BRANCHES[1:]:
+            for branch, each in product(BRANCHES[1:], range(STAGING_SETS)):
                 staging = staging_table(
                     self._claim.pipeline_number,
                     self._claim.epoch,
                     staged_for(branch),
+                    sequence=each,
                     installation=self._claim.installation,
                 )
                 # TRUNCATE would wait for branches that are prepared.

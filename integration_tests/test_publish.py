@@ -20,8 +20,7 @@ from services.chaos.wire_messages import Statement
 from services.chaos.wire_proxy import wire_proxy
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
-from sinks.postgres.naming import staging_table
-from sinks.protocol.coordinator import Coordinator
+from sinks.protocol.coordinator import Coordinator, VotedBatch
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import (
     ConfigurationError,
@@ -37,7 +36,7 @@ _NUMBERS = "SELECT number FROM numbers ORDER BY kafka_offset"
 
 
 def _staged_rows(driver: PostgresDriver) -> list[tuple[int, int]]:
-    table = staging_table(driver.home.claim.pipeline_number, driver.epoch, "output_0")
+    table = driver.staging_table("output_0")
     with connect(driver.dsn, application_name="test reader") as connection:
         statement = (
             f"SELECT tallyweir_attempt, number FROM {table.as_string(connection)}"
@@ -69,7 +68,7 @@ def test_the_same_attempt_number_of_another_epoch_is_not_visible(
     old.stage(plan, {"output_0": old.positioned(plan, [(8,), (9,)])})
     with connect(home_dsn, application_name="test reader") as reader:
         # Holding the old staging tables keeps them from being dropped.
-        table = staging_table(old.home.claim.pipeline_number, old.epoch, "output_0")
+        table = old.staging_table("output_0")
         reader.execute(f"SELECT FROM {table.as_string(reader)}".encode())
         new = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
         assert [(1, 8), (1, 9)] == _staged_rows(old)
@@ -85,7 +84,7 @@ def test_staging_of_older_epochs_is_dropped_unless_it_is_locked(home_dsn: str) -
     )
     first = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     with connect(home_dsn, application_name="test reader") as reader:
-        table = staging_table(first.home.claim.pipeline_number, first.epoch, "output_0")
+        table = first.staging_table("output_0")
         reader.execute(f"SELECT FROM {table.as_string(reader)}".encode())
         PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
         assert ["tallyweir_stage_1_1", "tallyweir_stage_1_2"] == [
@@ -192,7 +191,8 @@ def test_the_coordinator_asks_again_by_itself(home_dsn: str) -> None:
         plan = driver.plan(1)
         tally = driver.stage(plan, {"output_0": driver.positioned(plan, [(1,)])})
         proxy.arm(_publish_cut(CutSide.AFTER))
-        outcome = Coordinator(driver.publisher)._publish(plan, tally, 0)
+        voted = VotedBatch(plan=plan, tally=tally)
+        outcome = Coordinator(driver.publisher).publish(voted).outcome
         driver.home.close()
     assert PublishOutcome.ALREADY_COMMITTED is outcome
     assert [(1,)] == query(home_dsn, _NUMBERS)
@@ -278,17 +278,22 @@ def test_tidying_gives_up_where_somebody_reads(home_dsn: str) -> None:
 def test_staging_is_emptied_after_many_rows(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Published rows do not pile up in staging, and the next batch still works."""
+    """Published rows do not pile up, and the batch that is staged meanwhile stays."""
     monkeypatch.setattr("sinks.postgres.staging_area.STAGED_ROWS_KEPT", 2)
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     driver.append([(1,), (2,)])
-    driver.home.tidy(live_from_us=None)
-    assert 2 == len(_staged_rows(driver))
     driver.append([(3,)])
     driver.home.tidy(live_from_us=None)
-    assert [] == _staged_rows(driver)
+    assert [(2, 3)] == _staged_rows(driver)
     driver.append([(4,)])
-    assert [(1,), (2,), (3,), (4,)] == query(home_dsn, _NUMBERS)
+    driver.sequence += 1
+    driver.stage_rows("output_0", [(5, TP.topic, TP.partition, 4)], attempt=70)
+    driver.home.tidy(live_from_us=None)
+    assert [(2, 3), (70, 5)] == _staged_rows(driver)
+    driver.sequence -= 1
+    assert [] == _staged_rows(driver)
+    driver.append([(5,)])
+    assert [(1,), (2,), (3,), (4,), (5,)] == query(home_dsn, _NUMBERS)
 
 
 def test_a_pipeline_cannot_change_how_its_ids_are_filed(home_dsn: str) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import DataFrame
 
 from sinks.faultpoints import FaultPoint, making
-from sinks.protocol.coordinator import BatchResult, Coordinator
+from sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
 from sinks.protocol.identity import BatchKey, SparkBatchId
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
-from sinks.protocol.recovery import check_topic_identity, topic_ids
+from sinks.protocol.recovery import check_topic_identity
+from sinks.protocol.stage_ahead import StageAhead
+from spark_jobs.background import begin_in_thread
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.offset_log import read_planned_ranges
 from spark_jobs.spark_failure import SPARK_FAILURES, what_failed_and_why
@@ -31,12 +36,43 @@ class BatchReport:
     plan: BatchPlan
     result: BatchResult
     seconds: float
-    #: Seconds of it by phase: plan, stage and publish, each with its repeats.
+    #: Seconds of it by phase: plan, stage and publish, each with its repeats, and wait,
+    #: for the batch before it to be published and for phase 2b.
     phases: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class _Times:
+    """When a batch began, and the seconds of its phases so far."""
+
+    began: float = field(default_factory=time.monotonic)
+    plan: float = 0.0
+    stage: float = 0.0
+    publish: float = 0.0
+
+    @contextmanager
+    def spent_on(self, phase: str) -> Iterator[None]:
+        since = time.monotonic()
+        try:
+            yield
+        finally:
+            spent = getattr(self, phase) + time.monotonic() - since
+            setattr(self, phase, spent)
+
+    def report(self, plan: BatchPlan, result: BatchResult) -> BatchReport:
+        seconds = time.monotonic() - self.began
+        phases = {"plan": self.plan, "stage": self.stage, "publish": self.publish}
+        phases["wait"] = seconds - sum(phases.values())
+        return BatchReport(plan=plan, result=result, seconds=seconds, phases=phases)
 
 
 class Bridge:
     """Called by Spark once per micro-batch, in a thread of Spark's choice.
+
+    A call returns when its batch is staged and the one before it is published; the
+    batch itself is published meanwhile, in a thread of its own. Spark takes it for
+    done. Nobody reads what Spark thinks: the next driver starts from the offsets in
+    Postgres.
 
     The first error is kept in ``failure`` as what it is; Spark only passes on its
     words. After ``drain`` no further batch is begun.
@@ -56,28 +92,27 @@ class Bridge:
             parts.databases.publisher,
             parts.jobs.stage_keys if parts.jobs.layout.keyed else None,
         )
+        self._ahead = StageAhead(self._coordinator, self._begin)
+        self._publishing: Future[None] | None = None
         self._looks_again_at = 0.0
         self._draining = False
         self._in_batch = threading.Lock()
         self.failure: Exception | None = None
 
     def __call__(self, raw: DataFrame, batch_id: int) -> None:
-        """Run one batch to its end."""
+        """Stage one batch, and begin to publish it once the one before it is."""
         with self._in_batch:
             if self._draining or self.failure is not None:
-                # Spark will think that the batch is done. Nobody reads what Spark
-                # thinks: the next driver starts from the offsets in Postgres.
                 return
-            try:
+            with self._failure_kept():
                 self._run(raw, SparkBatchId(batch_id))
-            except Exception as error:
-                self.failure = _explain(self._name_fence(error))
-                raise
 
     def tick(self, *, at_once: bool = False) -> bool:
-        """Run a batch without events if a timer is due and no batch is at hand.
+        """See to what is to be done while Spark has no batch at hand.
 
-        To be called often; it looks about once a second, unless told to at once.
+        The last batch is seen to its end. Then, if a timer is due, a batch without
+        events is run. To be called often; it looks for timers about once a second,
+        unless told to do everything at once.
 
         Returns:
             Whether a tick was published.
@@ -85,81 +120,104 @@ class Bridge:
         Raises:
             TallyweirError: As a batch does; it is kept in ``failure`` as well.
         """
-        if not self._parts.jobs.layout.keyed:
-            return False
-        if not at_once and time.monotonic() < self._looks_again_at:
-            return False
         if not self._in_batch.acquire(blocking=False):
             return False
         try:
             if self._draining or self.failure is not None:
                 return False
-            self._looks_again_at = time.monotonic() + _TICK_LOOK_S
-            return self._run_tick()
-        except Exception as error:
-            self.failure = _explain(self._name_fence(error))
-            raise self.failure from error
+            if self._ahead.is_at_work and not at_once:
+                return False
+            with self._failure_kept():
+                self._ahead.settle()
+                return self._run_due_tick(at_once=at_once)
         finally:
             self._in_batch.release()
 
     def drain(self, timeout_s: float) -> bool:
-        """Begin no further batch; wait for the one at hand.
+        """Begin no further batch; wait for what is at hand.
 
         Returns:
-            Whether no batch is running any more.
+            Whether nothing is left to wait for.
+
+        Raises:
+            TallyweirError: As a batch does; it is kept in ``failure`` as well.
         """
+        return self._finish(timeout_s, self._ahead.settle)
+
+    def end(self, timeout_s: float) -> None:
+        """Wait for what is being published when the query has ended.
+
+        A batch that could not be published is left to the next start.
+        """
+        with suppress(Exception):
+            self._finish(timeout_s, self._ahead.end)
+
+    def _finish(self, timeout_s: float, finish: Callable[[], object]) -> bool:
+        ends_at = time.monotonic() + timeout_s
         self._draining = True
         if not self._in_batch.acquire(timeout=timeout_s):
             return False
-        self._in_batch.release()
+        try:
+            if self._publishing is not None:
+                wait([self._publishing], max(0.0, ends_at - time.monotonic()))
+            if self._ahead.is_at_work:
+                return False
+            if self.failure is None:
+                with self._failure_kept():
+                    finish()
+        finally:
+            self._in_batch.release()
         return True
 
+    def _begin(self, publish: Callable[[], None]) -> Future[None]:
+        self._publishing = begin_in_thread(publish)
+        return self._publishing
+
     def _run(self, raw: DataFrame, batch_id: SparkBatchId) -> None:
-        began = time.monotonic()
-        with making(FaultPoint.PLANNED):
-            plan = self._plan(batch_id)
-        if not any(planned.length for planned in plan.ranges):
-            return
-        self._on_planned(plan)
-        planned_s = time.monotonic() - began
-        staged_s = 0.0
+        times = _Times()
+
+        def plan(former: VotedBatch | None) -> BatchPlan | None:
+            with times.spent_on("plan"), making(FaultPoint.PLANNED):
+                planned = self._plan(batch_id, former)
+            if not any(covered.length for covered in planned.ranges):
+                return None
+            self._on_planned(planned)
+            return planned
 
         def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
-            nonlocal staged_s
-            since = time.monotonic()
-            staged = self._parts.jobs.stage_events(raw, plan, rejected)
-            self._check_topics_are_the_same(plan)
-            staged_s += time.monotonic() - since
-            return staged
+            with times.spent_on("stage"):
+                staged = self._parts.jobs.stage_events(raw, plan, rejected)
+                self._check_topics_are_the_same(plan)
+                return staged
 
-        result = self._coordinator.run_batch(plan, stage)
-        seconds = time.monotonic() - began
-        phases = {
-            "plan": planned_s,
-            "stage": staged_s,
-            "publish": seconds - planned_s - staged_s,
-        }
-        self._on_published(
-            BatchReport(plan=plan, result=result, seconds=seconds, phases=phases)
-        )
+        self._ahead.run_batch(plan, stage, partial(self._publish, times))
+
+    def _publish(self, times: _Times, voted: VotedBatch) -> None:
+        with times.spent_on("publish"):
+            result = self._coordinator.publish(voted)
+        self._end(times, voted.plan, result)
+
+    def _end(self, times: _Times, plan: BatchPlan, result: BatchResult) -> None:
+        self._on_published(times.report(plan, result))
         with making(FaultPoint.SEALED):
-            self._tidy(plan)
+            parts = self._parts
+            parts.databases.tidy(live_from_us=parts.jobs.live_from_us(plan))
 
-    def _run_tick(self) -> bool:
-        began = time.monotonic()
-        plan = self._plan_tick()
+    def _run_due_tick(self, *, at_once: bool) -> bool:
+        if not self._parts.jobs.layout.keyed:
+            return False
+        if not at_once and time.monotonic() < self._looks_again_at:
+            return False
+        self._looks_again_at = time.monotonic() + _TICK_LOOK_S
+        times = _Times()
+        with times.spent_on("plan"):
+            plan = self._plan_tick()
         if plan is None:
             return False
         self._on_planned(plan)
-        planned_s = time.monotonic() - began
-        result = self._coordinator.run_tick(plan)
-        seconds = time.monotonic() - began
-        phases = {"plan": planned_s, "stage": 0.0, "publish": seconds - planned_s}
-        self._on_published(
-            BatchReport(plan=plan, result=result, seconds=seconds, phases=phases)
-        )
-        with making(FaultPoint.SEALED):
-            self._tidy(plan)
+        with times.spent_on("publish"):
+            result = self._coordinator.run_tick(plan)
+        self._end(times, plan, result)
         return True
 
     def _plan_tick(self) -> BatchPlan | None:
@@ -184,25 +242,31 @@ class Bridge:
                 topic_ids={},
             )
 
-    def _tidy(self, plan: BatchPlan) -> None:
-        parts = self._parts
-        parts.databases.tidy(live_from_us=parts.jobs.live_from_us(plan))
+    def _plan(self, batch_id: SparkBatchId, former: VotedBatch | None) -> BatchPlan:
+        """Plan a batch upon the one before it, also while that is being published.
 
-    def _plan(self, batch_id: SparkBatchId) -> BatchPlan:
+        Whether a newer driver works is asked only where Postgres is read in any case;
+        publishing asks under the lock.
+        """
         parts = self._parts
-        progress = parts.home.read_progress()
-        check_epoch(parts.epoch, progress.newest_epoch)
+        if former is None:
+            progress = parts.home.read_progress()
+            check_epoch(parts.epoch, progress.newest_epoch)
+            basis = progress.basis
+        else:
+            rule = parts.jobs.layout.clock_rule
+            basis = former.plan.basis_after(rule, former.tally)
         planned_at_us = parts.home.read_clock_us()
         parts.jobs.lookups.refresh(planned_at_us)
         ranges = read_planned_ranges(parts.checkpoint, batch_id, parts.starts)
         ids = parts.admin.read_topic_ids()
-        check_topic_identity(topic_ids(progress.positions), ids)
+        check_topic_identity(basis.topic_ids, ids)
         return BatchPlan(
             key=BatchKey(epoch=parts.epoch, spark_batch_id=batch_id),
             ranges=ranges,
-            watermark_us=progress.watermark_us,
-            after_sequence=progress.last_sequence,
-            clocks=progress.clocks,
+            watermark_us=basis.watermark_us,
+            after_sequence=basis.after_sequence,
+            clocks=basis.clocks,
             planned_at_us=planned_at_us,
             topic_ids=ids,
             lookups=parts.jobs.versions,
@@ -215,6 +279,16 @@ class Bridge:
         give other events under the planned offsets.
         """
         check_topic_identity(plan.topic_ids, self._parts.admin.read_topic_ids())
+
+    @contextmanager
+    def _failure_kept(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.failure = _explain(self._name_fence(error))
+            if self.failure is error:
+                raise
+            raise self.failure from error
 
     def _name_fence(self, error: Exception) -> Exception:
         """Tell a driver whose tables a newer one has dropped that it is fenced."""

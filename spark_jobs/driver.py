@@ -253,6 +253,7 @@ class Driver:
                 self._await(query, bridge, watch)
         finally:
             query.stop()
+            bridge.end(DRAIN_TIMEOUT_S)
             self.metrics.note_ended(failed=bridge.failure is not None)
         if bridge.failure is not None:
             raise bridge.failure
@@ -298,7 +299,12 @@ class Driver:
         self._stop.wait(pause_s)
 
     def _note_planned(self, plan: BatchPlan) -> None:
-        self._log.debug("batch planned", epoch=plan.key.epoch, ranges=_text(plan))
+        self._log.debug(
+            "batch planned",
+            epoch=plan.key.epoch,
+            sequence=plan.sequence,
+            ranges=_text(plan),
+        )
 
     def _note_state(self, state: TopicState) -> None:
         self.metrics.note_ends(state.ends)
@@ -309,7 +315,7 @@ class Driver:
         dead: dict[str, int] | None = {}
         if counts.dead:
             try:
-                dead = home.count_dead_letters(report.plan.after_sequence + 1)
+                dead = home.count_dead_letters(report.plan.sequence)
             except TallyweirError:
                 # The batch is published; the next one will say what is wrong.
                 dead = None
@@ -317,7 +323,7 @@ class Driver:
         self._log.info(
             "batch published",
             epoch=report.plan.key.epoch,
-            sequence=report.plan.after_sequence + 1,
+            sequence=report.plan.sequence,
             read=counts.read,
             committed=counts.committed,
             duplicate=counts.duplicate,

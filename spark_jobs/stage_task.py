@@ -24,6 +24,7 @@ from sinks.postgres.connection import read_fingerprint_key
 from sinks.postgres.databases import parse_databases
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.kept_connection import KeptConnection, PostgresConnection
+from sinks.postgres.naming import TableNames
 from sinks.postgres.staging import StagingWriter
 from sinks.postgres.task_staging import TaskStaging
 from sinks.protocol.errors import FatalError, TallyweirError
@@ -77,6 +78,8 @@ class StageTask:
     installation: str
     pipeline_number: int
     epoch: Epoch
+    #: The batch's.
+    sequence: int
     #: Whom to ask for IDs; None if the pipeline looks at none.
     claims: Address | None
     #: The round of claims that this staging is.
@@ -167,10 +170,13 @@ class StageTask:
     def _open_writer(self, attempt: Attempt, database: str) -> StagingWriter:
         return StagingWriter(
             self._connect(database),
-            pipeline_number=self.pipeline_number,
-            epoch=self.epoch,
+            TableNames(
+                pipeline_number=self.pipeline_number,
+                epoch=self.epoch,
+                sequence=self.sequence,
+                installation=None if database == HOME else self.installation,
+            ),
             attempt=attempt,
-            installation=None if database == HOME else self.installation,
         )
 
     def _connect(self, database: str) -> PostgresConnection:

@@ -89,14 +89,16 @@ class Scene:
         self.system.await_ready(service)
 
     def staging_of(self, table: str) -> sql.Identifier:
-        """Name one of the newest driver's staging tables at home."""
+        """Name one of the newest driver's staging tables at home, of even batches."""
         number = "SELECT pipeline_number FROM tallyweir.pipeline"
         epoch = "SELECT max(epoch) FROM tallyweir.epoch_claim"
         ((found_number, found_epoch),) = self.system.query(
             f"SELECT ({number} WHERE pipeline = 'departures'), "
             f"({epoch} WHERE pipeline = 'departures')"
         )
-        return staging_table(int(found_number), Epoch(int(found_epoch)), table)
+        return staging_table(
+            int(found_number), Epoch(int(found_epoch)), table, sequence=0
+        )
 
     def fill_disk(self) -> None:
         """Leave Postgres no byte, whatever it takes itself meanwhile."""

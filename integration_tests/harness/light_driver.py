@@ -126,6 +126,7 @@ class LightDriver:
         assert not rejected, "the table refuses nothing"
         (covered,) = plan.ranges
         self._attempts += 1
+        driver.sequence = plan.sequence
         (output,) = self._layout.outputs
         numbers = range(covered.from_offset, covered.until_offset)
         staged = {}

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+from psycopg import sql
 
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME, database_of, staged_for
@@ -17,6 +18,7 @@ from sinks.postgres.columns import Column
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.home_layout import HomeLayout, Output
+from sinks.postgres.naming import TableNames, staging_table
 from sinks.postgres.participant import PostgresParticipant
 from sinks.postgres.staging import StagingWriter, staging_tables
 from sinks.protocol.decisions import PublishOutcome
@@ -112,6 +114,8 @@ class PostgresDriver:
     publisher: Publisher = field(init=False)
     batches: int = 0
     attempts: int = 0
+    #: The batch that rows are staged for: the one planned last.
+    sequence: int = 1
 
     def __post_init__(self) -> None:
         self.home = PostgresHome(self.home_dsn or self.dsn, self.layout)
@@ -136,12 +140,19 @@ class PostgresDriver:
     def plan(self, length: int) -> BatchPlan:
         """Plan the next batch of the one partition."""
         self.batches += 1
-        return plan_batch(
+        plan = plan_batch(
             self.home.read_progress(),
             {TP: length},
             epoch=self.epoch,
             spark_batch_id=self.batches,
         )
+        self.sequence = plan.sequence
+        return plan
+
+    def staging_table(self, table: str) -> sql.Identifier:
+        """Name one of the home's staging tables of the batch planned last."""
+        number = self.home.claim.pipeline_number
+        return staging_table(number, self.epoch, table, sequence=self.sequence)
 
     def stage_rows(
         self, table: str, rows: Sequence[Row], *, attempt: int
@@ -167,10 +178,15 @@ class PostgresDriver:
             ) as connection,
             StagingWriter(
                 connection,
-                pipeline_number=self.home.claim.pipeline_number,
-                epoch=self.epoch,
+                TableNames(
+                    pipeline_number=self.home.claim.pipeline_number,
+                    epoch=self.epoch,
+                    sequence=self.sequence,
+                    installation=None
+                    if database == HOME
+                    else self.home.claim.installation,
+                ),
                 attempt=Attempt(attempt),
-                installation=None if database == HOME else self.home.claim.installation,
             ) as writer,
         ):
             if copied is not None:
@@ -190,6 +206,7 @@ class PostgresDriver:
     ) -> BatchTally:
         """Stage rows by table as one attempt, and vote for the whole plan."""
         self.attempts += 1
+        self.sequence = plan.sequence
         voted: dict[str, int] = {}
         for table, rows in staged.items():
             voted |= self.stage_rows(table, rows, attempt=self.attempts)

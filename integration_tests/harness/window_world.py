@@ -20,7 +20,8 @@ from integration_tests.harness.postgres_driver import layout_of
 from integration_tests.harness.window_model import Event, Row, Rules
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
-from sinks.postgres.output_moves import OutputMoves, TableNames
+from sinks.postgres.naming import TableNames
+from sinks.postgres.output_moves import OutputMoves
 from sinks.postgres.result_tables import create_result_tables
 from sinks.postgres.staging import create_staging, staging_tables
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
@@ -36,7 +37,7 @@ from spark_jobs.window_partials import aggregate_windows, find_late, find_revisi
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SECOND_US = 1_000_000
 _START_US = int(_START.timestamp()) * _SECOND_US
-_NAMES = TableNames(pipeline_number=1, epoch=1)
+_NAMES = TableNames(pipeline_number=1, epoch=1, sequence=1)
 
 #: Name and function of each aggregate, and how its column is read.
 _AGGREGATES = (

@@ -38,6 +38,7 @@ class Driver:
         state: Its state directory.
         epoch: 0 until it has claimed one.
         is_in_batch: Whether it has planned a batch and not published it.
+        planned: The sequence of the batch that it has planned last.
         in_batch_since: When it planned that batch, by the monotonic clock.
         batches: How many it has published.
         batch_s: How long its last batch took.
@@ -52,6 +53,7 @@ class Driver:
     state: Path
     epoch: int = 0
     is_in_batch: bool = False
+    planned: int = 0
     in_batch_since: float = 0.0
     batches: int = 0
     batch_s: float = _SHORTEST_BATCH_S
@@ -298,10 +300,12 @@ class Supervisor(threading.Thread):
                     other.is_superseded = 0 < other.epoch < newest
                 self._tell(f"driver {driver.number} started, epoch {driver.epoch}")
             case "batch planned":
+                driver.planned = int(str(event["sequence"]))
                 driver.is_in_batch = True
                 driver.in_batch_since = time.monotonic()
             case "batch published":
-                driver.is_in_batch = False
+                # The next one may have been planned while this one was published.
+                driver.is_in_batch = driver.planned > int(str(event["sequence"]))
                 driver.batches += 1
                 driver.batch_s = max(
                     _SHORTEST_BATCH_S, float(str(event.get("seconds", 0)))

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -17,8 +18,7 @@ from sinks.postgres.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.guarantee_change import check_guarantee_kept
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_datetime, to_microseconds
-from sinks.postgres.naming import application_name
-from sinks.postgres.output_moves import TableNames
+from sinks.postgres.naming import application_name, state_table
 from sinks.postgres.placement import check_not_moved
 from sinks.postgres.publication import PostgresPublication, StagedPublication
 from sinks.postgres.result_tables import create_result_tables
@@ -47,8 +47,9 @@ _PUBLISH = load_statements("sinks.postgres", "publish.sql")
 class PostgresHome(PostgresDecisionLedger):
     """One driver's view of its pipeline's home database.
 
-    Holds one connection, opened anew after a failure. Not for use by several
-    threads at once.
+    Holds two connections, each opened anew after a failure: one to publish by, and one
+    for whoever plans the next batch meanwhile, to read by. Not for use by more than
+    one thread of each kind at once.
 
     Args:
         dsn: libpq connection string.
@@ -60,6 +61,7 @@ class PostgresHome(PostgresDecisionLedger):
         self._layout = layout
         self._run = run
         self._session = Session(dsn, application_name=application_name(0, 0))
+        self._reading = Session(dsn, application_name=application_name(0, 0))
         super().__init__(self._session, layout.pipeline)
         self._claim: Claim | None = None
 
@@ -107,9 +109,10 @@ class PostgresHome(PostgresDecisionLedger):
 
         epoch = self._session.run("claiming an epoch", claim)
         number = self.claim.pipeline_number
-        self._session.application_name = application_name(number, epoch)
-        # The next transaction opens a session under that name.
-        self._session.close()
+        for session in (self._session, self._reading):
+            session.application_name = application_name(number, epoch)
+            # The next transaction opens a session under that name.
+            session.close()
         self._buckets = SeenIdBuckets(
             self._session,
             pipeline_number=number,
@@ -135,7 +138,7 @@ class PostgresHome(PostgresDecisionLedger):
         def read(connection: psycopg.Connection[TupleRow]) -> Progress:
             return read_stored_progress(connection, self._layout.pipeline)
 
-        return self._session.run("reading the pipeline's progress", read)
+        return self._reading.run("reading the pipeline's progress", read)
 
     def read_newest_driver_epoch(self) -> Epoch:
         """Return the newest epoch that a driver has claimed, and no batch run.
@@ -151,7 +154,7 @@ class PostgresHome(PostgresDecisionLedger):
             assert row is not None
             return Epoch(row[0])
 
-        return self._session.run("reading the claims", read)
+        return self._reading.run("reading the claims", read)
 
     def read_run_at_work(self) -> str | None:
         """Return the batch run that works under the newest claim, if one does.
@@ -178,7 +181,7 @@ class PostgresHome(PostgresDecisionLedger):
             assert sessions is not None
             return str(run) if is_fresh or sessions[0] else None
 
-        return self._session.run("looking for a batch run", read)
+        return self._reading.run("looking for a batch run", read)
 
     def read_run(self, name: str) -> BatchRun | None:
         """Return the batch run of that name that was published; None if there was none.
@@ -186,7 +189,7 @@ class PostgresHome(PostgresDecisionLedger):
         Raises:
             RetryableError: The server is unreachable.
         """
-        return self._session.run(
+        return self._reading.run(
             "reading a batch run",
             lambda connection: read_published_run(
                 connection, self._layout.pipeline, name
@@ -227,7 +230,7 @@ class PostgresHome(PostgresDecisionLedger):
             instant: datetime = row[0]
             return instant
 
-        return to_microseconds(self._session.run("reading the clock", read))
+        return to_microseconds(self._reading.run("reading the clock", read))
 
     def has_due_timers(self, *, watermark_us: int | None, now_us: int) -> bool:
         """Tell whether a timer is due at a watermark and a time of the server's clock.
@@ -246,7 +249,7 @@ class PostgresHome(PostgresDecisionLedger):
             assert row is not None
             return bool(row[0])
 
-        return self._session.run("looking for timers", look)
+        return self._reading.run("looking for timers", look)
 
     def count_dead_letters(self, sequence: int) -> dict[str, int]:
         """Count the dead letters of a published batch by their reason.
@@ -292,7 +295,7 @@ class PostgresHome(PostgresDecisionLedger):
             StagedPublication(plan=plan, tally=tally, restagings=restagings),
             claim=self.claim,
         )
-        self._staging.note_published(tally.staged)
+        self._staging.note_published(plan.sequence, tally.staged)
         return publication
 
     def tidy(self, *, live_from_us: int | None) -> None:
@@ -309,8 +312,9 @@ class PostgresHome(PostgresDecisionLedger):
             return
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         self._session.close()
+        self._reading.close()
 
     def _staging_area(self) -> StagingArea:
         """Name what is staged here: for the home itself and for its own branches."""
@@ -318,8 +322,9 @@ class PostgresHome(PostgresDecisionLedger):
         staged = [HOME, *self._layout.branches_in(HOME)]
         return StagingArea(
             self._session,
-            TableNames(pipeline_number=claim.pipeline_number, epoch=claim.epoch),
-            {
+            pipeline_number=claim.pipeline_number,
+            epoch=claim.epoch,
+            tables={
                 table: columns
                 for branch in staged
                 for table, columns in staging_tables(self._layout, branch).items()
@@ -351,9 +356,7 @@ class PostgresHome(PostgresDecisionLedger):
         connection.execute(_CLAIM["create_pipeline_runs"], values)
         here = {HOME, *self._layout.branches_in(HOME)}
         outputs = [o for o in self._layout.outputs if here & set(o.branches)]
-        # The state tables carry no epoch.
-        names = TableNames(pipeline_number=number, epoch=0)
-        create_result_tables(connection, outputs, names.state)
+        create_result_tables(connection, outputs, partial(state_table, number))
         connection.commit()
 
     def _check_outputs_stay(

@@ -7,6 +7,7 @@ and a user's name may use them all.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 from psycopg import sql
 
@@ -23,12 +24,22 @@ def staging_schema(
     return f"tallyweir_stage_{owner}{pipeline_number}_{epoch}"
 
 
+#: Batches take turns with so many sets of staging tables: one batch is staged while
+#: the one before it is published, and its set emptied.
+STAGING_SETS = 2
+
+
 def staging_table(
-    pipeline_number: int, epoch: int, table: str, *, installation: str | None = None
+    pipeline_number: int,
+    epoch: int,
+    table: str,
+    *,
+    sequence: int,
+    installation: str | None = None,
 ) -> sql.Identifier:
-    """Name one of a driver's staging tables."""
+    """Name one of the staging tables of a driver's batch, by the batch's sequence."""
     schema = staging_schema(pipeline_number, epoch, installation=installation)
-    return sql.Identifier(schema, table)
+    return sql.Identifier(schema, f"{table}.{sequence % STAGING_SETS}")
 
 
 def application_name(pipeline_number: int, epoch: int) -> str:
@@ -64,3 +75,35 @@ def bucket_of_runs(table: str) -> int:
     """Read the bucket back from the name that ``tallyweir.name_bucket`` gave."""
     digits = table.rsplit("_b", 1)[1]
     return -int(digits[1:]) if digits.startswith("m") else int(digits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableNames:
+    """Names of the tables that one batch's transaction works with in a database.
+
+    Attributes:
+        pipeline_number: The pipeline's, in its home database.
+        epoch: The driver's.
+        sequence: The batch's.
+        installation: The home's, in every database but the home itself: two homes
+            may have numbered their pipelines alike.
+    """
+
+    pipeline_number: int
+    epoch: int
+    sequence: int
+    installation: str | None = None
+
+    def staging(self, table: str) -> sql.Identifier:
+        """Name a staging table."""
+        return staging_table(
+            self.pipeline_number,
+            self.epoch,
+            table,
+            sequence=self.sequence,
+            installation=self.installation,
+        )
+
+    def state(self, table: str) -> sql.Identifier:
+        """Name the state of a window table."""
+        return state_table(self.pipeline_number, table, installation=self.installation)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
@@ -20,7 +19,7 @@ from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.home_layout import Output
 from sinks.postgres.keyed_moves import move_results
 from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.naming import revisions_table, staging_table, state_table
+from sinks.postgres.naming import TableNames, revisions_table
 from sinks.postgres.outbox_table import OUTBOX_EVENT_ID, OutboxTable
 from sinks.postgres.sqlstate import is_row_rejection
 from sinks.postgres.statements import load_statements
@@ -40,32 +39,6 @@ class RowRefusedError(Exception):
     def __init__(self, cause: psycopg.Error) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableNames:
-    """Names of the tables that one driver's transactions work with in a database.
-
-    Attributes:
-        pipeline_number: The pipeline's, in its home database.
-        epoch: The driver's.
-        installation: The home's, in every database but the home itself: two homes
-            may have numbered their pipelines alike.
-    """
-
-    pipeline_number: int
-    epoch: int
-    installation: str | None = None
-
-    def staging(self, table: str) -> sql.Identifier:
-        """Name a staging table."""
-        return staging_table(
-            self.pipeline_number, self.epoch, table, installation=self.installation
-        )
-
-    def state(self, table: str) -> sql.Identifier:
-        """Name the state of a window table."""
-        return state_table(self.pipeline_number, table, installation=self.installation)
 
 
 def kept_tables(output: Output, names: TableNames) -> Iterator[sql.Identifier]:

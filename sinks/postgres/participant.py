@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 
 import psycopg
 from psycopg import sql
@@ -17,8 +18,8 @@ from sinks.postgres.branch_names import HOME, staged_for
 from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.migrations import migrate_participant
-from sinks.postgres.naming import application_name
-from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
+from sinks.postgres.naming import TableNames, application_name, state_table
+from sinks.postgres.output_moves import OutputMoves, RowRefusedError
 from sinks.postgres.preflight import check_participant
 from sinks.postgres.prepared_branches import PostgresPreparedBranches
 from sinks.postgres.publication import publish_values
@@ -70,11 +71,7 @@ class PostgresParticipant(PostgresPreparedBranches):
         self._branches = layout.branches_in(database)
         # The home has made, and tidies, what its own branches work with.
         self._is_home = database == HOME
-        self._names = TableNames(
-            pipeline_number=claim.pipeline_number,
-            epoch=claim.epoch,
-            installation=None if self._is_home else claim.installation,
-        )
+        self._installation = None if self._is_home else claim.installation
         name = application_name(claim.pipeline_number, claim.epoch)
         self._sessions = {
             branch: Session(dsn, application_name=f"{name} {branch}")
@@ -83,12 +80,14 @@ class PostgresParticipant(PostgresPreparedBranches):
         self._session = Session(dsn, application_name=name)
         self._staging = StagingArea(
             self._session,
-            self._names,
-            {
+            pipeline_number=claim.pipeline_number,
+            epoch=claim.epoch,
+            tables={
                 table: columns
                 for branch in self._branches
                 for table, columns in staging_tables(layout, branch).items()
             },
+            installation=self._installation,
         )
         self._threads = ThreadPoolExecutor(len(self._branches) or 1, database)
         self._preparing: dict[GlobalId, Future[None]] = {}
@@ -134,7 +133,12 @@ class PostgresParticipant(PostgresPreparedBranches):
                 for output in self._layout.outputs
                 if set(output.branches) & set(self._branches)
             ]
-            create_result_tables(connection, outputs, self._names.state)
+            state = partial(
+                state_table,
+                self._claim.pipeline_number,
+                installation=self._installation,
+            )
+            create_result_tables(connection, outputs, state)
             self._staging.create(connection)
 
         self._session.run(f"creating tables in {self._database}", create)
@@ -167,7 +171,8 @@ class PostgresParticipant(PostgresPreparedBranches):
         """
         own = staging_tables(self._layout, order.gid.branch)
         self._staging.note_published(
-            {table: order.tally.staged.get(table, 0) for table in own}
+            order.terms.sequence,
+            {table: order.tally.staged.get(table, 0) for table in own},
         )
         self._preparing[order.gid] = self._threads.submit(self._prepare, order)
 
@@ -198,6 +203,14 @@ class PostgresParticipant(PostgresPreparedBranches):
             session.close()
         super().close()
 
+    def _names(self, order: BranchOrder) -> TableNames:
+        return TableNames(
+            pipeline_number=self._claim.pipeline_number,
+            epoch=self._claim.epoch,
+            sequence=order.terms.sequence,
+            installation=self._installation,
+        )
+
     def _prepare(self, order: BranchOrder) -> None:
         branch = order.gid.branch
         session = self._sessions[branch]
@@ -209,7 +222,7 @@ class PostgresParticipant(PostgresPreparedBranches):
         except RowRefusedError as refusal:
             abandon(connection)
             rejected = find_rejected(
-                connection, outputs, self._names, order.tally, branch=branch
+                connection, outputs, self._names(order), order.tally, branch=branch
             )
             if not rejected:
                 raise translate(refusal.cause, doing=doing) from refusal
@@ -240,7 +253,7 @@ class PostgresParticipant(PostgresPreparedBranches):
             decided=terms.decided.get(gid.branch),
             marked=None if row is None else read_global_id(row[0]),
         )
-        moves = OutputMoves(connection, self._names, order.tally, values)
+        moves = OutputMoves(connection, self._names(order), order.tally, values)
         rows = moves.run(self._layout.outputs_of(gid.branch), gid.branch)
         connection.execute(_SQL["insert_marker"], {**values, "rows": rows})
         with standbys_waited_for(connection):

@@ -34,7 +34,8 @@ from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_datetime
 from sinks.postgres.keyed_moves import KeyedMoves
-from sinks.postgres.output_moves import OutputMoves, RowRefusedError, TableNames
+from sinks.postgres.naming import TableNames
+from sinks.postgres.output_moves import OutputMoves, RowRefusedError
 from sinks.postgres.rejections import find_rejected
 from sinks.postgres.run_moves import RunMoves
 from sinks.postgres.sqlstate import translate
@@ -85,7 +86,9 @@ class PostgresPublication:
         self._tally = batch.tally
         self._restagings = batch.restagings
         self._tables = TableNames(
-            pipeline_number=claim.pipeline_number, epoch=claim.epoch
+            pipeline_number=claim.pipeline_number,
+            epoch=claim.epoch,
+            sequence=batch.plan.sequence,
         )
         self._run = (
             RunMoves(connection, layout, self._tables, batch.tally, batch.plan.run)

@@ -21,7 +21,7 @@ from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.connection import abandon
 from sinks.postgres.corrections import Corrections
 from sinks.postgres.home_layout import Output
-from sinks.postgres.output_moves import TableNames
+from sinks.postgres.naming import TableNames
 from sinks.postgres.sqlstate import is_row_rejection, translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError

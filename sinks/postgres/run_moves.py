@@ -11,7 +11,8 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.corrections import CORRECTION, Corrections
 from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.output_moves import OutputMoves, TableNames, kept_tables
+from sinks.postgres.naming import TableNames
+from sinks.postgres.output_moves import OutputMoves, kept_tables
 from sinks.postgres.statements import load_statements
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.votes import BatchTally

@@ -1,6 +1,7 @@
 """Staging: where tasks put a batch's rows before anything is decided.
 
-Staging tables are UNLOGGED and belong to one driver's epoch. Every row carries the
+Staging tables are UNLOGGED and belong to one driver's epoch. There are two sets of
+them, which batches take turns with. Every row carries the
 task attempt that copied it, and publishing moves only the rows of attempts that
 voted. So rows of a zombie, of a speculative copy or of a crashed batch can lie here
 without harm until their schema is dropped.
@@ -12,6 +13,7 @@ voted are missing, and the batch is staged again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from types import TracebackType
 from typing import Self
 
@@ -29,7 +31,12 @@ from sinks.postgres.connection import abandon
 from sinks.postgres.corrections import CORRECTION, correction_columns
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.keyed_table import KEYED_LOGS, KeyedTable
-from sinks.postgres.naming import staging_schema, staging_table
+from sinks.postgres.naming import (
+    STAGING_SETS,
+    TableNames,
+    staging_schema,
+    staging_table,
+)
 from sinks.postgres.result_copy import ResultCopy
 from sinks.postgres.sqlstate import translated
 from sinks.protocol.identity import Attempt, Epoch
@@ -121,7 +128,10 @@ def create_staging(
     # is nobody else's.
     connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
     connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
-    for table, columns in tables.items():
+    for number, (table, columns) in product(range(STAGING_SETS), tables.items()):
+        target = staging_table(
+            pipeline_number, epoch, table, sequence=number, installation=installation
+        )
         definitions = sql.SQL(", ").join(
             column.staging_definition for column in (ATTEMPT, *columns)
         )
@@ -129,7 +139,7 @@ def create_staging(
         connection.execute(
             sql.SQL(
                 "CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)"
-            ).format(sql.Identifier(name, table), definitions)
+            ).format(target, definitions)
         )
 
 
@@ -141,10 +151,8 @@ class StagingWriter:
 
     Args:
         connection: To that database.
-        pipeline_number: The pipeline's, in its home database.
-        epoch: The driver's.
+        names: Of the batch's tables there.
         attempt: Whose rows these are.
-        installation: The home's, in every database but the home itself.
 
     Crash:
         Before the commit nothing is staged. After it the rows are staged but not
@@ -154,17 +162,13 @@ class StagingWriter:
     def __init__(
         self,
         connection: psycopg.Connection[TupleRow],
+        names: TableNames,
         *,
-        pipeline_number: int,
-        epoch: Epoch,
         attempt: Attempt,
-        installation: str | None = None,
     ) -> None:
         self._connection = connection
-        self._pipeline_number = pipeline_number
-        self._epoch = epoch
+        self._names = names
         self._attempt = attempt
-        self._installation = installation
         #: Rows copied so far, by staging table: what the vote will state.
         self.rows: dict[str, int] = {}
 
@@ -201,12 +205,7 @@ class StagingWriter:
         tagged = rows.rename_columns([column.name for column in columns]).append_column(
             ATTEMPT.name, attempts
         )
-        target = staging_table(
-            self._pipeline_number,
-            self._epoch,
-            table,
-            installation=self._installation,
-        )
+        target = self._names.staging(table)
         with translated(f"staging rows for {table}"):
             copy_staged(self._connection, target, (*columns, ATTEMPT), tagged)
         self.rows[table] = self.rows.get(table, 0) + rows.num_rows

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import Column
-from sinks.postgres.naming import staging_schema
-from sinks.postgres.output_moves import TableNames
+from sinks.postgres.naming import STAGING_SETS, staging_schema, staging_table
 from sinks.postgres.session import Session
 from sinks.postgres.staging import create_staging
 from sinks.postgres.statements import load_statements
@@ -29,44 +29,56 @@ class StagingArea:
 
     Args:
         session: To that database.
-        names: Of the driver's tables there.
-        tables: The staging tables and their columns.
+        pipeline_number: The pipeline's, in its home database.
+        epoch: The driver's.
+        tables: The staging tables of one batch and their columns.
+        installation: The home's, in every database but the home itself.
     """
 
     def __init__(
         self,
         session: Session,
-        names: TableNames,
+        *,
+        pipeline_number: int,
+        epoch: Epoch,
         tables: Mapping[str, tuple[Column, ...]],
+        installation: str | None = None,
     ) -> None:
         self._session = session
-        self._names = names
+        self._pipeline_number = pipeline_number
+        self._epoch = epoch
         self._tables = tables
-        self._rows = 0
+        self._installation = installation
+        #: Rows that are of no use any more, by the set they lie in.
+        self._rows = [0] * STAGING_SETS
 
     def create(self, connection: psycopg.Connection[TupleRow]) -> None:
         """Create the tables, empty; the caller commits."""
         create_staging(
             connection,
             self._tables,
-            pipeline_number=self._names.pipeline_number,
-            epoch=Epoch(self._names.epoch),
-            installation=self._names.installation,
+            pipeline_number=self._pipeline_number,
+            epoch=self._epoch,
+            installation=self._installation,
         )
 
-    def note_published(self, staged: Mapping[str, int]) -> None:
-        """Remember that rows, counted by table, are of no use here any more."""
-        self._rows += sum(staged.get(table, 0) for table in self._tables)
+    def note_published(self, sequence: int, staged: Mapping[str, int]) -> None:
+        """Remember that a batch's rows, counted by table, are of no use any more."""
+        rows = sum(staged.get(table, 0) for table in self._tables)
+        self._rows[sequence % STAGING_SETS] += rows
 
     def tidy(self) -> None:
-        """Empty the tables when enough lies in them.
+        """Empty the tables of each set that enough lies in.
+
+        Sets that nothing was published from are left alone: a batch is being staged.
 
         Raises:
             RetryableError: Someone else has a lock on them; they stay until next time.
         """
-        if self._rows > STAGED_ROWS_KEPT:
-            self._session.run("emptying staging", self._truncate)
-            self._rows = 0
+        for number, rows in enumerate(self._rows):
+            if rows > STAGED_ROWS_KEPT:
+                self._session.run("emptying staging", partial(self._truncate, number))
+                self._rows[number] = 0
 
     def drop_superseded(self) -> None:
         """Drop staging of older epochs; one that is locked waits for a later start.
@@ -76,18 +88,16 @@ class StagingArea:
         that is yet to come goes when its turn comes.
         """
         own = staging_schema(
-            self._names.pipeline_number,
-            self._names.epoch,
-            installation=self._names.installation,
+            self._pipeline_number, self._epoch, installation=self._installation
         )
-        prefix = own.removesuffix(str(self._names.epoch))
+        prefix = own.removesuffix(str(self._epoch))
 
         def find(connection: psycopg.Connection[TupleRow]) -> list[str]:
             rows = connection.execute(
                 _SQL["staging_schemas"], {"pattern": f"^{prefix}[0-9]+$"}
             ).fetchall()
             epochs = [int(row[0].removeprefix(prefix)) for row in rows]
-            return [f"{prefix}{epoch}" for epoch in epochs if epoch < self._names.epoch]
+            return [f"{prefix}{epoch}" for epoch in epochs if epoch < self._epoch]
 
         for schema in self._session.run("looking for old staging", find):
             try:
@@ -104,7 +114,16 @@ class StagingArea:
 
         self._session.run("dropping old staging", drop)
 
-    def _truncate(self, connection: psycopg.Connection[TupleRow]) -> None:
-        tables = sql.SQL(", ").join(map(self._names.staging, self._tables))
+    def _truncate(self, number: int, connection: psycopg.Connection[TupleRow]) -> None:
+        tables = sql.SQL(", ").join(
+            staging_table(
+                self._pipeline_number,
+                self._epoch,
+                table,
+                sequence=number,
+                installation=self._installation,
+            )
+            for table in self._tables
+        )
         connection.execute("SET LOCAL lock_timeout = '1s'")
         connection.execute(sql.SQL("TRUNCATE {}").format(tables))

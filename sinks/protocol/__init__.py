@@ -55,6 +55,11 @@ A batch's life
     5 seal: Spark writes its commit log; nobody reads it again
                               · sealed
 
+While a batch is published, the next one is planned upon what it will leave, and staged
+(``stage_ahead``). Publish transactions follow each other: what a batch was planned upon
+is compared under the lock, so one that was staged behind a batch which came to nothing
+is never published.
+
 The dotted names are the fault points of ``sinks.faultpoints``. Only a pipeline with
 keyed state has a phase 2b. A tick is a batch without events, for timers that are due:
 it has no ranges, begins with phase 2b and is recognised by its sequence. A batch that
@@ -68,7 +73,7 @@ counts are exact, no event is lost, and rows of attempts or batches that came to
 nothing stay beside those that count.
 
 Modules, in the order in which a batch meets them: ``coordinator`` takes it from plan
-to ledger; ``votes`` adds up phase one, ``keyed_votes`` phase 2b; ``publication``
+to ledger, ``stage_ahead`` the next one meanwhile; ``votes`` adds up phase one, ``keyed_votes`` phase 2b; ``publication``
 prepares, decides and commits;
 ``decisions`` and ``offsets`` say whether it may; ``in_doubt`` and ``resolution`` say
 what becomes of a branch that a crash has left.
@@ -130,7 +135,8 @@ Two drivers
     The one with the older epoch is fenced at its next publish.
 A result table refuses a row
     The transaction is rolled back, bisection finds the rows, and the batch is staged
-    again with these as dead letters, so that every aggregate is right.
+    again with these as dead letters, so that every aggregate is right. Then so is the
+    batch that was staged behind it.
 
 Invariants
 ==========

@@ -1,12 +1,14 @@
 """Drives one batch from its plan to the ledger; runs on the driver.
 
 Knows no Postgres, Spark, Kafka or clock: it calls ports and pure decisions only, so
-that the very same code runs in production and on the fakes.
+that the very same code runs in production and on the fakes. ``stage_ahead`` has a batch
+staged while the one before it is published.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from sinks.faultpoints import FaultPoint, making
 from sinks.protocol.decisions import PublishOutcome
@@ -35,8 +37,19 @@ class BatchResult:
     restagings: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VotedBatch:
+    """A batch whose phase one has ended and is covered by votes."""
+
+    plan: BatchPlan
+    tally: BatchTally
+    #: What tables have refused of it so far; its dead letters.
+    rejected: tuple[RejectedRow, ...] = ()
+    restagings: int = 0
+
+
 class Coordinator:
-    """Takes the batches of one driver to their end, one after the other.
+    """Takes the batches of one driver to their end.
 
     Args:
         publisher: Of the driver's claim.
@@ -67,23 +80,87 @@ class Coordinator:
             rolls back. After it, the next driver starts behind the batch, once it
             has committed the branches that are left.
         """
-        rejected: list[RejectedRow] = []
-        restagings = 0
+        voted = self.stage_batch(plan, stage)
         while True:
-            with making(FaultPoint.ROWS_STAGED):
-                staged = stage(plan, tuple(rejected))
-            with making(FaultPoint.VOTED):
-                tally = tally_votes(
-                    staged.votes, plan.ranges, records_read=staged.records_read
-                )
-            tally = self._work_on_keys(plan, tally)
+            voted = self.work_on_keys(voted)
             try:
-                outcome = self._publish(plan, tally, restagings)
+                return self.publish(voted)
             except RowsRejectedError as refusal:
-                rejected.extend(_new_rejections(refusal, rejected))
-                restagings += 1
-                continue
-            return BatchResult(outcome=outcome, tally=tally, restagings=restagings)
+                voted = self.stage_again(voted, stage, refusal)
+
+    def stage_batch(self, plan: BatchPlan, stage: Stage) -> VotedBatch:
+        """Run phase one of a batch and add its votes up.
+
+        The batch before it may still be on its way; nothing here depends on how that
+        one ends but the plan.
+
+        Raises:
+            TallyweirError: As ``run_batch``.
+
+        Crash:
+            Staged rows stay that nobody will ever move.
+        """
+        return _stage(VotedBatch(plan=plan, tally=NOTHING_STAGED), stage)
+
+    def stage_again(
+        self, voted: VotedBatch, stage: Stage, refusal: RowsRejectedError
+    ) -> VotedBatch:
+        """Run phase one again, without the rows that a table has refused.
+
+        Raises:
+            FatalError: ``REJECTION_REPEATED``.
+            TallyweirError: As ``run_batch``.
+        """
+        fresh = _new_rejections(refusal, voted.rejected)
+        again = replace(
+            voted,
+            rejected=(*voted.rejected, *fresh),
+            restagings=voted.restagings + 1,
+        )
+        return _stage(again, stage)
+
+    def work_on_keys(self, voted: VotedBatch) -> VotedBatch:
+        """Run phase 2b, if there is one; the batch before must have been published.
+
+        Whatever it reads stays as it is until the batch is published: staging is
+        voted for, and keyed state changes in publish transactions only.
+
+        Raises:
+            TallyweirError: As ``run_batch``.
+        """
+        if self._stage_keys is None:
+            return voted
+        with making(FaultPoint.KEYS_STAGED):
+            staged = self._stage_keys(voted.plan, voted.tally)
+        with making(FaultPoint.KEYS_VOTED):
+            tally = tally_keyed_votes(
+                voted.tally, staged.votes, watermark_us=staged.watermark_us
+            )
+        return replace(voted, tally=tally)
+
+    def publish(self, voted: VotedBatch) -> BatchResult:
+        """Publish, and ask again while the answer to COMMIT stays unknown.
+
+        Asking again is safe: the offsets are compared under the pipeline's lock,
+        which the lost transaction holds until it has ended one way or the other.
+
+        Raises:
+            RowsRejectedError: A result table refused rows; nothing was published.
+            TallyweirError: As ``run_batch``.
+        """
+        for tries_left in reversed(range(PUBLISH_TRIES_MAX)):
+            try:
+                outcome = self._publisher.publish(
+                    voted.plan, voted.tally, restagings=voted.restagings
+                )
+            except OutcomeUnknownError:
+                if not tries_left:
+                    raise
+            else:
+                return BatchResult(
+                    outcome=outcome, tally=voted.tally, restagings=voted.restagings
+                )
+        raise AssertionError("unreachable: the last try returns or raises")
 
     def run_tick(self, plan: BatchPlan) -> BatchResult:
         """Run a batch without events, for what is due all the same.
@@ -95,44 +172,22 @@ class Coordinator:
             As ``run_batch``: what was due is still due until the tick is decided.
         """
         assert not plan.ranges, "a tick reads nothing"
-        tally = self._work_on_keys(plan, NOTHING_STAGED)
-        outcome = self._publish(plan, tally, restagings=0)
-        return BatchResult(outcome=outcome, tally=tally, restagings=0)
+        tick = VotedBatch(plan=plan, tally=NOTHING_STAGED)
+        return self.publish(self.work_on_keys(tick))
 
-    def _work_on_keys(self, plan: BatchPlan, tally: BatchTally) -> BatchTally:
-        """Run phase 2b on what phase one voted for.
 
-        Whatever it reads stays as it is until the batch is published: staging is
-        voted for, and keyed state changes in publish transactions only.
-        """
-        if self._stage_keys is None:
-            return tally
-        with making(FaultPoint.KEYS_STAGED):
-            staged = self._stage_keys(plan, tally)
-        with making(FaultPoint.KEYS_VOTED):
-            return tally_keyed_votes(
-                tally, staged.votes, watermark_us=staged.watermark_us
-            )
-
-    def _publish(
-        self, plan: BatchPlan, tally: BatchTally, restagings: int
-    ) -> PublishOutcome:
-        """Publish, and ask again while the answer to COMMIT stays unknown.
-
-        Asking again is safe: the offsets are compared under the pipeline's lock,
-        which the lost transaction holds until it has ended one way or the other.
-        """
-        for tries_left in reversed(range(PUBLISH_TRIES_MAX)):
-            try:
-                return self._publisher.publish(plan, tally, restagings=restagings)
-            except OutcomeUnknownError:
-                if not tries_left:
-                    raise
-        raise AssertionError("unreachable: the last try returns or raises")
+def _stage(batch: VotedBatch, stage: Stage) -> VotedBatch:
+    with making(FaultPoint.ROWS_STAGED):
+        staged = stage(batch.plan, batch.rejected)
+    with making(FaultPoint.VOTED):
+        tally = tally_votes(
+            staged.votes, batch.plan.ranges, records_read=staged.records_read
+        )
+    return replace(batch, tally=tally)
 
 
 def _new_rejections(
-    refusal: RowsRejectedError, known: list[RejectedRow]
+    refusal: RowsRejectedError, known: Sequence[RejectedRow]
 ) -> list[RejectedRow]:
     positions = {(row.topic_partition, row.offset) for row in known}
     fresh = [

@@ -4,7 +4,8 @@ The usual order of calls, once per driver::
 
     claim_epoch -> (read_progress -> Stage -> open_publication -> commit)*
 
-and around each COMMIT of the home, if other databases take part::
+where a batch is staged while the one before it is still being published, and around
+each COMMIT of the home, if other databases take part::
 
     begin_prepare -> await_prepared -> (home's COMMIT) -> commit_prepared
 
@@ -26,7 +27,7 @@ from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts
 from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import StoredPosition
+from sinks.protocol.recovery import StoredPosition, topic_ids
 from sinks.protocol.votes import BatchTally, Vote
 from sinks.protocol.watermark import (
     ClockRule,
@@ -34,6 +35,17 @@ from sinks.protocol.watermark import (
     latest_of,
     move_clocks,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanBasis:
+    """What a batch is planned upon: where the batch before it leaves the pipeline."""
+
+    watermark_us: int | None
+    after_sequence: SequenceNumber
+    clocks: Mapping[TopicPartition, PartitionClock]
+    #: Kafka's ids of the topics that the offsets belong to.
+    topic_ids: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +58,16 @@ class Progress:
     newest_epoch: Epoch
     #: Event time and activity of each partition of the stream.
     clocks: Mapping[TopicPartition, PartitionClock]
+
+    @property
+    def basis(self) -> PlanBasis:
+        """What the next batch is planned upon."""
+        return PlanBasis(
+            watermark_us=self.watermark_us,
+            after_sequence=self.last_sequence,
+            clocks=self.clocks,
+            topic_ids=topic_ids(self.positions),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +93,23 @@ class BatchPlan:
     lookups: Mapping[str, str] = field(default_factory=dict)
     #: The batch run that the batch is; its ranges are in the run's own topic then.
     run: BatchRun | None = None
+
+    @property
+    def sequence(self) -> SequenceNumber:
+        """The number that the batch gets in the ledger."""
+        return SequenceNumber(self.after_sequence + 1)
+
+    def basis_after(self, rule: ClockRule, tally: BatchTally) -> PlanBasis:
+        """Return what the next batch is planned upon, once this one is published.
+
+        Publishing works the same out again under its lock, and the two must be equal.
+        """
+        return PlanBasis(
+            watermark_us=self.watermark_after(rule, tally),
+            after_sequence=self.sequence,
+            clocks=self.clocks_after(tally),
+            topic_ids=self.topic_ids,
+        )
 
     def clocks_after(self, tally: BatchTally) -> dict[TopicPartition, PartitionClock]:
         """Return the partitions' clocks after the batch, by what it held of each."""

@@ -2,8 +2,9 @@
 
 Lives in the driver, for one claim of one epoch. Everything that it knows is in
 Postgres: it reads what is committed, keeps a copy of it on its disk, and holds in
-memory only what the round at hand has claimed. So nothing is lost with it, and a batch
-that is not published leaves nothing in it.
+memory only what the round at hand has claimed, and what the batch before it has, which
+may still be on its way into Postgres. So nothing is lost with it, and a batch that is
+not published leaves nothing in it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
 from sinks.protocol.errors import FatalError
-from sinks.seen_ids.claim import Candidates, CatalogView, Claim
+from sinks.seen_ids.claim import Candidates, CatalogView, Claim, Found
+from sinks.seen_ids.ordering import U64Array
 from sinks.seen_ids.round_claims import RoundClaims
+from sinks.seen_ids.segment import Columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,33 @@ class RoundTerms:
     through_sequence: int
     live_from_bucket: int
     corrects: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ViewAfter:
+    """The catalog as a batch will leave it that is not in Postgres yet."""
+
+    before: CatalogView
+    held: Columns
+    live_from_bucket: int
+
+    def find(self, hi: U64Array, lo: U64Array) -> Found:
+        known = self.before.find(hi, lo)
+        rows, at = self.held.find(hi, lo)
+        live = self.held.buckets[at] >= self.live_from_bucket
+        rows, at = rows[live], at[live]
+        known.found[rows] = True
+        known.payload_hashes[rows] = self.held.payload_hashes[at]
+        known.buckets[rows] = self.held.buckets[at]
+        return known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Approved:
+    """A round whose batch is staged to be published."""
+
+    terms: RoundTerms
+    claims: RoundClaims | None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -59,6 +89,7 @@ class ClaimHolder:
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="seen-ids")
         self._answering = threading.Lock()
         self._round: _Round | None = None
+        self._approved: _Approved | None = None
         self._rounds = 0
 
     def __enter__(self) -> Self:
@@ -70,13 +101,16 @@ class ClaimHolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._round = None
+        self._round = self._approved = None
         self._opener.shutdown(cancel_futures=True)
 
     def begin(self, terms: RoundTerms) -> int:
-        """Begin a round; what earlier ones have claimed is forgotten.
+        """Begin a round; what earlier ones of the same batch have claimed is forgotten.
 
-        The catalog is read meanwhile, and whoever asks first waits for it.
+        The catalog is read meanwhile, and whoever asks first waits for it. Of the
+        batch before this one, if it was staged through this holder, the IDs are known
+        from its last round: it may not be committed yet. Every batch before that one
+        must be.
 
         Returns:
             The round's number, which every question of it must name.
@@ -109,6 +143,7 @@ class ClaimHolder:
             return self._begin(at_hand.terms, former=None)
         if in_order and claims is not None and claims.is_overtaken:
             return self._begin(at_hand.terms, former=claims)
+        self._approved = _Approved(terms=at_hand.terms, claims=claims)
         return None
 
     def ask(self, round_number: int, asked: Candidates) -> Claim:
@@ -144,10 +179,25 @@ class ClaimHolder:
             self._round = _Round(
                 number=self._rounds,
                 terms=terms,
-                view=self._opener.submit(self._open_view, terms),
+                view=self._opener.submit(self._open, terms, self._approved),
                 former=former,
             )
             return self._rounds
+
+    def _open(self, terms: RoundTerms, approved: _Approved | None) -> CatalogView:
+        if approved is None:
+            return self._open_view(terms)
+        sequence = approved.terms.through_sequence + 1
+        if sequence != terms.through_sequence:
+            return self._open_view(terms)
+        before = self._open_view(replace(terms, through_sequence=sequence - 1))
+        if approved.claims is None:
+            return before
+        return _ViewAfter(
+            before=before,
+            held=approved.claims.held(),
+            live_from_bucket=terms.live_from_bucket,
+        )
 
 
 def _round_over(number: int) -> FatalError:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sinks.seen_ids.bloom_filter import BloomFilter
 from sinks.seen_ids.claim import (
     NO_HASH,
     Candidates,
@@ -26,6 +27,7 @@ from sinks.seen_ids.ordering import (
     U64Array,
     find_pairs,
 )
+from sinks.seen_ids.segment import Columns
 
 _SLOT_BITS = 22
 _SLOT_SHIFT = np.uint64(64 - _SLOT_BITS)
@@ -184,6 +186,28 @@ class RoundClaims:
                 rows.append(taken[found])
                 held.append(part.take(at))
         return np.concatenate(rows), _Claims.joined(held)
+
+    def held(self) -> Columns:
+        """Return the IDs that rows of the batch hold, as the catalog will know them.
+
+        Once every task has asked, and as many IDs are filed as are held, these are
+        the IDs that publishing the batch files.
+        """
+        if not self._parts:
+            return Columns.of_nothing()
+        claims = _Claims.joined(self._parts)
+        claims = claims.take(
+            np.flatnonzero(claims.classes != np.uint8(RowClass.DUPLICATE))
+        )
+        claims = claims.take(claims.heads.order())
+        hi, lo = claims.heads.hi, claims.heads.lo
+        return Columns(
+            hi=hi,
+            lo=lo,
+            payload_hashes=claims.hashes,
+            buckets=claims.buckets,
+            bloom=BloomFilter(hi, lo),
+        )
 
     def first_positions(self) -> Candidates | None:
         """Return the first row that has asked for each ID; None if there are none."""

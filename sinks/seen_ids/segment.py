@@ -71,6 +71,10 @@ class Columns:
             buckets=np.full(len(run), run.bucket, dtype=np.int64),
         )
 
+    @classmethod
+    def of_nothing(cls) -> Columns:
+        return _columns_of(np.empty((_COLUMNS, 0), dtype=np.uint64))
+
     def slice(self, begin: int, end: int) -> Columns:
         """Return some of the IDs that follow each other."""
         return Columns(
@@ -110,7 +114,7 @@ def write_merged(
     """
     room = sum(map(len, sources))
     if not room:
-        return _columns_of(np.empty((_COLUMNS, 0), dtype=np.uint64))
+        return Columns.of_nothing()
     # Whoever cleans up may have removed the folder.
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=directory) as file:

@@ -37,6 +37,7 @@ from sinks.testing.home_harness import (
     refused,
 )
 from sinks.testing.planned_batches import event_time_us, positions_of
+from sinks.testing.stage_ahead_conformance import STAGE_AHEAD_CASES
 from sinks.testing.tick_conformance import TICK_CASES
 from sinks.testing.watermark_cases import WATERMARK_CASES
 
@@ -93,9 +94,9 @@ def only_rows_of_attempts_that_voted_are_published(harness: HomeHarness) -> None
     """Rows of a zombie or speculative attempt never leave staging."""
     driver = HomeDriver(harness)
     plan = driver.plan({P0: 2})
-    harness.stage(driver.epoch, Attempt(900), positions_of(plan.ranges))
+    harness.stage(plan, Attempt(900), positions_of(plan.ranges))
     tally = driver.stage(plan)
-    harness.stage(driver.epoch, Attempt(901), positions_of(plan.ranges))
+    harness.stage(plan, Attempt(901), positions_of(plan.ranges))
 
     assert PublishOutcome.COMMITTED is driver.publish(plan, tally)
 
@@ -337,5 +338,6 @@ CASES: tuple[Callable[[HomeHarness], None], ...] = (
     missing_staged_rows_are_retryable,
     a_commit_whose_answer_is_lost_counts_once,
     a_commit_that_never_arrived_counts_once,
+    *STAGE_AHEAD_CASES,
     *TICK_CASES,
 )

@@ -10,7 +10,7 @@ import pytest
 
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import TallyweirError
-from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, Home, Progress
 from sinks.protocol.publication import Publisher
@@ -51,8 +51,10 @@ class HomeHarness(Protocol):
         """Return a driver that has not claimed an epoch yet."""
         ...
 
-    def stage(self, epoch: Epoch, attempt: Attempt, rows: Iterable[Position]) -> None:
-        """Stage rows of ``RESULTS`` as one task attempt."""
+    def stage(
+        self, plan: BatchPlan, attempt: Attempt, rows: Iterable[Position]
+    ) -> None:
+        """Stage rows of ``RESULTS`` for a batch as one task attempt."""
         ...
 
     def published(self) -> list[Position]:
@@ -122,7 +124,7 @@ class HomeDriver:
         if records is None:
             records = positions_of(plan.ranges)
         self._attempts += 1
-        self._harness.stage(self.epoch, Attempt(self._attempts), records)
+        self._harness.stage(plan, Attempt(self._attempts), records)
         votes = [vote_on(self._attempts, records)]
         return tally_votes(votes, plan.ranges, records_read=len(records))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.identity import Attempt
+from sinks.protocol.ports import BatchPlan
 from sinks.protocol.recovery import StoredPosition
 from sinks.testing.memory_home import MemoryDatabase
 from sinks.testing.memory_participant import (
@@ -38,10 +39,10 @@ class MemoryParticipantHarness:
         )
 
     def stage(
-        self, epoch: Epoch, attempt: Attempt, branch: str, rows: Iterable[Position]
+        self, plan: BatchPlan, attempt: Attempt, branch: str, rows: Iterable[Position]
     ) -> None:
         staging = self.home.staging if branch == HOME else self.other.staging
-        staging.stage(epoch, attempt, rows, staged_for(branch))
+        staging.stage(plan.key.epoch, attempt, rows, staged_for(branch))
 
     def published(self, database: str) -> list[int]:
         home = self.home.state.tables.get(RESULTS, ())

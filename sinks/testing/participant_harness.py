@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.identity import Attempt
 from sinks.protocol.in_doubt import GlobalId
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import (
@@ -72,9 +72,9 @@ class ParticipantHarness(Protocol):
         ...
 
     def stage(
-        self, epoch: Epoch, attempt: Attempt, branch: str, rows: Iterable[Position]
+        self, plan: BatchPlan, attempt: Attempt, branch: str, rows: Iterable[Position]
     ) -> None:
-        """Stage one branch's rows of ``RESULTS`` as one task attempt."""
+        """Stage one branch's rows of ``RESULTS`` for a batch as one task attempt."""
         ...
 
     def published(self, database: str) -> list[int]:
@@ -143,7 +143,7 @@ class BranchDriver:
         for branch in BRANCHES:
             share = [position for position in rows if branch_of(position) == branch]
             if share:
-                self._harness.stage(self.home.claim.epoch, attempt, branch, share)
+                self._harness.stage(plan, attempt, branch, share)
         vote = vote_on(self._attempts, rows, branch_of=branch_of)
         return tally_votes([vote], plan.ranges, records_read=len(rows))
 

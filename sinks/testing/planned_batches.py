@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sinks.protocol.identity import Attempt, BatchKey, Epoch, SparkBatchId
 from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan, Progress
+from sinks.protocol.ports import BatchPlan, PlanBasis, Progress
 from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
 
 #: The append table that every home under test publishes to, and its staging table.
@@ -57,7 +57,6 @@ def plan_batch(
     *,
     epoch: Epoch,
     spark_batch_id: int | None = 0,
-    starts: Mapping[TopicPartition, int] | None = None,
 ) -> BatchPlan:
     """Plan a batch that starts where ``progress`` stands.
 
@@ -66,13 +65,37 @@ def plan_batch(
         lengths: How many offsets the batch covers of each partition.
         epoch: Whose batch it is.
         spark_batch_id: Spark's number for it; None for a tick.
-        starts: Where it starts instead, as a driver may believe.
     """
-    if starts is None:
-        starts = {
-            topic_partition: position.next_offset
-            for topic_partition, position in progress.positions.items()
-        }
+    starts = {
+        topic_partition: position.next_offset
+        for topic_partition, position in progress.positions.items()
+    }
+    ranges = tuple(
+        OffsetRange(
+            topic_partition=topic_partition,
+            from_offset=starts.get(topic_partition, 0),
+            until_offset=starts.get(topic_partition, 0) + length,
+        )
+        for topic_partition, length in lengths.items()
+    )
+    return plan_upon(progress.basis, ranges, epoch=epoch, spark_batch_id=spark_batch_id)
+
+
+def plan_upon(
+    basis: PlanBasis,
+    ranges: Sequence[OffsetRange],
+    *,
+    epoch: Epoch,
+    spark_batch_id: int | None = 0,
+) -> BatchPlan:
+    """Plan a batch of some offsets, wherever the pipeline stands by then.
+
+    Args:
+        basis: What the batch before it leaves.
+        ranges: What it covers.
+        epoch: Whose batch it is.
+        spark_batch_id: Spark's number for it; None for a tick.
+    """
     return BatchPlan(
         key=BatchKey(
             epoch=epoch,
@@ -80,19 +103,12 @@ def plan_batch(
             if spark_batch_id is None
             else SparkBatchId(spark_batch_id),
         ),
-        ranges=tuple(
-            OffsetRange(
-                topic_partition=topic_partition,
-                from_offset=starts.get(topic_partition, 0),
-                until_offset=starts.get(topic_partition, 0) + length,
-            )
-            for topic_partition, length in lengths.items()
-        ),
-        watermark_us=progress.watermark_us,
-        after_sequence=progress.last_sequence,
-        clocks=progress.clocks,
+        ranges=ranges,
+        watermark_us=basis.watermark_us,
+        after_sequence=basis.after_sequence,
+        clocks=basis.clocks,
         planned_at_us=PLANNED_AT_US,
-        topic_ids={topic_partition.topic: TOPIC_ID for topic_partition in lengths},
+        topic_ids={covered.topic_partition.topic: TOPIC_ID for covered in ranges},
     )
 
 

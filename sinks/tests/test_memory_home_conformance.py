@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import BatchPlan
 from sinks.testing.conformance import CASES
 from sinks.testing.home_harness import (
     IDLE_TIMEOUT_US,
@@ -32,8 +33,10 @@ class _MemoryHarness:
     def new_driver(self) -> MemoryHome:
         return self._database.new_driver()
 
-    def stage(self, epoch: Epoch, attempt: Attempt, rows: Iterable[Position]) -> None:
-        self._database.staging.stage(epoch, attempt, rows, RESULTS)
+    def stage(
+        self, plan: BatchPlan, attempt: Attempt, rows: Iterable[Position]
+    ) -> None:
+        self._database.staging.stage(plan.key.epoch, attempt, rows, RESULTS)
 
     def published(self) -> list[Position]:
         return sorted(self._database.state.tables.get(RESULTS, ()))

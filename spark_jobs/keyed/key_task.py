@@ -23,7 +23,7 @@ from sinks.postgres.kept_connection import KeptConnection
 from sinks.postgres.key_text import parse_key, shard_of
 from sinks.postgres.keyed_store import DueTimer, KeyedStore
 from sinks.postgres.keyed_table import KEYED_LOGS, KeyedTable
-from sinks.postgres.naming import staging_table
+from sinks.postgres.naming import TableNames
 from sinks.postgres.staging import StagingWriter
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.identity import Attempt, Epoch
@@ -83,6 +83,11 @@ class KeyTask:
         connection = _connection.get(
             dsn, pipeline_number=self.pipeline_number, epoch=self.epoch
         )
+        names = TableNames(
+            pipeline_number=self.pipeline_number,
+            epoch=self.epoch,
+            sequence=self.sequence,
+        )
         consumed: dict[str, int] = {}
         worked = []
         for output, table in self.outputs:
@@ -92,21 +97,14 @@ class KeyTask:
                 table,
                 watermark=to_datetime(self.watermark_us),
             )
-            staging = staging_table(
-                self.pipeline_number, self.epoch, table.staging_table
-            )
+            staging = names.staging(table.staging_table)
             events = store.read_events(staging, self.voted, shards)
             consumed[table.staging_table] = len(events)
             work = _OutputWork(self, output, table, store)
             due = store.read_due_timers(shards, now=to_datetime(self.planned_at_us))
             work.run(events, due)
             worked.append(work)
-        with StagingWriter(
-            connection,
-            pipeline_number=self.pipeline_number,
-            epoch=self.epoch,
-            attempt=attempt,
-        ) as writer:
+        with StagingWriter(connection, names, attempt=attempt) as writer:
             for work in worked:
                 work.stage(writer)
         return KeyedVote(

@@ -25,7 +25,7 @@ os.write(claims, b"1")
 epoch = os.lseek(claims, 0, os.SEEK_CUR)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 signal.signal(signal.SIGHUP, lambda *_: sys.exit(76))
-signal.signal(signal.SIGUSR1, lambda *_: say(event="batch planned"))
+signal.signal(signal.SIGUSR1, lambda *_: say(event="batch planned", sequence=1))
 signal.signal(
     signal.SIGUSR2,
     lambda *_: say(event="batch published", epoch=epoch, sequence=1, seconds=0.5),

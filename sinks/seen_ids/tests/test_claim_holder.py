@@ -156,6 +156,82 @@ def test_a_round_that_begins_again_has_the_terms_of_the_one_before_it() -> None:
     assert [terms] * 2 == opened
 
 
+def test_the_batch_before_is_known_before_it_is_committed() -> None:
+    """Its IDs are those that its last round gave away."""
+    opened: list[int] = []
+
+    def open_view(terms: RoundTerms) -> CatalogView:
+        opened.append(terms.through_sequence)
+        return view_of(run_of([C], payload_hash=3))
+
+    with ClaimHolder(open_view) as holder:
+        number = holder.begin(_TERMS)
+        assert [NEW, DUPLICATE] == [_ask(holder, number, _one(0, p)) for p in (A, C)]
+        assert holder.review(1, in_order=False) is None
+        number = holder.begin(replace(_TERMS, through_sequence=5))
+        known = [_one(7), _one(7, payload_hash=4), _one(7, C), _one(7, (6, 1))]
+        told = [_ask(holder, number, one) for one in known]
+        assert [DUPLICATE, CONFLICT, DUPLICATE, NEW] == told
+        # Two batches on, it must have been committed.
+        assert holder.review(1, in_order=False) is None
+        number = holder.begin(replace(_TERMS, through_sequence=6))
+        assert [NEW, DUPLICATE] == [_ask(holder, number, _one(8, p)) for p in (A, C)]
+    assert [4, 4, 5] == opened
+
+
+def test_a_batch_that_is_staged_again_does_not_meet_its_own_ids() -> None:
+    """A table has refused a row of it, while the one after it was being staged."""
+    with ClaimHolder(_empty) as holder:
+        for through_sequence in (4, 5, 4):
+            terms = replace(_TERMS, through_sequence=through_sequence)
+            number = holder.begin(terms)
+            expected = NEW if through_sequence == 4 else DUPLICATE
+            assert expected == _ask(holder, number, _one(0))
+            assert holder.review(int(expected == NEW), in_order=False) is None
+
+
+def test_ids_of_the_batch_before_expire_as_all_others_do() -> None:
+    """The watermark may have moved past their bucket."""
+    with ClaimHolder(_empty) as holder:
+        number = holder.begin(_TERMS)
+        assert NEW == _ask(holder, number, _one(0))
+        assert holder.review(1, in_order=False) is None
+        after = replace(_TERMS, through_sequence=5, live_from_bucket=1)
+        assert NEW == _ask(holder, holder.begin(after), _one(1))
+
+
+def test_what_stands_in_the_catalog_stays_as_it_is_there() -> None:
+    """A row that repeats it holds nothing, and has another bucket."""
+
+    def open_view(_terms: RoundTerms) -> CatalogView:
+        return view_of(run_of([A], bucket=7, payload_hash=3))
+
+    terms = replace(_TERMS, corrects=True)
+    with ClaimHolder(open_view) as holder:
+        number = holder.begin(terms)
+        assert DUPLICATE == _ask(holder, number, _one(0))
+        assert holder.review(0, in_order=False) is None
+        number = holder.begin(replace(terms, through_sequence=5))
+        answer = holder.ask(number, _one(1, payload_hash=4))
+        assert ([CORRECTION], [7]) == (answer.classes.tolist(), answer.buckets.tolist())
+
+
+def test_a_batch_whose_round_was_not_approved_is_read_from_the_catalog() -> None:
+    """What its tasks have claimed is not what was filed."""
+    opened: list[int] = []
+
+    def open_view(terms: RoundTerms) -> CatalogView:
+        opened.append(terms.through_sequence)
+        return view_of()
+
+    with ClaimHolder(open_view) as holder:
+        number = holder.begin(_TERMS)
+        assert NEW == _ask(holder, number, _one(0))
+        number = holder.begin(replace(_TERMS, through_sequence=5))
+        assert NEW == _ask(holder, number, _one(0))
+    assert [4, 5] == opened
+
+
 def test_nothing_is_reviewed_that_has_not_begun() -> None:
     """There is no round that it could be said of."""
     with (
@@ -256,8 +332,8 @@ def _say_who_waits(
         def __init__(self, workers: int, *, thread_name_prefix: str) -> None:
             self._pool = ThreadPoolExecutor(workers, thread_name_prefix)
 
-        def submit(self, open_view: _OpenView, terms: RoundTerms) -> _Awaited:
-            return _Awaited(self._pool.submit(open_view, terms), on_wait)
+        def submit(self, work: Callable[..., CatalogView], *args: object) -> _Awaited:
+            return _Awaited(self._pool.submit(work, *args), on_wait)
 
         def shutdown(self, *, cancel_futures: bool) -> None:
             self._pool.shutdown(cancel_futures=cancel_futures)

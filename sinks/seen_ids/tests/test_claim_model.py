@@ -1,11 +1,16 @@
-"""Claims over the copy of the catalog equal a dictionary, whatever happens."""
+"""Claims over the copy of the catalog equal a dictionary, whatever happens.
+
+The IDs of the batch before are not read from the catalog, as if it were still being
+published.
+"""
 
 from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +20,8 @@ from hypothesis import strategies as st
 
 from sinks.seen_ids import catalog_copy, round_claims, segment
 from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.claim import RowClass, new_runs
-from sinks.seen_ids.round_claims import RoundClaims
+from sinks.seen_ids.claim import Candidates, CatalogView, Claim, RowClass, new_runs
+from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.tests.catalog import AtOnce, Pair, Row, as_written, candidates_of
 
@@ -128,6 +133,10 @@ class _World:
     batches: list[_Batch] = field(default_factory=list)
     live_from: int = 0
     offset: int = 0
+    #: The batch that the holder has staged last.
+    reviewed: int | None = None
+    #: The newest batch of those that were read from the catalog.
+    read_through: int = -1
 
     def __post_init__(self) -> None:
         self.restart()
@@ -190,24 +199,31 @@ class _World:
 
     def claim(self, batch: _Batch) -> tuple[list[Filed], list[Run]]:
         """Stage a batch through the copy, beside the model; return what survives."""
-        claims, model = self._round(batch, None), _Model(batch)
-        runs = _ask_all(claims, model, batch.schedule)
-        assert claims.is_overtaken == model.is_overtaken
-        if batch.by_position:
-            claims, model = self._round(batch, claims), _Model(batch)
+        number = self.holder.begin(
+            RoundTerms(
+                through_sequence=batch.sequence - 1,
+                live_from_bucket=batch.live_from,
+                corrects=batch.corrects,
+            )
+        )
+        model = _Model(batch)
+        runs = _ask_all(partial(self.holder.ask, number), model, batch.schedule)
+        again = self._review(batch, runs)
+        assert (again is not None) == (batch.by_position and model.is_overtaken)
+        if again is not None:
+            model = _Model(batch)
             # One question of all rows: the first by position asks first.
             model.ask([asking for task in batch.schedule for asking in task])
-            runs = _ask_all(claims, model, batch.schedule_again)
-            assert not claims.is_overtaken
+            asked = partial(self.holder.ask, again)
+            runs = _ask_all(asked, model, batch.schedule_again)
+            assert self._review(batch, runs) is None
+        is_ahead = self.reviewed == batch.sequence - 1
+        assert self.read_through == batch.sequence - 1 - is_ahead
+        self.reviewed = batch.sequence
         return model.filed, runs
 
-    def _round(self, batch: _Batch, former: RoundClaims | None) -> RoundClaims:
-        view = self.copy.view(
-            catalog=self,
-            live_from_bucket=batch.live_from,
-            through_sequence=batch.sequence - 1,
-        )
-        return RoundClaims(view, corrects=batch.corrects, former=former)
+    def _review(self, batch: _Batch, runs: list[Run]) -> int | None:
+        return self.holder.review(sum(map(len, runs)), in_order=batch.by_position)
 
     def publish(self, batch: _Batch, filed: list[Filed], runs: list[Run]) -> None:
         self.runs += [(batch.sequence, run) for run in runs]
@@ -216,7 +232,20 @@ class _World:
 
     def restart(self) -> None:
         """Begin as a driver that knows nothing but the catalog."""
-        self.copy = CatalogCopy(self.directory, AtOnce())
+        copy = CatalogCopy(self.directory, AtOnce())
+
+        def open_view(terms: RoundTerms) -> CatalogView:
+            self.read_through = terms.through_sequence
+            return copy.view(
+                catalog=self,
+                live_from_bucket=terms.live_from_bucket,
+                through_sequence=terms.through_sequence,
+            )
+
+        self.holder = ClaimHolder(open_view)
+        self.reviewed = None
+        # It has a thread for this, which the test must not race with.
+        self.holder._opener = AtOnce()  # type: ignore[assignment]
 
 
 def _schedule(tasks: list[list[Asking]], rng: random.Random) -> list[list[Asking]]:
@@ -229,7 +258,7 @@ def _schedule(tasks: list[list[Asking]], rng: random.Random) -> list[list[Asking
 
 
 def _ask_all(
-    claims: RoundClaims, model: _Model, schedule: list[list[Asking]]
+    ask: Callable[[Candidates], Claim], model: _Model, schedule: list[list[Asking]]
 ) -> list[Run]:
     """Ask both alike; return the runs that the tasks' last attempts have made."""
     runs: dict[int, list[Run]] = {}
@@ -239,7 +268,7 @@ def _ask_all(
         asked, order = candidates_of(
             rows, only_corrects=only_corrects if any(only_corrects) else None
         )
-        answer = claims.ask(asked)
+        answer = ask(asked)
         told = as_written(answer.classes, order)
         positions = [row[:2] for row in rows]
         assert dict(zip(positions, told, strict=True)) == model.ask(question)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 
 from sinks import faultpoints
 from sinks.faultpoints import FaultPoint
-from sinks.protocol.coordinator import Coordinator
+from sinks.protocol.coordinator import Coordinator, VotedBatch
 from sinks.protocol.decisions import check_epoch
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan
+from sinks.protocol.errors import TallyweirError
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+from sinks.protocol.ports import BatchPlan, RowsRejectedError
 from sinks.protocol.publication import Publisher
+from sinks.protocol.stage_ahead import StageAhead
 from sinks.testing.memory_participant import MemoryParticipant
 from sinks.testing.memory_stage import MemoryStage
-from sinks.testing.planned_batches import plan_batch
+from sinks.testing.planned_batches import plan_batch, plan_upon
 from sinks.testing.simulation.world import LOG_END, World
 
 #: How often a driver ticks instead of reading on.
@@ -22,6 +26,37 @@ _TICKS_SHARE = 0.2
 
 class DriverKilledError(BaseException):
     """The process died."""
+
+
+class _Publishing:
+    """A batch that is published beside the driver's other work, in one step.
+
+    Production has a thread for it. Here it ends when the schedule says so: as soon as
+    it was begun, somewhere in the staging of the next batch, or when it is waited for.
+    """
+
+    def __init__(self, publish: Callable[[], None]) -> None:
+        self._publish = publish
+        self._began = False
+        self._error: Exception | None = None
+
+    def go_on(self) -> None:
+        """Do all of it, unless somebody does so already; its error is kept."""
+        if self._began:
+            return
+        self._began = True
+        try:
+            self._publish()
+        except (TallyweirError, RowsRejectedError) as error:
+            self._error = error
+
+    def done(self) -> bool:
+        return self._began
+
+    def result(self) -> None:
+        self.go_on()
+        if self._error is not None:
+            raise self._error
 
 
 class SimulatedDriver:
@@ -50,6 +85,7 @@ class SimulatedDriver:
             zombies=chance.random() < 0.3,  # noqa: PLR2004 - some drivers have them
         )
         self._batches = 0
+        self._publishing: _Publishing | None = None
 
     def start(self) -> None:
         """Claim an epoch and finish what others have left.
@@ -65,6 +101,7 @@ class SimulatedDriver:
         self._publisher = Publisher(self.home, self._participants)
         self._publisher.start()
         self._coordinator = Coordinator(self._publisher, self._stage.stage_keys)
+        self._ahead = StageAhead(self._coordinator, self._begin)
         # Spark plans by its own memory, not by what Postgres says meanwhile.
         self._next = {
             tp: position.next_offset
@@ -82,16 +119,13 @@ class SimulatedDriver:
             return
         lengths = self._choose_lengths()
         if not any(lengths.values()):
+            self._ahead.settle()
             return
-        with faultpoints.making(FaultPoint.PLANNED):
-            plan = self._plan(lengths)
-        result = self._coordinator.run_batch(plan, self._stage)
-        if result.restagings:
-            self._world.happened["batch staged again without refused rows"] += 1
-        with faultpoints.making(FaultPoint.SEALED):
-            self._publisher.sweep()
+        covered = self._cover(lengths)
+        self._ahead.run_batch(partial(self._plan, covered), self._stage, self._publish)
 
     def _run_tick(self) -> None:
+        self._ahead.settle()
         with faultpoints.making(FaultPoint.PLANNED):
             progress = self.home.read_progress()
             check_epoch(self.epoch, progress.newest_epoch)
@@ -119,6 +153,13 @@ class SimulatedDriver:
 
     def work(self) -> None:
         """Let its threads do what they were told."""
+        if self._publishing is not None and not self._publishing.done():
+            self._world.happened["batch published beside other work"] += 1
+            self._publishing.go_on()
+        self.work_late()
+
+    def work_late(self) -> None:
+        """Let servers do what its threads had told them before they died."""
         for participant in self._participants:
             participant.work()
 
@@ -130,16 +171,42 @@ class SimulatedDriver:
             for tp, end in LOG_END.items()
         }
 
-    def _plan(self, lengths: dict[TopicPartition, int]) -> BatchPlan:
-        progress = self.home.read_progress()
-        check_epoch(self.epoch, progress.newest_epoch)
-        plan = plan_batch(
-            progress,
-            lengths,
-            starts=self._next,
-            epoch=self.epoch,
-            spark_batch_id=self._batches,
-        )
+    def _cover(self, lengths: dict[TopicPartition, int]) -> list[OffsetRange]:
+        """Fix the offsets of the next batch, as Spark does before it is planned."""
+        ranges = [
+            OffsetRange(
+                topic_partition=tp,
+                from_offset=self._next.get(tp, 0),
+                until_offset=self._next.get(tp, 0) + length,
+            )
+            for tp, length in lengths.items()
+        ]
+        self._next = {r.topic_partition: r.until_offset for r in ranges}
         self._batches += 1
-        self._next = {r.topic_partition: r.until_offset for r in plan.ranges}
-        return plan
+        return ranges
+
+    def _plan(
+        self, ranges: list[OffsetRange], former: VotedBatch | None
+    ) -> BatchPlan | None:
+        with faultpoints.making(FaultPoint.PLANNED):
+            if former is None:
+                progress = self.home.read_progress()
+                check_epoch(self.epoch, progress.newest_epoch)
+                basis = progress.basis
+            else:
+                rule = self._world.home.clock_rule
+                basis = former.plan.basis_after(rule, former.tally)
+            return plan_upon(
+                basis, ranges, epoch=self.epoch, spark_batch_id=self._batches
+            )
+
+    def _begin(self, publish: Callable[[], None]) -> _Publishing:
+        self._publishing = _Publishing(publish)
+        return self._publishing
+
+    def _publish(self, voted: VotedBatch) -> None:
+        result = self._coordinator.publish(voted)
+        if result.restagings:
+            self._world.happened["batch staged again without refused rows"] += 1
+        with faultpoints.making(FaultPoint.SEALED):
+            self._publisher.sweep()

@@ -55,6 +55,7 @@ FAULTS = (
     "offset without a record",
     "tick",
     "batch staged again without refused rows",
+    "batch published beside other work",
 )
 
 #: How actors must end now and then because of them.

@@ -130,7 +130,7 @@ class History:
         self._note("died")
         if driver is not None and self._chance.random() < 0.3:  # noqa: PLR2004
             was_at_peace, self._at_peace = self._at_peace, True
-            driver.work()
+            driver.work_late()
             self._at_peace = was_at_peace
 
     def _run_resolver(self) -> None:

@@ -100,6 +100,25 @@ def has_marker(state: State, gid: Gid) -> bool:
     return gid in state.participants[gid.participant].markers
 
 
+def is_rejection(answer: object) -> bool:
+    """Tell whether a call was answered by rows that a table refuses."""
+    return isinstance(answer, Raised) and answer.kind == "rejected"
+
+
+def begin_prepare(  # noqa: PLR0913, PLR0917 - all of an order
+    state: State,
+    driver: Driver,
+    gid: Gid,
+    after: Gid | None,
+    rows: int,
+    attempts: tuple[int, ...],
+) -> State:
+    """A driver tells a branch's worker what to prepare."""
+    order = Order(gid, after, driver.claim[1], rows, attempts)
+    orders = sorted((*state.orders, order), key=lambda known: known.gid)
+    return state._replace(orders=tuple(orders))
+
+
 def prepare(state: State, sent: Sent) -> State:
     """A branch becomes prepared, unless its name is taken."""
     participant = state.participants[sent.gid.participant]

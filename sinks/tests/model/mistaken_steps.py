@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sinks.protocol.coordinator import Coordinator
+from sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import OutcomeUnknownError, RetryableError
 from sinks.protocol.in_doubt import (
@@ -166,10 +166,13 @@ class NumbersNoTries(Publisher):
 
 
 class TakesSilenceForSuccess(Coordinator):
-    def _publish(
-        self, plan: BatchPlan, tally: BatchTally, restagings: int
-    ) -> PublishOutcome:
+    def publish(self, voted: VotedBatch) -> BatchResult:
         try:
-            return self._publisher.publish(plan, tally, restagings=restagings)
+            outcome = self._publisher.publish(
+                voted.plan, voted.tally, restagings=voted.restagings
+            )
         except OutcomeUnknownError:
-            return PublishOutcome.COMMITTED
+            outcome = PublishOutcome.COMMITTED
+        return BatchResult(
+            outcome=outcome, tally=voted.tally, restagings=voted.restagings
+        )

@@ -44,6 +44,7 @@ _ZOMBIE = _world(zombies=1)
 _VOTES = _world(votes=1)
 _BESIDE = _world(takeovers=1, resolver=1)
 _OUTAGE = _world(outages=1)
+_AHEAD = World(name="for a mutant", budget=Budget(outages=1), ahead=True)
 _HOME_ONLY = World(
     name="for a mutant",
     budget=Budget(home_restores=1),
@@ -278,4 +279,15 @@ MUTANTS = (
     _mutant("the answer to PREPARE is not read", _LOSS, checks_tag=False),
     _mutant("the decision does not list its branches", _CRASH, lists_branches=False),
     _mutant("offsets do not advance with the results", _CRASH, advances=False),
+    _mutant(
+        "a batch is published behind one that came to nothing",
+        _AHEAD,
+        starts_over=False,
+    ),
+    _mutant(
+        "it is, and neither offsets nor sequence are compared",
+        _AHEAD,
+        starts_over=False,
+        decide_publish=decisions.neither_offsets_nor_sequence_compared,
+    ),
 )

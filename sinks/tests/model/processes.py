@@ -15,10 +15,12 @@ from sinks.protocol.recovery import BrokerPosition, StoredPosition
 from sinks.tests.model.changes import (
     DISAGREEMENTS,
     Step,
+    begin_prepare,
     disagree,
     fenced,
     has_marker,
     index_of,
+    is_rejection,
     judge,
     name_of,
     newest_claim,
@@ -39,7 +41,6 @@ from sinks.tests.model.states import (
     HOME,
     Driver,
     Gid,
-    Order,
     Raised,
     State,
     World,
@@ -120,10 +121,20 @@ class Processes:
             case _:
                 asked = self._ask(driver)
                 assert isinstance(asked, Asked), "an operation that ended was left"
+                yield from self._stage_ahead(state, index)
                 for note, after, answer in self._outcomes(state, index, asked):
                     label = f"{name}: {say(asked)}{note}"
                     settled = self._answer(after, driver.claim, answer)
                     yield Step(label, settled, is_fault=bool(note))
+
+    def _stage_ahead(self, state: State, index: int) -> Iterator[Step]:
+        """The next batch is staged beside whatever is done with this one."""
+        driver = state.drivers[index]
+        is_voted = driver.phase == "batch" and bool(driver.answers)
+        if self._world.ahead and is_voted and driver.ahead is None:
+            after = self._staging.stage_ahead(state, index)
+            if after != state:
+                yield Step(f"driver {driver.claim[1]}: stages ahead", after)
 
     def _confirm(self, state: State, index: int) -> State:
         driver = state.drivers[index]
@@ -150,6 +161,8 @@ class Processes:
         """A tick comes before the next batch, where timers are due."""
         index = index_of(state, claim)
         driver = state.drivers[index]
+        if driver.ahead is not None:
+            return self._take_up(state, index)
         driver = driver._replace(after=newest_sequence(state.home))
         if state.home.timers:
             until = driver.position
@@ -161,6 +174,18 @@ class Processes:
         return self._advance(
             put(state, index, driver._replace(phase="batch", until=until))
         )
+
+    def _take_up(self, state: State, index: int) -> State:
+        """Go on with the batch that is staged, planned upon the one before it."""
+        driver = state.drivers[index]
+        following = driver._replace(
+            phase="batch",
+            until=driver.position + 1,
+            after=driver.after + 1,
+            answers=(driver.ahead,),
+            ahead=None,
+        )
+        return self._advance(put(state, index, following))
 
     def _again(self, state: State, index: int) -> State:
         driver = state.drivers[index]
@@ -228,6 +253,9 @@ class Processes:
     def _end(self, state: State, driver: Driver, ended: Ended) -> State:
         index = index_of(state, driver.claim)
         if ended.error is not None and ended.error.kind in {"retryable", "unknown"}:
+            if driver.ahead is not None and not self._rules.starts_over:
+                skipped = driver._replace(position=driver.until, inbox=())
+                return self._take_up(put(state, index, skipped), index)
             return put(
                 state,
                 index,
@@ -237,7 +265,9 @@ class Processes:
             return self._stop(
                 state, index, self._name_fence(state, driver, ended.error)
             )
-        epoch, _ = driver.claim
+        if any(map(is_rejection, driver.answers)):
+            # What it counts and files is not what the next one was planned upon.
+            driver = driver._replace(ahead=None)
         driver = driver._replace(
             answers=(), inbox=(), tries=ended.tries, unsettled=ended.unsettled
         )
@@ -245,10 +275,9 @@ class Processes:
             case "start":
                 return put(state, index, driver._replace(phase="progress"))
             case "batch":
-                # What was staged for a batch that is done is never asked for again.
-                staged = frozenset(row for row in state.staged if row.epoch != epoch)
+                state = self._staging.forget(state, driver)
                 driver = driver._replace(phase="sweep", position=driver.until)
-                return put(state._replace(staged=staged), index, driver)
+                return put(state, index, driver)
             case _:
                 return put(state, index, driver._replace(phase="plan"))
 
@@ -276,7 +305,7 @@ class Processes:
             case "await_quiet" | "await_prepared":
                 answered = _await(state, driver, asked)
             case "begin_prepare":
-                answered = _begin_prepare(state, driver, asked), None
+                answered = begin_prepare(state, driver, *arguments), None
             case "create_tables":
                 epoch = driver.claim[0]
                 answered = self._staging.clear(state, epoch, arguments), None
@@ -351,13 +380,6 @@ def _await(state: State, driver: Driver, asked: Asked) -> tuple[State, object] |
         return None
     inbox = tuple(item for item in driver.inbox if item[0].participant != number)
     return put(state, index, driver._replace(inbox=inbox)), None
-
-
-def _begin_prepare(state: State, driver: Driver, asked: Asked) -> State:
-    gid, after, rows, attempts = asked.arguments
-    order = Order(gid, after, driver.claim[1], rows, attempts)
-    orders = sorted((*state.orders, order), key=lambda known: known.gid)
-    return state._replace(orders=tuple(orders))
 
 
 def say(asked: Asked) -> str:

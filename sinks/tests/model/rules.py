@@ -94,6 +94,8 @@ class Rules:
     forgets_fired: bool = True
     #: Whether a new driver makes its staging tables anew.
     clears_staging: bool = True
+    #: Whether a driver starts over when a batch fails that another was staged behind.
+    starts_over: bool = True
     #: Whether a driver that starts over asks first whether it was superseded.
     checks_before_claim: bool = True
 

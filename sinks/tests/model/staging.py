@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from sinks.tests.model.changes import put
 from sinks.tests.model.rules import Rules
-from sinks.tests.model.states import DEAD, FIRED, HOME, Driver, Staged, State, World
-
-
-class Voted(NamedTuple):
-    """What the driver learns of its tasks."""
-
-    #: The attempts that voted, each with its task.
-    votes: tuple[tuple[int, int], ...]
-    #: What the tasks were given.
-    records: tuple[int, ...]
+from sinks.tests.model.states import (
+    DEAD,
+    FIRED,
+    HOME,
+    Driver,
+    Staged,
+    State,
+    Voted,
+    World,
+)
 
 
 class Staging:
@@ -41,6 +40,28 @@ class Staging:
         after = driver._replace(attempts=driver.attempts + 2)
         staged = put(state._replace(staged=state.staged.union(rows)), index, after)
         return staged, Voted(votes, records)
+
+    def stage_ahead(self, state: State, index: int) -> State:
+        """The tasks of the next batch stage and vote, if there is one to stage."""
+        driver = state.drivers[index]
+        until = driver.until + 1
+        if until > self._world.batches:
+            return state
+        following = driver._replace(position=driver.until, until=until)
+        staged, voted = self.stage(put(state, index, following), index, ())
+        attempts = staged.drivers[index].attempts
+        return put(staged, index, driver._replace(ahead=voted, attempts=attempts))
+
+    def forget(self, state: State, driver: Driver) -> State:
+        """Empty the set of tables that a published batch was staged in."""
+        end = 2 * driver.until
+        return state._replace(
+            staged=frozenset(
+                row
+                for row in state.staged
+                if row.epoch != driver.claim[0] or end <= row.record < FIRED
+            )
+        )
 
     def stage_oddly(
         self, state: State, index: int, dead: tuple[int, ...]

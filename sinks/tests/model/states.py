@@ -112,6 +112,15 @@ class Raised(NamedTuple):
     records: tuple[int, ...] = ()
 
 
+class Voted(NamedTuple):
+    """What a driver learns of the tasks of a batch."""
+
+    #: The attempts that voted, each with its task.
+    votes: tuple[tuple[int, int], ...]
+    #: What the tasks were given.
+    records: tuple[int, ...]
+
+
 class Driver(NamedTuple):
     """What one driver's process knows."""
 
@@ -133,6 +142,8 @@ class Driver(NamedTuple):
     answers: tuple[object, ...] = ()
     #: How branches ended that are being waited for.
     inbox: tuple[tuple[Gid, Raised | None], ...] = ()
+    #: What the tasks of the next batch, which are at work meanwhile, have staged.
+    ahead: Voted | None = None
     #: Whether its publish transaction is open, and what that has moved so far.
     is_open: bool = False
     rows: tuple[int, ...] = ()
@@ -220,6 +231,8 @@ class World(NamedTuple):
     foreign: bool = False
     #: Whether each record sets a timer, which a tick fires.
     ticks: bool = False
+    #: Whether a batch may be staged while the one before it is published.
+    ahead: bool = False
 
     def records(self, first: int, until: int) -> tuple[int, ...]:
         """Number the records of some offsets: task 0 has even ones, task 1 odd ones."""

@@ -31,6 +31,17 @@ SMALL = (
     ),
     World(name="servers crash", budget=Budget(outages=2), batches=1),
     World(name="another pipeline", budget=Budget(crashes=1), batches=1, foreign=True),
+    World(name="staged ahead", budget=Budget(), batches=3, ahead=True),
+    World(name="staged ahead, crash", budget=Budget(crashes=1), ahead=True),
+    World(name="staged ahead, lost answer", budget=Budget(losses=1), ahead=True),
+    World(
+        name="staged ahead, refused row",
+        budget=Budget(),
+        batches=3,
+        everywhere=True,
+        refused=frozenset({(0, 0), (2, 1)}),
+        ahead=True,
+    ),
     World(name="ticks, undisturbed", budget=Budget(), batches=2, ticks=True),
     World(name="ticks, crash", budget=Budget(crashes=1), batches=1, ticks=True),
     World(name="ticks, lost answer", budget=Budget(losses=1), batches=2, ticks=True),
@@ -38,6 +49,24 @@ SMALL = (
 )
 
 LARGE = (
+    World(
+        name="staged ahead, crashes, late PREPARE",
+        budget=Budget(crashes=2, late=1),
+        ahead=True,
+    ),
+    World(name="staged ahead, takeover", budget=Budget(takeovers=1), ahead=True),
+    World(name="staged ahead, zombies", budget=Budget(zombies=1), ahead=True),
+    World(name="staged ahead, servers crash", budget=Budget(outages=1), ahead=True),
+    World(
+        name="staged ahead, home restored",
+        budget=Budget(home_restores=1),
+        ahead=True,
+    ),
+    World(
+        name="staged ahead, participant restored",
+        budget=Budget(restores=1),
+        ahead=True,
+    ),
     World(name="ticks, takeover", budget=Budget(takeovers=1), batches=1, ticks=True),
     World(
         name="ticks, zombie", budget=Budget(zombies=1, crashes=1), batches=1, ticks=True
