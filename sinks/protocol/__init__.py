@@ -73,8 +73,8 @@ counts are exact, no event is lost, and rows of attempts or batches that came to
 nothing stay beside those that count.
 
 Modules, in the order in which a batch meets them: ``coordinator`` takes it from plan
-to ledger, ``stage_ahead`` the next one meanwhile; ``votes`` adds up phase one, ``keyed_votes`` phase 2b; ``publication``
-prepares, decides and commits;
+to ledger, ``stage_ahead`` the next one meanwhile; ``votes`` adds up phase one,
+``keyed_votes`` phase 2b; ``publication`` prepares, decides and commits;
 ``decisions`` and ``offsets`` say whether it may; ``in_doubt`` and ``resolution`` say
 what becomes of a branch that a crash has left.
 

@@ -70,7 +70,12 @@ def _plan_behind(driver: HomeDriver, plan: BatchPlan, tally: BatchTally) -> Batc
         from_offset=before.until_offset,
         until_offset=before.until_offset + 3,
     )
-    return plan_upon(plan.basis_after(_RULE, tally), [covered], epoch=driver.epoch)
+    return plan_upon(
+        plan.basis_after(_RULE, tally),
+        [covered],
+        epoch=driver.epoch,
+        spark_batch_id=plan.sequence,
+    )
 
 
 STAGE_AHEAD_CASES: tuple[Callable[[HomeHarness], None], ...] = (
