@@ -34,6 +34,19 @@ class FaultPoint(Enum):
     SEALED = "sealed"
 
 
+class MergePoint(Enum):
+    """Facts in the order in which a merge of the seen-ID catalog makes them true.
+
+    ``CHUNKS_WRITTEN`` is reached once per transaction that writes some of them.
+    """
+
+    CHUNKS_WRITTEN = "chunks_written"
+    RUNS_REPLACED = "runs_replaced"
+
+
+AnyPoint = FaultPoint | MergePoint
+
+
 class Side(Enum):
     """On which side of its fact a fault happens."""
 
@@ -41,11 +54,11 @@ class Side(Enum):
     AFTER = "after"
 
 
-_armed: dict[tuple[FaultPoint, Side], Callable[[], None]] = {}
+_armed: dict[tuple[AnyPoint, Side], Callable[[], None]] = {}
 
 
 def arm(
-    point: FaultPoint, action: Callable[[], None], *, side: Side = Side.AFTER
+    point: AnyPoint, action: Callable[[], None], *, side: Side = Side.AFTER
 ) -> None:
     """Run ``action`` whenever that side of ``point`` is reached in this process."""
     _armed[point, side] = action
@@ -57,14 +70,14 @@ def disarm_all() -> None:
 
 
 @contextmanager
-def making(point: FaultPoint) -> Iterator[None]:
+def making(point: AnyPoint) -> Iterator[None]:
     """Surround the step that makes ``point`` true; a step that fails has no after."""
     _reach(point, Side.BEFORE)
     yield
     _reach(point, Side.AFTER)
 
 
-def _reach(point: FaultPoint, side: Side) -> None:
+def _reach(point: AnyPoint, side: Side) -> None:
     action = _armed.get((point, side))
     if action is not None:
         action()

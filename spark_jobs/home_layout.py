@@ -37,6 +37,7 @@ from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.keyed_layout import keyed_table
 from spark_jobs.pipeline.append import AppendOutput
@@ -185,6 +186,11 @@ def build_home_layout(
         watermark_delay_us=in_microseconds(pipeline.source.watermark_delay),
         idle_timeout_us=in_microseconds(pipeline.source.idle_timeout),
         horizon_us=None if horizon is None else in_microseconds(horizon),
+        false_positives=(
+            pipeline.deduplicate.false_positives
+            if pipeline.deduplicate
+            else FALSE_POSITIVES
+        ),
         guarantee=pipeline.guarantee,
     )
 

@@ -60,7 +60,7 @@ def opened_id_claims(
     conf = spark.getConf()
     kept = KeptConnection()
     merger = ThreadPoolExecutor(1, thread_name_prefix="seen-ids-merge")
-    copy = CatalogCopy(directory, merger)
+    copy = CatalogCopy(directory, merger, false_positives=layout.false_positives)
 
     def open_view(terms: RoundTerms) -> CatalogView:
         connection = kept.get(
@@ -78,6 +78,7 @@ def opened_id_claims(
     assert bound is not None
     with (
         closing(kept),
+        closing(copy),
         merger,
         ClaimHolder(open_view) as holder,
         ClaimServer(

@@ -30,7 +30,7 @@ def resolver(
         str, typer.Option(help="How often to look: seconds or minutes.")
     ] = "30s",
 ) -> None:
-    """Finish the prepared branches of all pipelines of the home database.
+    """Finish prepared branches and merge seen IDs, of all pipelines of the home.
 
     Looks into the home and each database of TALLYWEIR_DATABASES. What is decided is
     committed, orphans of superseded drivers are rolled back; what a live driver may
@@ -55,11 +55,14 @@ def resolver(
             service.run()
         return
     report = service.run_once()
+    merges = service.merge_once()
+    failures = len(report.failures) + len(merges.failures)
     say(
         f"{len(report.committed)} committed, {len(report.rolled_back)} rolled back, "
-        f"{len(report.left)} left, {len(report.failures)} failures"
+        f"{len(report.left)} left, {len(merges.merged)} buckets merged, "
+        f"{failures} failures"
     )
-    if report.failures:
+    if failures:
         raise typer.Exit(_FAILED)
 
 

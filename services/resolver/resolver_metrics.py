@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from services.resolver.merging import MergeReport
 from services.resolver.rounds import RoundReport
 
 
@@ -33,12 +34,23 @@ class ResolverMetrics:
         self._rounds = Counter(
             "tallyweir_resolver_rounds", "Rounds done.", registry=self.registry
         )
+        self._merged = Counter(
+            "tallyweir_resolver_merged_ids",
+            "Seen IDs that were merged into chunks; some of them again.",
+            registry=self.registry,
+        )
         self._failures = Counter(
             "tallyweir_resolver_failures",
-            "Databases and branches that an error kept a round from.",
+            "Databases, branches and merges that an error kept a round from.",
             ["error_code"],
             registry=self.registry,
         )
+
+    def note_merges(self, report: MergeReport) -> None:
+        """Take in what was merged."""
+        self._merged.inc(sum(one.ids for one in report.merged))
+        for code in report.failures:
+            self._failures.labels(code).inc()
 
     def note_round(self, report: RoundReport) -> None:
         """Take a round's report in."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 
 import structlog
 
+from services.resolver.merging import MergeReport, merge_catalogs
 from services.resolver.resolver_metrics import ResolverMetrics
 from services.resolver.rounds import ResolverRound, RoundReport
 from sinks.metrics_endpoint import Heartbeat
@@ -65,13 +66,30 @@ class ResolverService:
             self.rounds.beat()
         return report
 
+    def merge_once(self) -> MergeReport:
+        """Merge the seen IDs that are due."""
+        report = merge_catalogs(self._databases[HOME], is_stopped=self._stop.is_set)
+        self._metrics.note_merges(report)
+        return report
+
     def run(self) -> None:
-        """Do rounds until stopped; a failure waits for the next round."""
+        """Do rounds until stopped; a failure waits for the next round.
+
+        Seen IDs are merged in a thread of their own: that may take minutes, and
+        branches in doubt hold locks. A thread that is left at its work when the
+        process ends leaves what a crash would.
+        """
         self._log.info(
             "resolver started", databases=list(self._databases), every_s=self._every_s
         )
+        threading.Thread(
+            target=self._repeat, args=(self.merge_once,), daemon=True
+        ).start()
+        self._repeat(self.run_once)
+        self._log.info("resolver stopped")
+
+    def _repeat(self, work: Callable[[], object]) -> None:
         while not self._stop.is_set():
             begun = time.monotonic()
-            self.run_once()
+            work()
             self._stop.wait(max(0.0, begun + self._every_s - time.monotonic()))
-        self._log.info("resolver stopped")

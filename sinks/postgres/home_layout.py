@@ -12,6 +12,7 @@ from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.window_table import WindowTable
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.watermark import ClockRule
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 
 Output = AppendTable | WindowTable | OutboxTable | KeyedTable
 
@@ -32,6 +33,8 @@ class HomeLayout:
     #: None when the source is declared free of repeats.
     horizon_us: int | None
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    #: Of new IDs, the share that a filter may let pass to be looked up.
+    false_positives: float = FALSE_POSITIVES
     #: The append tables' column of the ID, by which a run that upserts finds the rows
     #: that its events correct; None when nothing is corrected.
     corrected_by: Column | None = None

@@ -112,5 +112,6 @@ class RunMoves:
         for output in self._layout.outputs_of(HOME):
             for table in kept_tables(output, self._tables):
                 self._connection.execute(_SQL["delete_rows"].format(table=table))
+        self._connection.execute(_SQL["await_merge"], values)
         self._connection.execute(_SQL["forget_seen_ids"], values)
         self._connection.execute(_SQL["forget_watermark"], values)

@@ -13,12 +13,14 @@ fingerprints ask one block after the other: memory is walked through, never jump
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array
 
-#: How many of the fingerprints that are not there may look as if they were.
+#: How many of the fingerprints that are not there may look as if they were, unless a
+#: pipeline says otherwise.
 FALSE_POSITIVES = 0.001
 
 _BLOCK_BITS = 256
@@ -36,18 +38,49 @@ class BloomFilter:
     """Answers "certainly not" or "maybe" for fingerprints; never changes.
 
     Args:
-        hi: First words, sorted.
-        lo: Second words of the same fingerprints.
+        words: Shape (4, blocks): of each block the four words, one after the other.
     """
 
-    def __init__(self, hi: U64Array, lo: U64Array) -> None:
-        per_id = bits_per_id(FALSE_POSITIVES)
-        self._count = max(1, math.ceil(len(hi) * per_id / _BLOCK_BITS))
-        assert self._count <= 1 << 32, "a filter of more than 128 GiB"
-        self._words = np.zeros((_WORDS, self._count), dtype=np.uint64)
+    def __init__(self, words: U64Array) -> None:
+        self._words = words
+        self._count = words.shape[1]
+        assert words.shape[0] == _WORDS
+        assert 0 < self._count <= 1 << 32, "a filter of more than 128 GiB"
+
+    @classmethod
+    def over(cls, hi: U64Array, lo: U64Array, *, blocks: int) -> BloomFilter:
+        """Make a filter of a size.
+
+        Args:
+            hi: First words, sorted.
+            lo: Second words of the same fingerprints.
+            blocks: As ``blocks_for`` says.
+        """
+        made = cls(np.zeros((_WORDS, blocks), dtype=np.uint64))
         for begin in range(0, len(hi), _ROWS_AT_ONCE):
             rows = slice(begin, begin + _ROWS_AT_ONCE)
-            self._add(hi[rows], lo[rows])
+            made._add(hi[rows], lo[rows])
+        return made
+
+    @classmethod
+    def joined(cls, shares: Mapping[int, bytes], *, count: int) -> BloomFilter:
+        """Put a filter together from its shares, in each of which ``encode`` wrote.
+
+        Args:
+            shares: By their numbers; one that is missing has nothing in it.
+            count: How many shares there are.
+        """
+        blocks = len(next(iter(shares.values()))) // (_BLOCK_BITS // 8)
+        words = np.zeros((_WORDS, count * blocks), dtype=np.uint64)
+        for number, share in shares.items():
+            words[:, number * blocks : (number + 1) * blocks] = np.frombuffer(
+                share, dtype="<u8"
+            ).reshape(_WORDS, blocks)
+        return cls(words)
+
+    def encode(self) -> bytes:
+        """Return what ``joined`` reads, the same on every machine."""
+        return self._words.astype("<u8").tobytes()
 
     def _add(self, hi: U64Array, lo: U64Array) -> None:
         blocks = self._blocks_of(hi)
@@ -82,6 +115,11 @@ class BloomFilter:
     def _blocks_of(self, hi: U64Array) -> I64Array:
         scaled = (hi >> _HALF) * np.uint64(self._count)
         return (scaled >> _HALF).astype(np.int64)
+
+
+def blocks_for(ids: int, false_positives: float) -> int:
+    """Return the blocks of a filter over so many IDs."""
+    return max(1, math.ceil(ids * bits_per_id(false_positives) / _BLOCK_BITS))
 
 
 def bits_per_id(false_positives: float) -> float:

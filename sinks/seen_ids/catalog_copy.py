@@ -5,6 +5,9 @@ the driver. Each batch adds a segment of the IDs that the one before it has comm
 Segments are merged behind the batches' backs, in a thread of their own: an ID is
 rewritten about log4(N / batch) times, and a look-up searches about as many segments.
 
+Of buckets that were merged in Postgres only the filters are fetched at first; their
+chunks follow in the same thread, the newest bucket first (stored_chunks.py).
+
 Segments follow each other by sequence. Buckets are a column of them and not folders: a
 batch of old events touches hundreds of buckets, and a search costs by the number of
 segments. IDs of expired buckets are invisible at once; they leave the disk with the
@@ -19,9 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sinks.protocol.errors import RetryableError
+from sinks.protocol.errors import TallyweirError
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.segment import Columns, SegmentView, write_merged
+from sinks.seen_ids.stored_chunks import (
+    ChunkReader,
+    LazyChunks,
+    StoredChunks,
+    copy_failed,
+)
 
 _BEFORE_ANY_SEQUENCE = -1
 _BEFORE_ANY_BUCKET = -(2**63)
@@ -32,7 +42,7 @@ _GROWTH = 4
 
 
 class RunSource(Protocol):
-    """The committed runs of the catalog; the adapter of the home database has one."""
+    """The committed IDs of the catalog; the adapter of the home database has one."""
 
     def fetch_runs(
         self,
@@ -40,11 +50,13 @@ class RunSource(Protocol):
         after_sequence: int,
         through_sequence: int,
         live_from_bucket: int,
-    ) -> Iterable[tuple[int, Run]]:
-        """Stream the runs with their sequences, in order of the sequence.
+    ) -> Iterable[tuple[int, Run | StoredChunks]]:
+        """Stream the IDs with ``after_sequence < sequence <= through_sequence``.
 
-        Yields every committed run with ``after_sequence < sequence <=
-        through_sequence`` and ``bucket >= live_from_bucket``, and no other.
+        Yields each ID of these batches with ``bucket >= live_from_bucket`` once, and
+        no other: in a run, or among the chunks of a bucket. Chunks come before the
+        runs, and what comes of one bucket in order of the batches. With it comes the
+        oldest batch that may be in it.
         """
         ...
 
@@ -75,12 +87,23 @@ class CatalogCopy:
     Args:
         directory: On a local disk. Files in it have no names, so nothing is left of
             them when the process ends, in whatever way.
-        merger: Runs merges, one at a time.
+        merger: Runs merges, one at a time, and fetches chunks between them.
+        false_positives: Of the filters of what is not merged in Postgres.
     """
 
-    def __init__(self, directory: Path, merger: Executor) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        merger: Executor,
+        *,
+        false_positives: float = FALSE_POSITIVES,
+    ) -> None:
         self._directory = directory
         self._merger = merger
+        self._false_positives = false_positives
+        self._chunks: list[LazyChunks] = []
+        self._readers: list[ChunkReader] = []
+        self._fetching: Future[None] | None = None
         self._segments: list[_Segment] = []
         self._through = _BEFORE_ANY_SEQUENCE
         self._live_from = _BEFORE_ANY_BUCKET
@@ -102,56 +125,96 @@ class CatalogCopy:
 
         Raises:
             RetryableError: ``SEEN_ID_COPY_FAILED``: the disk is full or broken.
-            TallyweirError: What the catalog has raised; what came before it is kept.
+            TallyweirError: What the catalog has raised; the copy is as it was.
 
         Crash:
             Nothing outlives the process.
         """
         if through_sequence < self._through or live_from_bucket < self._live_from:
             # What is being merged meanwhile is nobody's any more.
-            self._segments, self._merging = [], None
+            self._segments, self._merging, self._chunks = [], None, []
             self._through = _BEFORE_ANY_SEQUENCE
         self._live_from = live_from_bucket
         self._take_merged()
         self._advance(catalog, through_sequence)
         self._merge_behind()
+        self._fetch_behind()
         return SegmentView(
-            parts=tuple(one.columns for one in self._segments),
+            parts=(*self._chunks, *(one.columns for one in self._segments)),
             live_from_bucket=live_from_bucket,
         )
 
-    def _advance(self, catalog: RunSource, through_sequence: int) -> None:
-        """Fetch what was committed since; a chunk at a time becomes a segment."""
-        pending: list[Columns] = []
-        last = self._through
-        for sequence, columns in self._runs_after(catalog, last, through_sequence):
-            if sequence != last and sum(map(len, pending)) >= _CHUNK_IDS:
-                self._append(pending, last)
-                pending = []
-            pending.append(columns)
-            last = sequence
-        self._append(pending, through_sequence)
+    def close(self) -> None:
+        """Let go of what reading chunks takes; nobody looks anything up any more."""
+        for reader in self._readers:
+            reader.close()
 
-    def _runs_after(
+    def _advance(self, catalog: RunSource, through_sequence: int) -> None:
+        """Take what was committed since; so many IDs at a time become a segment."""
+        chunks: list[LazyChunks] = []
+        segments: list[_Segment] = []
+        pending: list[Columns] = []
+        for fetched in self._fetch(catalog, self._through, through_sequence):
+            if isinstance(fetched, StoredChunks):
+                chunks.append(LazyChunks(fetched, self._directory))
+                if fetched.reader not in self._readers:
+                    self._readers.append(fetched.reader)
+                continue
+            pending.append(Columns.of_run(fetched))
+            if sum(map(len, pending)) >= _CHUNK_IDS:
+                segments.append(self._write(pending))
+                pending = []
+        if pending:
+            segments.append(self._write(pending))
+        self._chunks += chunks
+        self._segments += segments
+        self._through = through_sequence
+
+    def _fetch(
         self, catalog: RunSource, after: int, through: int
-    ) -> Iterator[tuple[int, Columns]]:
+    ) -> Iterator[Run | StoredChunks]:
         last = after
-        for sequence, run in catalog.fetch_runs(
+        for sequence, fetched in catalog.fetch_runs(
             after_sequence=after,
             through_sequence=through,
             live_from_bucket=self._live_from,
         ):
-            assert after < sequence <= through, "a run not asked for"
-            assert last <= sequence, "runs out of order"
-            assert run.bucket >= self._live_from
-            last = sequence
-            yield sequence, Columns.of_run(run)
+            assert after < sequence <= through, "IDs that were not asked for"
+            assert fetched.bucket >= self._live_from
+            if isinstance(fetched, Run):
+                assert last <= sequence, "runs out of order"
+                last = sequence
+            yield fetched
 
-    def _append(self, pending: list[Columns], through_sequence: int) -> None:
-        if pending:
-            segment = _write(self._directory, pending, self._live_from)
-            self._segments.append(segment)
-        self._through = through_sequence
+    def _write(self, sources: Sequence[Columns]) -> _Segment:
+        return _write(self._directory, sources, self._live_from, self._false_positives)
+
+    def _fetch_behind(self) -> None:
+        """Have the chunks fetched that are not here yet."""
+        self._chunks = [one for one in self._chunks if one.bucket >= self._live_from]
+        if self._fetching is None or self._fetching.done():
+            # An error is met again by whoever looks an ID up, and told by that one.
+            self._fetching = None
+            self._fetch_next()
+
+    def _fetch_next(self) -> None:
+        awaited = [one for one in self._chunks if not one.is_fetched]
+        if awaited:
+            try:
+                self._fetching = self._merger.submit(
+                    self._fetch_some, max(awaited, key=lambda one: one.bucket)
+                )
+            except RuntimeError:
+                # The driver ends, and with it whoever would have asked.
+                return
+
+    def _fetch_some(self, chunks: LazyChunks) -> None:
+        """Fetch a little, so that a merge that is due waits for no more than that."""
+        try:
+            chunks.fetch_some()
+        except TallyweirError:
+            return
+        self._fetch_next()
 
     def _merge_behind(self) -> None:
         """Have the last segments merged that have outgrown one before them."""
@@ -165,7 +228,11 @@ class CatalogCopy:
         if len(outgrown) > 1:
             sources = [one.columns for one in outgrown]
             merged = self._merger.submit(
-                _write, self._directory, sources, self._live_from
+                _write,
+                self._directory,
+                sources,
+                self._live_from,
+                self._false_positives,
             )
             self._merging = _Merging(first=first, count=len(outgrown), merged=merged)
 
@@ -179,18 +246,17 @@ class CatalogCopy:
 
 
 def _write(
-    directory: Path, sources: Sequence[Columns], live_from_bucket: int
+    directory: Path,
+    sources: Sequence[Columns],
+    live_from_bucket: int,
+    false_positives: float,
 ) -> _Segment:
     try:
-        columns = write_merged(directory, sources, live_from_bucket)
+        columns = write_merged(
+            directory, sources, live_from_bucket, false_positives=false_positives
+        )
     except OSError as error:
-        raise RetryableError(
-            "SEEN_ID_COPY_FAILED",
-            saw=f"The copy of the seen IDs in {directory} could not be written "
-            f"({error.strerror}).",
-            why="The IDs seen before cannot be looked up.",
-            fix="Make room on the disk of the driver's state directory.",
-        ) from error
+        raise copy_failed(directory, error) from error
     last = int(columns.buckets.max()) if len(columns) else _BEFORE_ANY_BUCKET
     return _Segment(columns=columns, last_bucket=last)
 

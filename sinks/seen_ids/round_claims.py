@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import BloomFilter
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, BloomFilter, blocks_for
 from sinks.seen_ids.claim import (
     NO_HASH,
     Candidates,
@@ -201,12 +201,13 @@ class RoundClaims:
         )
         claims = claims.take(claims.heads.order())
         hi, lo = claims.heads.hi, claims.heads.lo
+        blocks = blocks_for(len(hi), FALSE_POSITIVES)
         return Columns(
             hi=hi,
             lo=lo,
             payload_hashes=claims.hashes,
             buckets=claims.buckets,
-            bloom=BloomFilter(hi, lo),
+            bloom=BloomFilter.over(hi, lo, blocks=blocks),
         )
 
     def first_positions(self) -> Candidates | None:

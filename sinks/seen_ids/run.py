@@ -72,23 +72,24 @@ class Run:
                 wrote, so IDs in it could be missed.
         """
         if len(fingerprints) == 0 or len(fingerprints) % FINGERPRINT_BYTES:
-            raise _damaged(bucket, f"{len(fingerprints)} bytes of fingerprints")
+            raise damaged(bucket, f"{len(fingerprints)} bytes of fingerprints")
         pairs = from_bytes(fingerprints)
         if not is_strictly_sorted(pairs[:, 0], pairs[:, 1]):
-            raise _damaged(bucket, "fingerprints out of order")
+            raise damaged(bucket, "fingerprints out of order")
         hashes: U64Array | None = None
         if payload_hashes is not None:
             if len(payload_hashes) != PAYLOAD_HASH_BYTES * len(pairs):
                 saw = f"{len(payload_hashes)} bytes of hashes for {len(pairs)} IDs"
-                raise _damaged(bucket, saw)
+                raise damaged(bucket, saw)
             hashes = np.frombuffer(payload_hashes, dtype=">u8").astype(np.uint64)
         return cls(bucket=bucket, fingerprints=pairs, payload_hashes=hashes)
 
 
-def _damaged(bucket: int, saw: str) -> FatalError:
+def damaged(bucket: int, saw: str) -> FatalError:
+    """Say that a row of the catalog is not what was written."""
     return FatalError(
         "SEEN_IDS_RUN_DAMAGED",
-        saw=f"A run of bucket {bucket} holds {saw}.",
-        why="IDs in a damaged run could be missed, and events counted twice.",
+        saw=f"A row of bucket {bucket} of the seen-ID catalog holds {saw}.",
+        why="IDs in a damaged row could be missed, and events counted twice.",
         fix="Restore the seen-ID catalog from a backup together with its pipeline.",
     )

@@ -16,10 +16,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import BloomFilter
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, BloomFilter, blocks_for
 from sinks.seen_ids.claim import NO_HASH, Found
 from sinks.seen_ids.ordering import (
     BoolArray,
@@ -31,10 +32,25 @@ from sinks.seen_ids.ordering import (
 )
 from sinks.seen_ids.run import Run
 
-BYTES_PER_ID = 32
 _COLUMNS = 4
+_WORD_BYTES = 8
 #: IDs that are merged at a time, in memory.
 _BLOCK_IDS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Hits:
+    """Rows of a query that were found, and what is known of each.
+
+    Attributes:
+        rows: Each at most once.
+        payload_hashes: ``NO_HASH`` where none was kept.
+        buckets: Under which each ID is filed.
+    """
+
+    rows: I64Array
+    payload_hashes: U64Array
+    buckets: I64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,7 +89,8 @@ class Columns:
 
     @classmethod
     def of_nothing(cls) -> Columns:
-        return _columns_of(np.empty((_COLUMNS, 0), dtype=np.uint64))
+        nothing = np.empty((_COLUMNS, 0), dtype=np.uint64)
+        return _columns_of(nothing, FALSE_POSITIVES)
 
     def slice(self, begin: int, end: int) -> Columns:
         """Return some of the IDs that follow each other."""
@@ -92,9 +109,46 @@ class Columns:
         found, at = find_pairs(self.hi, self.lo, hi[rows], lo[rows])
         return rows[found], at
 
+    def look_up(self, hi: U64Array, lo: U64Array) -> Hits:
+        """Return the rows of the query that are here, and what is known of them."""
+        rows, at = self.find(hi, lo)
+        return Hits(
+            rows=rows,
+            payload_hashes=self.payload_hashes[at],
+            buckets=self.buckets[at],
+        )
+
+
+def mapped_table(directory: Path, columns: int, rows: int) -> U64Array:
+    """Return a table of words in a file of its own, which has no name.
+
+    Args:
+        directory: Where the file takes its room.
+        columns: Each of them lies in one piece.
+        rows: At least one.
+
+    Raises:
+        OSError: There is no room.
+
+    Crash:
+        The file is gone with the process.
+    """
+    # Whoever cleans up may have removed the folder.
+    directory.mkdir(parents=True, exist_ok=True)
+    size = columns * rows * _WORD_BYTES
+    with tempfile.TemporaryFile(dir=directory) as file:
+        # Room that is promised and not there would be found by a signal that kills.
+        os.posix_fallocate(file.fileno(), 0, size)
+        mapped = mmap.mmap(file.fileno(), size)
+    return np.frombuffer(mapped, dtype=np.uint64).reshape(columns, rows)
+
 
 def write_merged(
-    directory: Path, sources: Sequence[Columns], live_from_bucket: int
+    directory: Path,
+    sources: Sequence[Columns],
+    live_from_bucket: int,
+    *,
+    false_positives: float = FALSE_POSITIVES,
 ) -> Columns:
     """Join sorted columns in a new file, without the IDs of expired buckets.
 
@@ -102,9 +156,11 @@ def write_merged(
 
     Args:
         directory: Where the file takes its room; it has no name there.
-        sources: The oldest first. Of an ID that is in several, as one that was
-            corrected is, the newest entry stays: none of the others outlives it.
+        sources: Of a bucket the oldest first. Of an ID that is in several, as one that
+            was corrected is, the newest entry stays: the last of the latest bucket,
+            since a correction is never filed under an earlier one.
         live_from_bucket: Older buckets have expired.
+        false_positives: Of the filter.
 
     Raises:
         OSError: There is no room.
@@ -115,13 +171,7 @@ def write_merged(
     room = sum(map(len, sources))
     if not room:
         return Columns.of_nothing()
-    # Whoever cleans up may have removed the folder.
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=directory) as file:
-        # Room that is promised and not there would be found by a signal that kills.
-        os.posix_fallocate(file.fileno(), 0, room * BYTES_PER_ID)
-        mapped = mmap.mmap(file.fileno(), room * BYTES_PER_ID)
-    table = np.frombuffer(mapped, dtype=np.uint64).reshape(_COLUMNS, room)
+    table = mapped_table(directory, _COLUMNS, room)
     written = 0
     for block in _blocks(sources, room):
         merged = _merge(block, live_from_bucket)
@@ -134,7 +184,7 @@ def write_merged(
         )
         written = end
     table.flags.writeable = False
-    return _columns_of(table[:, :written])
+    return _columns_of(table[:, :written], false_positives)
 
 
 def _blocks(sources: Sequence[Columns], ids: int) -> Iterator[list[Columns]]:
@@ -158,27 +208,40 @@ def _merge(sources: Sequence[Columns], live_from_bucket: int) -> Columns:
     live = [columns.buckets >= live_from_bucket for columns in sources]
     hi = np.concatenate([c.hi[kept] for c, kept in zip(sources, live, strict=True)])
     lo = np.concatenate([c.lo[kept] for c, kept in zip(sources, live, strict=True)])
-    order = fingerprint_order(hi, lo, np.arange(len(hi)))
+    buckets = np.concatenate(
+        [c.buckets[kept] for c, kept in zip(sources, live, strict=True)]
+    )
+    order = fingerprint_order(hi, lo, buckets, np.arange(len(hi)))
     order = order[last_of_each(hi[order], lo[order])]
     hashes = [c.payload_hashes[kept] for c, kept in zip(sources, live, strict=True)]
-    buckets = [c.buckets[kept] for c, kept in zip(sources, live, strict=True)]
     return Columns(
         hi=hi[order],
         lo=lo[order],
         payload_hashes=np.concatenate(hashes)[order],
-        buckets=np.concatenate(buckets)[order],
+        buckets=buckets[order],
     )
 
 
-def _columns_of(table: U64Array) -> Columns:
+def _columns_of(table: U64Array, false_positives: float) -> Columns:
     hi, lo, payload_hashes, buckets = table
+    blocks = blocks_for(len(hi), false_positives)
     return Columns(
         hi=hi,
         lo=lo,
         payload_hashes=payload_hashes,
         buckets=buckets.view(np.int64),
-        bloom=BloomFilter(hi, lo),
+        bloom=BloomFilter.over(hi, lo, blocks=blocks),
     )
+
+
+class Part(Protocol):
+    """Some of the IDs of a view; no ID is in it twice."""
+
+    def __len__(self) -> int: ...
+
+    def look_up(self, hi: U64Array, lo: U64Array) -> Hits:
+        """Return the rows of the query that are here, and what is known of them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -186,24 +249,29 @@ class SegmentView:
     """The live IDs up to one batch; stays valid when files are removed.
 
     Attributes:
-        parts: What to search, each sorted, the oldest first.
+        parts: What to search. Of two that hold IDs of one bucket, the one that holds
+            the older batches is first.
         live_from_bucket: IDs of older buckets are as if never seen.
     """
 
-    parts: tuple[Columns, ...]
+    parts: tuple[Part, ...]
     live_from_bucket: int
 
     def find(self, hi: U64Array, lo: U64Array) -> Found:
-        """Look up fingerprints, in every live bucket; the newest entry answers."""
+        """Look up fingerprints, in every live bucket; the newest entry answers.
+
+        An ID that was corrected has several. Each was filed under the bucket of the
+        one before it or a later one, so the newest is the last of the latest bucket.
+        """
         found: BoolArray = np.zeros(len(hi), dtype=np.bool_)
         hashes = np.full(len(hi), NO_HASH, dtype=np.uint64)
-        buckets = np.zeros(len(hi), dtype=np.int64)
+        buckets = np.full(len(hi), self.live_from_bucket, dtype=np.int64)
         for part in self.parts:
-            rows, at = part.find(hi, lo)
-            if rows.size:
-                live = part.buckets[at] >= self.live_from_bucket
-                rows, at = rows[live], at[live]
+            hits = part.look_up(hi, lo)
+            if hits.rows.size:
+                newer = np.flatnonzero(hits.buckets >= buckets[hits.rows])
+                rows = hits.rows[newer]
                 found[rows] = True
-                hashes[rows] = part.payload_hashes[at]
-                buckets[rows] = part.buckets[at]
+                hashes[rows] = hits.payload_hashes[newer]
+                buckets[rows] = hits.buckets[newer]
         return Found(found=found, payload_hashes=hashes, buckets=buckets)

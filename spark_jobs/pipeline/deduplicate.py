@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from spark_jobs.pipeline.durations import check_duration
 from spark_jobs.pipeline.problems import Problem, raise_if_any
 from spark_jobs.pipeline.source import Source
 
 DEDUPLICATE_HORIZON = timedelta(days=7)
+_RATE_MIN = 0.00001
+_RATE_MAX = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +25,36 @@ class Deduplicate:
             than that cannot be checked and goes to the expired table.
         conflicts: Whether an ID that comes again with another payload becomes a dead
             letter ``ID_CONFLICT`` instead of counting as a duplicate.
+        false_positives: The share of new IDs that a filter may take for seen ones;
+            these are looked up. It decides nothing but speed and memory.
     """
 
     horizon: timedelta = DEDUPLICATE_HORIZON
     conflicts: bool = True
+    false_positives: float = FALSE_POSITIVES
 
     def __post_init__(self) -> None:
         raise_if_any(
-            "Deduplicate", check_duration(self.horizon, ("horizon",), zero=False)
+            "Deduplicate",
+            [
+                *check_duration(self.horizon, ("horizon",), zero=False),
+                *_check_rate(self.false_positives),
+            ],
         )
+
+
+def _check_rate(rate: float) -> Iterator[Problem]:
+    """Yield why a filter with that rate would cost more than it saves."""
+    if _RATE_MIN <= rate <= _RATE_MAX:
+        return
+    yield Problem(
+        code="PIPELINE_RATE",
+        at=("false_positives",),
+        saw=f"The rate is {rate:g}.",
+        why=f"Beyond {_RATE_MAX:g} a filter saves too few look-ups, and below "
+        f"{_RATE_MIN:g} it takes more memory than the look-ups are worth.",
+        fix="Leave it out, or write a share such as 0.001, which is one in a thousand.",
+    )
 
 
 def check_one_history(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sinks.protocol.guarantee import Guarantee
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.deduplicate import Deduplicate
@@ -65,6 +66,12 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
             {
                 "horizon": format_duration(pipeline.deduplicate.horizon),
                 "conflicts": pipeline.deduplicate.conflicts,
+                # Left out where it is the default, as before there was another.
+                **(
+                    {}
+                    if pipeline.deduplicate.false_positives == FALSE_POSITIVES
+                    else {"false_positives": pipeline.deduplicate.false_positives}
+                ),
             }
             if pipeline.deduplicate is not None
             else None
@@ -131,6 +138,7 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
             Deduplicate(
                 horizon=parse_duration(deduplicate["horizon"]),
                 conflicts=deduplicate["conflicts"],
+                false_positives=deduplicate.get("false_positives", FALSE_POSITIVES),
             )
             if deduplicate is not None
             else None

@@ -15,6 +15,7 @@ from schemas.contract import load_contract
 from schemas.errors import ContractError
 from schemas.event_contracts import EventContracts, load_event_contract
 from sinks.protocol.guarantee import Guarantee
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from spark_jobs.pipeline.append_section import read_append
 from spark_jobs.pipeline.columns import find_column_problems, find_lookup_problems
 from spark_jobs.pipeline.databases import check_declaration
@@ -191,11 +192,16 @@ def _read_deduplicate(file: Section, guarantee: Guarantee) -> Deduplicate | None
     section = file.section("deduplicate")
     if section is None:
         return Deduplicate()
-    section.allow("horizon", "conflicts")
+    section.allow("horizon", "conflicts", "false_positives")
     horizon = section.duration("horizon", DEDUPLICATE_HORIZON)
     conflicts = section.boolean("conflicts", default=True)
+    false_positives = section.share("false_positives", default=FALSE_POSITIVES)
     return section.report.attempt(
-        section.at, Deduplicate, horizon=horizon, conflicts=conflicts
+        section.at,
+        Deduplicate,
+        horizon=horizon,
+        conflicts=conflicts,
+        false_positives=false_positives,
     )
 
 

@@ -158,6 +158,20 @@ class Section:
             return default
         return int(node.value)
 
+    def share(self, key: str, *, default: float) -> float:
+        """Read a number such as ``0.001``."""
+        node = self._values.get(key)
+        if node is None:
+            return default
+        # YAML 1.1 takes 1e-3 for text.
+        if _kind(node) in {"float", "int", "str"}:
+            try:
+                return float(node.value)
+            except ValueError:
+                pass
+        self._mistyped(node, (*self.at, key), "a number", "Write 0.001.")
+        return default
+
     def boolean(self, key: str, *, default: bool) -> bool:
         """Read true or false."""
         node = self._values.get(key)

@@ -126,19 +126,24 @@ def _read_bucket(
     for run in runs:
         remembered.runs += 1
         remembered.ids += run["ids"]
-        remembered.by_batch[run["sequence"]] += run["ids"]
-        remembered.by_bucket[run["sequence"], bucket] += run["ids"]
         fingerprints = np.frombuffer(run["fingerprints"], dtype=">u8").reshape(-1, 2)
         pairs.append(fingerprints.astype(np.uint64))
-        batches.append(np.full(len(fingerprints), run["sequence"], dtype=np.int64))
+        batches.append(_batches_of(run))
+        for sequence, ids in zip(*np.unique_counts(batches[-1]), strict=True):
+            remembered.by_batch[int(sequence)] += int(ids)
+            remembered.by_bucket[int(sequence), bucket] += int(ids)
         ends = run["fingerprints"][:16], run["fingerprints"][-16:]
-        if not _is_rising(pairs[-1]) or ends != (run["first"], run["last"]):
+        if not _is_rising(pairs[-1], batches[-1]) or ends != (
+            run["first"],
+            run["last"],
+        ):
+            remembered.violations.append(f"{_name(run)} in {where} is not sorted")
+        if not _is_in_its_part(run, pairs[-1]):
             remembered.violations.append(
-                f"the run of batch {run['sequence']} in {where} is not sorted"
+                f"{_name(run)} in {where} has IDs of another chunk"
             )
     together, of_batch = np.concatenate(pairs), np.concatenate(batches)
-    # The runs come in the order of their batches, and a stable sort keeps it.
-    order = np.lexsort((together[:, 1], together[:, 0]))
+    order = np.lexsort((of_batch, together[:, 1], together[:, 0]))
     together, of_batch = together[order], of_batch[order]
     is_repeat = (together[1:] == together[:-1]).all(axis=1)
     # A batch may correct those before it, but two of its tasks never keep one ID.
@@ -149,12 +154,36 @@ def _read_bucket(
         remembered.violations.append(f"{repeated} IDs are twice in {where}")
 
 
-def _is_rising(pairs: npt.NDArray[np.uint64]) -> bool:
-    former, following = pairs[:-1], pairs[1:]
-    rises = (former[:, 0] < following[:, 0]) | (
-        (former[:, 0] == following[:, 0]) & (former[:, 1] < following[:, 1])
-    )
+def _batches_of(run: DictRow) -> npt.NDArray[np.int64]:
+    """Return the batch of each ID of a run or a chunk."""
+    if run["sequences"] is None:
+        return np.full(run["ids"], run["sequence"], dtype=np.int64)
+    counted = np.frombuffer(run["sequences"], dtype=">u4").astype(np.int64)
+    return counted + np.int64(run["oldest_sequence"])
+
+
+def _name(run: DictRow) -> str:
+    if run["sequences"] is None:
+        return f"the run of batch {run['sequence']}"
+    return f"chunk {run['chunk']}"
+
+
+def _is_rising(pairs: npt.NDArray[np.uint64], batches: npt.NDArray[np.int64]) -> bool:
+    """Tell whether IDs are sorted, and entries of one ID by their batches."""
+    keys = (*pairs.T, batches)
+    rises = np.zeros(len(pairs) - 1, dtype=np.bool_)
+    for key in reversed(keys):
+        rises = (key[:-1] < key[1:]) | ((key[:-1] == key[1:]) & rises)
     return bool(rises.all())
+
+
+def _is_in_its_part(run: DictRow, pairs: npt.NDArray[np.uint64]) -> bool:
+    """Tell whether a driver would look for a chunk's IDs in that chunk."""
+    if run["sequences"] is None:
+        return True
+    width = (1 << 64) // run["chunks"]
+    ends = int(pairs[0, 0]), int(pairs[-1, 0])
+    return {run["chunk"]} == {end // width for end in ends}
 
 
 def _overfull(remembered: _Remembered, claims: list[DictRow]) -> Iterator[str]:

@@ -68,6 +68,13 @@ VALUES (%(pipeline)s, %(run)s, %(partition)s, %(name)s, %(checksum)s)
 -- to a snapshot that is older than it.
 DELETE FROM {table}
 
+-- name: await_merge
+-- What a merge is about to show would not be seen by the DELETE that follows. Its last
+-- step takes this lock too (chunks.sql).
+SELECT pg_advisory_xact_lock(7255946, pipeline_number)
+FROM tallyweir.pipeline
+WHERE pipeline = %(pipeline)s
+
 -- name: forget_seen_ids
 DELETE FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s

@@ -74,8 +74,10 @@ GRANT UPDATE (value, schema_version, expires_at, sequence)
     ON tallyweir.keyed_state TO tallyweir_publisher;
 GRANT UPDATE (shard, clock, fires_at, sequence)
     ON tallyweir.keyed_timer TO tallyweir_publisher;
--- A batch run that takes the place of all before it forgets the IDs that they saw.
+-- A batch run that takes the place of all before it forgets the IDs that they saw; the
+-- resolver puts chunks in the place of runs.
 GRANT DELETE ON tallyweir.seen_id_run TO tallyweir_publisher;
+GRANT UPDATE (is_hidden) ON tallyweir.seen_id_run TO tallyweir_publisher;
 -- Its metrics count dead letters by reason.
 GRANT SELECT (pipeline, sequence, reason) ON tallyweir.dead_letter
     TO tallyweir_publisher;

@@ -1,11 +1,66 @@
--- name: fetch_runs
-SELECT sequence, bucket, fingerprints, payload_hashes
+-- name: one_snapshot
+-- A merge that ends between the two statements that follow would hide its IDs from both.
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY
+
+-- name: fetch_filters
+-- Of the buckets whose chunks are of these batches only.
+SELECT bucket, sequence, oldest_sequence, chunks, chunk, ids, filter
 FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
-  AND sequence > %(after_sequence)s
+  AND chunk >= 0
+  AND NOT is_hidden
+  AND oldest_sequence > %(after_sequence)s
   AND sequence <= %(through_sequence)s
   AND bucket >= %(live_from_bucket)s
-ORDER BY sequence, bucket
+ORDER BY bucket DESC, chunk
+
+-- name: fetch_runs
+-- Runs, and chunks that hold IDs of other batches as well.
+SELECT greatest(
+           coalesce(oldest_sequence, sequence), %(after_sequence)s::bigint + 1
+       ) AS from_sequence,
+       bucket, oldest_sequence, fingerprints, payload_hashes, sequences
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND NOT is_hidden
+  AND sequence > %(after_sequence)s
+  AND coalesce(oldest_sequence, sequence) <= %(through_sequence)s
+  AND bucket >= %(live_from_bucket)s
+  AND (
+      chunk = -1
+      OR oldest_sequence <= %(after_sequence)s
+      OR sequence > %(through_sequence)s
+  )
+ORDER BY from_sequence, bucket, chunk
+
+-- name: fetch_slices
+-- Only the asked-for bytes of each value are read. Whatever has been merged again is
+-- not there any more.
+SELECT asked.number,
+       substring(fingerprints FROM asked.start * 16 + 1 FOR asked.ids * 16),
+       substring(payload_hashes FROM asked.start * 8 + 1 FOR asked.ids * 8)
+FROM unnest(%(chunks)s::integer[], %(starts)s::integer[], %(lengths)s::integer[])
+    WITH ORDINALITY AS asked (chunk, start, ids, number)
+JOIN tallyweir.seen_id_run AS run
+    ON run.pipeline = %(pipeline)s
+   AND run.bucket = %(bucket)s
+   AND run.sequence = %(sequence)s
+   AND run.chunk = asked.chunk
+WHERE NOT run.is_hidden
+
+-- name: fetch_entries
+-- All that a bucket holds between two fingerprints of the batches through one, however
+-- often it was merged since.
+SELECT oldest_sequence, fingerprints, payload_hashes,
+       CASE WHEN sequence > %(through_sequence)s THEN sequences END
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND bucket = %(bucket)s
+  AND NOT is_hidden
+  AND coalesce(oldest_sequence, sequence) <= %(through_sequence)s
+  AND last >= %(first)s
+  AND first <= %(last)s
+ORDER BY first
 
 -- name: create_bucket
 SELECT tallyweir.create_bucket(%(pipeline_number)s, %(bucket)s)

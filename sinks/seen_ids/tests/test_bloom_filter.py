@@ -8,7 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinks.seen_ids import bloom_filter
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, BloomFilter, bits_per_id
+from sinks.seen_ids.bloom_filter import (
+    FALSE_POSITIVES,
+    BloomFilter,
+    bits_per_id,
+    blocks_for,
+)
 from sinks.seen_ids.ordering import U64Array
 
 SEED = 20261123
@@ -24,6 +29,12 @@ def _random(ids: int, seed: int) -> tuple[U64Array, U64Array]:
     return np.sort(hi), lo
 
 
+def _filter(
+    hi: U64Array, lo: U64Array, false_positives: float = FALSE_POSITIVES
+) -> BloomFilter:
+    return BloomFilter.over(hi, lo, blocks=blocks_for(len(hi), false_positives))
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     pairs=st.sets(st.tuples(_WORDS, _WORDS), max_size=60),
@@ -36,7 +47,7 @@ def test_what_is_there_is_always_possible(
     hi, lo = np.array(sorted(pairs), dtype=np.uint64).reshape(-1, 2).T
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bloom_filter, "_ROWS_AT_ONCE", rows_at_once)
-        bloom = BloomFilter(hi, lo)
+        bloom = _filter(hi, lo)
     assert bloom.find_possible(hi, lo).tolist() == list(range(len(pairs)))
     assert bloom.find_possible(hi[::-1], lo[::-1]).tolist() == list(range(len(pairs)))
     # Beside IDs that are not there, most of which are left out on the way.
@@ -51,7 +62,7 @@ def test_what_is_there_is_always_possible(
 @pytest.mark.parametrize("ids", [300, 40_000, 300_000])
 def test_as_few_ids_pass_that_are_not_there_as_was_promised(ids: int) -> None:
     """The rate is the one that the size was computed for, at every size."""
-    bloom = BloomFilter(*_random(ids, SEED))
+    bloom = _filter(*_random(ids, SEED))
     asked = 400_000
     passed = len(bloom.find_possible(*_random(asked, SEED + 1)))
     # Five standard deviations of the count, and what a filter's own luck adds.
@@ -61,12 +72,12 @@ def test_as_few_ids_pass_that_are_not_there_as_was_promised(ids: int) -> None:
 def test_an_empty_filter_lets_nothing_pass() -> None:
     """A segment may have lost all its IDs to the horizon."""
     nothing = np.empty(0, dtype=np.uint64)
-    assert not len(BloomFilter(nothing, nothing).find_possible(*_random(1_000, SEED)))
+    assert not len(_filter(nothing, nothing).find_possible(*_random(1_000, SEED)))
 
 
 def test_a_filter_takes_about_two_bytes_an_id() -> None:
     """So a hundred million IDs take 211 MB of memory."""
-    bloom = BloomFilter(*_random(100_000, SEED))
+    bloom = _filter(*_random(100_000, SEED))
     assert 16.5 < bits_per_id(FALSE_POSITIVES) < 17
     assert 2.0 < bloom.nbytes / 100_000 < 2.2
 

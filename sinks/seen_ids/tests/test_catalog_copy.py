@@ -17,7 +17,7 @@ from sinks.protocol.errors import RetryableError
 from sinks.seen_ids import catalog_copy, segment
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.run import Run
-from sinks.seen_ids.segment import SegmentView
+from sinks.seen_ids.segment import Columns, SegmentView
 from sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, P, T, run_of
 
 SEED = 20261121
@@ -274,6 +274,7 @@ def test_ids_are_merged_block_by_block(
         view = _view(copy, catalog, sequence)
     assert _sees(view, sorted(set(pairs))) == [True] * len(set(pairs))
     for part in view.parts:
+        assert isinstance(part, Columns)
         words = list(zip(part.hi.tolist(), part.lo.tolist(), strict=True))
         assert words == sorted(set(words))
 

@@ -1,17 +1,20 @@
 -- The seen-ID catalog, held against what the batches claimed.
 
 -- name: runs
--- Run by run in the order of the catalog's key, so that all runs of one bucket come
--- together.
-SELECT bucket, sequence, ids, first, last, fingerprints
+-- Row by row in the order of the catalog's key, so that all rows of one bucket come
+-- together. "sequences" tells a chunk from a run.
+SELECT bucket, sequence, oldest_sequence, chunk, chunks, ids, first, last,
+       fingerprints, sequences
 FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
-ORDER BY bucket, sequence;
+  AND NOT is_hidden
+ORDER BY bucket, sequence, chunk;
 
 -- name: covering_runs
-SELECT bucket, sequence, fingerprints
+SELECT bucket, sequence, oldest_sequence, fingerprints, sequences
 FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
+  AND NOT is_hidden
   AND first <= %(fingerprint)s
   AND last >= %(fingerprint)s
 ORDER BY bucket, sequence;
@@ -37,7 +40,8 @@ SELECT count(*) AS runs,
        coalesce(sum(ids), 0)::bigint AS ids,
        count(DISTINCT bucket) AS buckets
 FROM tallyweir.seen_id_run
-WHERE pipeline = %(pipeline)s;
+WHERE pipeline = %(pipeline)s
+  AND NOT is_hidden;
 
 -- name: bucketed_rows
 -- Appended events per batch and bucket of their own time, for the buckets that must

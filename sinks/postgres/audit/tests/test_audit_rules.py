@@ -8,7 +8,7 @@ import pytest
 
 from sinks.postgres.audit import PipelineState, RecountSpan, check_recount
 from sinks.postgres.audit.branches import BranchFindings, DecidedBranch, Marker
-from sinks.postgres.audit.catalog_search import holds_fingerprint
+from sinks.postgres.audit.catalog_search import places_of
 from sinks.postgres.audit.collisions import Block, shared_positions
 from sinks.postgres.audit.progress import (
     BatchStatus,
@@ -96,9 +96,11 @@ def test_a_fingerprint_is_found_wherever_it_lies_in_its_run() -> None:
     """First, last and between; what is not there is not found."""
     run = [bytes([n]) * 16 for n in (3, 5, 9)]
     joined = b"".join(run)
-    assert all(holds_fingerprint(joined, wanted) for wanted in run)
-    assert not any(holds_fingerprint(joined, bytes([n]) * 16) for n in (0, 4, 10))
-    assert not holds_fingerprint(joined, b"\x03" * 8 + b"\x05" * 8)
+    assert [places_of(joined, wanted) for wanted in run] == [(0, 1), (1, 2), (2, 3)]
+    missing = [*(bytes([n]) * 16 for n in (0, 4, 10)), b"\x03" * 8 + b"\x05" * 8]
+    found = [places_of(joined, one) for one in missing]
+    assert found == [(0, 0), (1, 1), (3, 3), (1, 1)]
+    assert places_of(b"".join([run[0], run[1], run[1], run[2]]), run[1]) == (1, 3)
 
 
 def test_a_receipt_over_nothing_is_not_verified() -> None:

@@ -1,0 +1,97 @@
+-- Merging the runs of a bucket into chunks. What is written ahead is hidden; one
+-- transaction shows it and takes the runs away. No transaction is long, because who
+-- uses the catalog keeps buckets from being made and dropped.
+
+-- name: pipelines
+-- Those that have a watermark, and through which batch their runs are merged.
+SELECT pipeline, pipeline_number,
+       floor(extract(epoch FROM watermark))::bigint - bucket_seconds AS closed_through,
+       last_sequence - %(margin)s,
+       (definition -> 'deduplicate' ->> 'false_positives')::double precision
+FROM tallyweir.pipeline
+WHERE watermark IS NOT NULL
+ORDER BY pipeline
+
+-- name: keep_others_out
+SELECT pg_try_advisory_lock(7255947, %(pipeline_number)s)
+
+-- name: due_bucket
+-- The oldest closed bucket that has enough runs for what it has in chunks.
+SELECT bucket
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND bucket <= %(closed_through)s
+  AND sequence <= %(through_sequence)s
+  AND NOT is_hidden
+GROUP BY bucket
+HAVING count(*) FILTER (WHERE chunk = -1) > %(runs_kept)s
+    OR coalesce(sum(ids) FILTER (WHERE chunk = -1), 0) * %(growth)s
+        > coalesce(sum(ids) FILTER (WHERE chunk >= 0), 0)
+ORDER BY bucket
+LIMIT 1
+
+-- name: sweep
+-- What a merge that did not end has left.
+DELETE FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND bucket = %(bucket)s
+  AND is_hidden
+
+-- name: list_rows
+SELECT sequence, chunk, first, ids
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND bucket = %(bucket)s
+  AND sequence <= %(through_sequence)s
+  AND NOT is_hidden
+ORDER BY sequence, chunk, first
+
+-- name: read_rows
+SELECT coalesce(oldest_sequence, sequence), fingerprints, payload_hashes, sequences
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND bucket = %(bucket)s
+  AND NOT is_hidden
+  AND (sequence, chunk, first)
+      BETWEEN (%(sequence)s, %(chunk)s, %(first)s)
+          AND (%(last_sequence)s, %(last_chunk)s, %(last_first)s)
+
+-- name: write_chunk
+INSERT INTO tallyweir.seen_id_run (
+    pipeline, bucket, sequence, ids, first, last, fingerprints, payload_hashes,
+    chunk, chunks, oldest_sequence, sequences, filter, is_hidden
+)
+VALUES (
+    %(pipeline)s, %(bucket)s, %(sequence)s, %(ids)s, %(first)s, %(last)s,
+    %(fingerprints)s, %(payload_hashes)s,
+    %(chunk)s, %(chunks)s, %(oldest_sequence)s, %(sequences)s, %(filter)s, true
+)
+
+-- name: settings
+SELECT set_config('lock_timeout', '10s', false),
+       set_config('synchronous_commit', 'on', false)
+
+-- name: await_forgetting
+-- A batch run that forgets all IDs would not see chunks that are shown meanwhile; it
+-- takes this lock too (publish.sql).
+SELECT pg_advisory_xact_lock(7255946, %(pipeline_number)s)
+
+-- name: take_runs_away
+WITH merged AS (
+    DELETE FROM tallyweir.seen_id_run
+    WHERE pipeline = %(pipeline)s
+      AND bucket = %(bucket)s
+      AND sequence <= %(through_sequence)s
+      AND NOT is_hidden
+    RETURNING ids
+)
+SELECT count(*), coalesce(sum(ids), 0)::bigint
+FROM merged
+
+-- name: show_chunks
+UPDATE tallyweir.seen_id_run
+SET is_hidden = false
+WHERE pipeline = %(pipeline)s
+  AND bucket = %(bucket)s
+  AND sequence = %(sequence)s
+  AND is_hidden

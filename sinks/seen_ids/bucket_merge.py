@@ -1,0 +1,152 @@
+"""Merges what a bucket holds into chunks that do not overlap, in bounded memory.
+
+The range of fingerprints is cut into a power of two of equal parts; the entries of
+each are a chunk. Fingerprints are keyed hashes, spread evenly, so chunks are about
+equal. All entries of an ID are in one chunk.
+
+A Bloom filter over the bucket's IDs is cut at the same places, since its blocks are
+chosen in proportion to the fingerprint: each chunk carries the share of its own range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sinks.seen_ids.bloom_filter import BloomFilter, blocks_for
+from sinks.seen_ids.entries import Entries
+from sinks.seen_ids.ordering import U64Array
+from sinks.seen_ids.segment import mapped_table
+
+#: A chunk has half so many to so many IDs: a look-up reads a slice of one.
+CHUNK_IDS = 1 << 14
+#: Entries that are held in memory before they are sorted and put into a file.
+_SPILLED_ENTRIES = 1 << 20
+_COLUMNS = 4
+_WORD_BITS = 64
+_HALF = np.uint64(32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chunk:
+    """The entries of one part of the range of fingerprints, never none.
+
+    Attributes:
+        number: Of the part.
+        entries: Sorted by fingerprint, then by batch.
+        filter: The part's share of the filter over all chunks.
+    """
+
+    number: int
+    entries: Entries
+    filter: bytes
+
+
+class BucketMerge:
+    """Takes the entries of one bucket in any order, and gives them back as chunks.
+
+    Args:
+        directory: On a local disk, for 32 bytes an entry, in files without a name.
+        false_positives: Of the filter.
+    """
+
+    def __init__(self, directory: Path, *, false_positives: float) -> None:
+        self._directory = directory
+        self._false_positives = false_positives
+        self._pending: list[Entries] = []
+        self._pending_entries = 0
+        self._sorted: list[Entries] = []
+        self._entries = 0
+
+    def __len__(self) -> int:
+        return self._entries
+
+    @property
+    def count(self) -> int:
+        """Into how many parts the range of fingerprints is cut."""
+        return 1 << ((max(self._entries, 1) - 1) // CHUNK_IDS).bit_length()
+
+    def add(self, entries: Entries) -> None:
+        """Take some entries.
+
+        Raises:
+            OSError: There is no room on the disk.
+        """
+        self._pending.append(entries)
+        self._pending_entries += len(entries)
+        self._entries += len(entries)
+        if self._pending_entries >= _SPILLED_ENTRIES:
+            self._spill()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield all that was taken, chunk by chunk, in order.
+
+        Raises:
+            OSError: There is no room on the disk.
+        """
+        self._spill()
+        count = self.count
+        blocks = -(-blocks_for(self._entries, self._false_positives) // count)
+        begins = [0] * len(self._sorted)
+        for number in range(count):
+            after = first_word(number + 1, count)
+            ends = [
+                len(one) if after is None else int(np.searchsorted(one.hi, after))
+                for one in self._sorted
+            ]
+            parts = [
+                one.take(slice(begin, end))
+                for one, begin, end in zip(self._sorted, begins, ends, strict=True)
+                if begin < end
+            ]
+            begins = ends
+            if parts:
+                entries = Entries.joined(parts).sorted()
+                yield Chunk(
+                    number=number,
+                    entries=entries,
+                    filter=_share(entries, count, blocks).encode(),
+                )
+
+    def _spill(self) -> None:
+        if not self._pending:
+            return
+        entries = Entries.joined(self._pending).sorted()
+        self._pending, self._pending_entries = [], 0
+        table = mapped_table(self._directory, _COLUMNS, len(entries))
+        table[:] = (
+            entries.hi,
+            entries.lo,
+            entries.payload_hashes,
+            entries.sequences.view(np.uint64),
+        )
+        self._sorted.append(
+            Entries(
+                hi=table[0],
+                lo=table[1],
+                payload_hashes=table[2],
+                sequences=table[3].view(np.int64),
+            )
+        )
+
+
+def first_word(number: int, count: int) -> np.uint64 | None:
+    """Return where a part of the range of fingerprints begins; None behind the last."""
+    assert count & (count - 1) == 0
+    if number == count:
+        return None
+    return np.uint64(number * ((1 << _WORD_BITS) // count))
+
+
+def stretched(hi: U64Array, count: int) -> U64Array:
+    """Return words that are to the whole range what these are to their parts of it."""
+    return hi << np.uint64(count.bit_length() - 1)
+
+
+def _share(entries: Entries, count: int, blocks: int) -> BloomFilter:
+    # A filter chooses by the first half of the word, so the rest must not move up.
+    hi = stretched((entries.hi >> _HALF) << _HALF, count)
+    return BloomFilter.over(hi, entries.lo, blocks=blocks)

@@ -1,0 +1,288 @@
+"""The chunks of one bucket, asked where they are until they have been fetched.
+
+A driver that starts fetches the filters and not the chunks. Of the IDs that it asks
+for, the few that a filter does not rule out are looked up in Postgres, in a slice of
+one chunk; meanwhile the chunks are fetched, and from then on everything is here.
+
+What is asked for is always the bucket's entries through one batch. A merge changes
+nothing about them, so it does no harm when the bucket is merged again meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from sinks.protocol.errors import RetryableError
+from sinks.seen_ids.bloom_filter import BloomFilter
+from sinks.seen_ids.bucket_merge import first_word, stretched
+from sinks.seen_ids.claim import NO_HASH
+from sinks.seen_ids.entries import Entries
+from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array, find_pairs
+from sinks.seen_ids.segment import Columns, Hits, mapped_table
+
+#: IDs of one question that are looked up one by one; for more, fetching is faster.
+_LOOK_UPS_MAX = 2_000
+#: IDs that are fetched at a time.
+_FETCHED_IDS = 1 << 20
+_COLUMNS = 3
+_WORD_MAX = 2**64 - 1
+_WORD_BITS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Entries of a chunk that follow each other."""
+
+    chunk: int
+    start: int
+    length: int
+
+
+class ChunkReader(Protocol):
+    """Reads chunks of one pipeline, for any thread; the home's adapter has one."""
+
+    def read_slices(
+        self, bucket: int, sequence: int, slices: Sequence[Slice]
+    ) -> Mapping[int, Entries]:
+        """Return what is there of slices of chunks, by the place in ``slices``.
+
+        Of chunks that were merged again, or whose bucket is gone, nothing is there.
+        The batch of an entry need not be told.
+        """
+        ...
+
+    def read_entries(
+        self, bucket: int, through_sequence: int, first_hi: int, last_hi: int
+    ) -> Entries:
+        """Return the bucket's entries of batches through one, between two words."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what reading takes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StoredChunks:
+    """The chunks of one bucket as they were found, without what is in them.
+
+    Attributes:
+        bucket: Whose they are.
+        sequence: The newest batch that they may have entries of.
+        count: Into how many parts the range of fingerprints is cut.
+        ids: Shape (count,): the entries of each part; 0 where it has no chunk.
+        bloom: Over all of them.
+        reader: Of the database that has them.
+    """
+
+    bucket: int
+    sequence: int
+    count: int
+    ids: I64Array
+    bloom: BloomFilter
+    reader: ChunkReader
+
+
+class LazyChunks:
+    """Looks IDs up in the chunks of one bucket, here or where they are stored.
+
+    Args:
+        stored: What was found.
+        directory: On a local disk, for 24 bytes an ID once it is fetched.
+    """
+
+    def __init__(self, stored: StoredChunks, directory: Path) -> None:
+        self._stored = stored
+        self._directory = directory
+        self._fetching = threading.Lock()
+        self._room: U64Array | None = None
+        self._fetched_parts = 0
+        self._fetched_ids = 0
+        self._columns: Columns | None = None
+        total = int(stored.ids.sum())
+        self._parts_at_once = max(1, stored.count * _FETCHED_IDS // max(total, 1))
+
+    def __len__(self) -> int:
+        return int(self._stored.ids.sum())
+
+    @property
+    def bucket(self) -> int:
+        """Whose the IDs are."""
+        return self._stored.bucket
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether Postgres is not asked any more."""
+        return self._columns is not None
+
+    def look_up(self, hi: U64Array, lo: U64Array) -> Hits:
+        """Return the rows of the query that are here, and what is known of them.
+
+        Raises:
+            TallyweirError: The chunks could not be read; or ``SEEN_IDS_GONE``.
+        """
+        rows = self._stored.bloom.find_possible(hi, lo)
+        if rows.size > _LOOK_UPS_MAX:
+            while self.fetch_some():
+                pass
+        columns = self._columns
+        if columns is not None:
+            found, at = find_pairs(columns.hi, columns.lo, hi[rows], lo[rows])
+            rows, hashes = rows[found], columns.payload_hashes[at]
+        elif rows.size:
+            is_there, hashes = self._ask(hi[rows], lo[rows])
+            rows, hashes = rows[is_there], hashes[is_there]
+        else:
+            hashes = np.empty(0, dtype=np.uint64)
+        buckets = np.full(len(rows), self.bucket, dtype=np.int64)
+        return Hits(rows=rows, payload_hashes=hashes, buckets=buckets)
+
+    def fetch_some(self) -> bool:
+        """Fetch the next of the chunks, and return whether there are more.
+
+        Raises:
+            TallyweirError: They could not be read or kept; nothing has changed.
+        """
+        with self._fetching:
+            if self._columns is None:
+                self._fetch_parts()
+            return self._columns is None
+
+    def _fetch_parts(self) -> None:
+        stored = self._stored
+        if self._room is None:
+            self._room = self._make_room()
+        begin = self._fetched_parts
+        end = min(begin + self._parts_at_once, stored.count)
+        newest = self._read_parts(begin, end).newest()
+        until = self._fetched_ids + len(newest)
+        self._room[:, self._fetched_ids : until] = (
+            newest.hi,
+            newest.lo,
+            newest.payload_hashes,
+        )
+        self._fetched_parts, self._fetched_ids = end, until
+        if end == stored.count:
+            hi, lo, hashes = self._room[:, :until]
+            bucket = np.broadcast_to(np.int64(stored.bucket), until)
+            self._columns = Columns(hi=hi, lo=lo, payload_hashes=hashes, buckets=bucket)
+
+    def _make_room(self) -> U64Array:
+        try:
+            return mapped_table(self._directory, _COLUMNS, len(self))
+        except OSError as error:
+            raise copy_failed(self._directory, error) from error
+
+    def _read_parts(self, begin: int, end: int) -> Entries:
+        """Read some chunks whole, however the bucket has been merged since.
+
+        Raises:
+            RetryableError: ``SEEN_IDS_GONE``.
+        """
+        stored = self._stored
+        first, after = first_word(begin, stored.count), first_word(end, stored.count)
+        assert first is not None
+        entries = stored.reader.read_entries(
+            stored.bucket,
+            stored.sequence,
+            int(first),
+            _WORD_MAX if after is None else int(after) - 1,
+        )
+        expected = int(stored.ids[begin:end].sum())
+        if len(entries) != expected:
+            raise RetryableError(
+                "SEEN_IDS_GONE",
+                saw=f"Bucket {stored.bucket} of the seen-ID catalog has {len(entries)} "
+                f"of {expected} IDs that were there when its filter was read.",
+                why="The bucket has expired meanwhile, or somebody has replaced what "
+                "the pipeline had written; whether an ID was seen cannot be told.",
+                fix="Nothing to do: the driver starts over.",
+            )
+        return entries
+
+    def _ask(self, hi: U64Array, lo: U64Array) -> tuple[BoolArray, U64Array]:
+        """Look some IDs up in Postgres; tell which are there, and their hashes."""
+        stored = self._stored
+        parts = _parts_of(hi, stored.count)
+        slices = [
+            _slice_around(part, word, int(stored.ids[part]))
+            for part, word in zip(
+                parts.tolist(), stretched(hi, stored.count).tolist(), strict=True
+            )
+        ]
+        # A part without a chunk has no block set in the filter but by chance.
+        asked = [at for at, one in enumerate(slices) if one.length]
+        read = stored.reader.read_slices(
+            stored.bucket, stored.sequence, [slices[at] for at in asked]
+        )
+        is_there = np.zeros(len(hi), dtype=np.bool_)
+        hashes = np.full(len(hi), NO_HASH, dtype=np.uint64)
+        for number, at in enumerate(asked):
+            entries = read.get(number)
+            ids = int(stored.ids[slices[at].chunk])
+            if entries is None or not _covers(entries, slices[at], ids, hi[at], lo[at]):
+                part = slices[at].chunk
+                entries = self._read_parts(part, part + 1)
+            is_there[at], hashes[at] = _find_newest(entries, hi[at], lo[at])
+        return is_there, hashes
+
+
+def copy_failed(directory: Path, error: OSError) -> RetryableError:
+    """Say that there is no room for a copy of the catalog."""
+    return RetryableError(
+        "SEEN_ID_COPY_FAILED",
+        saw=f"The copy of the seen IDs in {directory} could not be written "
+        f"({error.strerror}).",
+        why="The IDs seen before cannot be looked up.",
+        fix="Make room on the disk of the driver's state directory.",
+    )
+
+
+def _parts_of(hi: U64Array, count: int) -> I64Array:
+    bits = count.bit_length() - 1
+    if not bits:
+        return np.zeros(len(hi), dtype=np.int64)
+    return (hi >> np.uint64(_WORD_BITS - bits)).astype(np.int64)
+
+
+def _slice_around(part: int, stretched_hi: int, ids: int) -> Slice:
+    """Return where in its chunk an ID must be, were fingerprints spread evenly.
+
+    The place of one among n varies by at most half of the root of n; the slice is five
+    times that to both sides. If it is not enough, the whole chunk is read.
+    """
+    place = stretched_hi * ids >> _WORD_BITS
+    reach = int(2.5 * ids**0.5) + 8
+    start = max(0, place - reach)
+    return Slice(chunk=part, start=start, length=min(ids, place + reach) - start)
+
+
+def _covers(
+    entries: Entries, asked: Slice, ids: int, hi: np.uint64, lo: np.uint64
+) -> bool:
+    """Tell whether the ID's newest entry is in the slice if it is in the chunk."""
+    if len(entries) != asked.length:
+        return False
+    starts_before = not asked.start or _pair(entries, 0) < (hi, lo)
+    return starts_before and (
+        asked.start + asked.length == ids or _pair(entries, -1) > (hi, lo)
+    )
+
+
+def _pair(entries: Entries, at: int) -> tuple[np.uint64, np.uint64]:
+    return entries.hi[at], entries.lo[at]
+
+
+def _find_newest(
+    entries: Entries, hi: np.uint64, lo: np.uint64
+) -> tuple[bool, np.uint64]:
+    same = np.flatnonzero((entries.hi == hi) & (entries.lo == lo))
+    if not same.size:
+        return False, np.uint64(NO_HASH)
+    return True, entries.payload_hashes[same[-1]]
