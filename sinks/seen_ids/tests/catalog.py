@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sinks.protocol.errors import RetryableError
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, BloomFilter
+from sinks.seen_ids.bucket_merge import BucketMerge, Chunk
 from sinks.seen_ids.claim import Candidates
+from sinks.seen_ids.entries import Entries
 from sinks.seen_ids.ordering import I64Array
 from sinks.seen_ids.round_claims import RoundClaims
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.segment import Columns, SegmentView
+from sinks.seen_ids.stored_chunks import Slice, StoredChunks
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,29 +44,169 @@ class AtOnce(Executor):
         return future
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Merged:
+    """The chunks of one bucket."""
+
+    bucket: int
+    oldest: int
+    sequence: int
+    count: int
+    chunks: dict[int, Chunk]
+
+    def entries(self) -> Entries:
+        return Entries.joined([chunk.entries for chunk in self.chunks.values()])
+
+
+class Never(Executor):
+    """Leaves what it is given undone, as one that others keep busy."""
+
+    def submit(
+        self,
+        fn: Callable[P, T],  # noqa: ARG002
+        /,
+        *args: P.args,  # noqa: ARG002
+        **kwargs: P.kwargs,  # noqa: ARG002
+    ) -> Future[T]:
+        return Future()
+
+
 class MemoryCatalog:
-    """Stands for the table of runs; what is appended is committed.
+    """Stands for the table of runs and chunks; what is appended is committed.
 
     Attributes:
         fetched: How many runs were handed out.
+        slices: How many slices of chunks were read.
+        wholes: How many times chunks were read whole.
     """
 
     def __init__(self) -> None:
         self._runs: list[tuple[int, Run]] = []
-        self.fetched = 0
+        self._merged: dict[int, _Merged] = {}
+        self.fetched = self.slices = self.wholes = 0
 
     def append(self, sequence: int, runs: list[Run]) -> None:
         self._runs += [(sequence, run) for run in runs]
         self._runs.sort(key=lambda entry: entry[0])
 
+    def merge(self, bucket: int, through_sequence: int) -> None:
+        """Put chunks in the place of a bucket's runs, as the resolver does."""
+        runs = [
+            (sequence, run)
+            for sequence, run in self._runs
+            if run.bucket == bucket and sequence <= through_sequence
+        ]
+        if not runs:
+            return
+        before = self._merged.get(bucket)
+        with tempfile.TemporaryDirectory() as folder:
+            merge = BucketMerge(Path(folder), false_positives=FALSE_POSITIVES)
+            for sequence, run in runs:
+                merge.add(_entries_of(sequence, run))
+            if before is not None:
+                merge.add(before.entries())
+            chunks = {chunk.number: chunk for chunk in merge.chunks()}
+        self._merged[bucket] = _Merged(
+            bucket=bucket,
+            oldest=runs[0][0] if before is None else before.oldest,
+            sequence=runs[-1][0],
+            count=merge.count,
+            chunks=chunks,
+        )
+        self._runs = [entry for entry in self._runs if entry not in runs]
+
+    def drop(self, bucket: int) -> None:
+        """Forget a bucket."""
+        self._merged.pop(bucket, None)
+        self._runs = [entry for entry in self._runs if entry[1].bucket != bucket]
+
     def fetch_runs(
         self, *, after_sequence: int, through_sequence: int, live_from_bucket: int
-    ) -> Iterator[tuple[int, Run]]:
-        for sequence, run in self._runs:
-            in_range = after_sequence < sequence <= through_sequence
-            if in_range and run.bucket >= live_from_bucket:
-                self.fetched += 1
-                yield sequence, run
+    ) -> Iterator[tuple[int, Run | StoredChunks]]:
+        asked = range(after_sequence + 1, through_sequence + 1)
+        live = [m for m in self._merged.values() if m.bucket >= live_from_bucket]
+        partly: list[tuple[int, Run]] = []
+        for merged in live:
+            if merged.oldest in asked and merged.sequence in asked:
+                yield merged.oldest, self._stored(merged)
+            else:
+                entries = merged.entries()
+                is_asked = np.isin(entries.sequences, asked)
+                if is_asked.any():
+                    run = _run_of(merged.bucket, entries.take(is_asked).newest())
+                    partly.append((max(merged.oldest, asked.start), run))
+        runs = [
+            entry
+            for entry in self._runs
+            if entry[0] in asked and entry[1].bucket >= live_from_bucket
+        ]
+        for entry in sorted([*partly, *runs], key=lambda entry: entry[0]):
+            self.fetched += 1
+            yield entry
+
+    def read_slices(
+        self, bucket: int, sequence: int, slices: Sequence[Slice]
+    ) -> dict[int, Entries]:
+        merged = self._merged.get(bucket)
+        self.slices += len(slices)
+        if merged is None or merged.sequence != sequence:
+            return {}
+        return {
+            at: merged.chunks[one.chunk].entries.take(
+                slice(one.start, one.start + one.length)
+            )
+            for at, one in enumerate(slices)
+            if one.chunk in merged.chunks
+        }
+
+    def read_entries(
+        self, bucket: int, through_sequence: int, first_hi: int, last_hi: int
+    ) -> Entries:
+        self.wholes += 1
+        merged = self._merged.get(bucket)
+        if merged is None:
+            return _entries_of(0, run_of([(0, 0)])).take(slice(0))
+        entries = merged.entries()
+        return entries.take(
+            (entries.hi >= np.uint64(first_hi))
+            & (entries.hi <= np.uint64(last_hi))
+            & (entries.sequences <= through_sequence)
+        )
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _stored(self, merged: _Merged) -> StoredChunks:
+        shares = {number: chunk.filter for number, chunk in merged.chunks.items()}
+        ids = np.zeros(merged.count, dtype=np.int64)
+        for number, chunk in merged.chunks.items():
+            ids[number] = len(chunk.entries)
+        return StoredChunks(
+            bucket=merged.bucket,
+            sequence=merged.sequence,
+            count=merged.count,
+            ids=ids,
+            bloom=BloomFilter.joined(shares, count=merged.count),
+            reader=self,
+        )
+
+
+def _entries_of(sequence: int, run: Run) -> Entries:
+    hashes = run.payload_hashes
+    return Entries(
+        hi=run.fingerprints[:, 0],
+        lo=run.fingerprints[:, 1],
+        payload_hashes=np.zeros(len(run), np.uint64) if hashes is None else hashes,
+        sequences=np.full(len(run), sequence, dtype=np.int64),
+    )
+
+
+def _run_of(bucket: int, entries: Entries) -> Run:
+    return Run(
+        bucket=bucket,
+        fingerprints=np.column_stack([entries.hi, entries.lo]),
+        payload_hashes=entries.payload_hashes,
+    )
 
 
 def run_of(

@@ -18,6 +18,7 @@ from sinks.seen_ids import catalog_copy, segment
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.segment import Columns, SegmentView
+from sinks.seen_ids.stored_chunks import StoredChunks
 from sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, P, T, run_of
 
 SEED = 20261121
@@ -152,7 +153,7 @@ class _Failing(MemoryCatalog):
         self._whole = whole
         self._left = runs
 
-    def fetch_runs(self, **wanted: int) -> Iterator[tuple[int, Run]]:
+    def fetch_runs(self, **wanted: int) -> Iterator[tuple[int, Run | StoredChunks]]:
         for item in self._whole.fetch_runs(**wanted):
             if not self._left:
                 raise ConnectionError

@@ -18,12 +18,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.seen_ids import catalog_copy, round_claims, segment
+from sinks.seen_ids import (
+    bucket_merge,
+    catalog_copy,
+    round_claims,
+    segment,
+    stored_chunks,
+)
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.claim import Candidates, CatalogView, Claim, RowClass, new_runs
 from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
 from sinks.seen_ids.run import Run
-from sinks.seen_ids.tests.catalog import AtOnce, Pair, Row, as_written, candidates_of
+from sinks.seen_ids.tests.catalog import (
+    AtOnce,
+    MemoryCatalog,
+    Never,
+    Pair,
+    Row,
+    as_written,
+    candidates_of,
+)
 
 Position = tuple[int, int]
 #: A row, and whether it asks only for what the catalog holds.
@@ -52,6 +66,7 @@ _STEP = st.one_of(
     _BATCH,
     st.tuples(st.just("replay"), st.integers(0, 30)),
     st.tuples(st.just("restart")),
+    st.tuples(st.just("merge"), st.integers(0, 8), st.integers(0, 3)),
 )
 
 
@@ -128,7 +143,9 @@ class _World:
     """A catalog in memory, the model beside it, and a copy of it."""
 
     directory: Path
-    runs: list[tuple[int, Run]] = field(default_factory=list)
+    #: Whether what happens behind the batches' backs is ever done.
+    is_idle: bool
+    catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
     filed: list[Filed] = field(default_factory=list)
     batches: list[_Batch] = field(default_factory=list)
     live_from: int = 0
@@ -140,20 +157,6 @@ class _World:
 
     def __post_init__(self) -> None:
         self.restart()
-
-    def fetch_runs(
-        self,
-        *,
-        after_sequence: int,
-        through_sequence: int,
-        live_from_bucket: int,
-    ) -> Iterator[tuple[int, Run]]:
-        for sequence, run in self.runs:
-            if (
-                after_sequence < sequence <= through_sequence
-                and run.bucket >= live_from_bucket
-            ):
-                yield sequence, run
 
     def batch(
         self,
@@ -226,18 +229,18 @@ class _World:
         return self.holder.review(sum(map(len, runs)), in_order=batch.by_position)
 
     def publish(self, batch: _Batch, filed: list[Filed], runs: list[Run]) -> None:
-        self.runs += [(batch.sequence, run) for run in runs]
+        self.catalog.append(batch.sequence, runs)
         self.filed += filed
         self.batches.append(batch)
 
     def restart(self) -> None:
         """Begin as a driver that knows nothing but the catalog."""
-        copy = CatalogCopy(self.directory, AtOnce())
+        copy = CatalogCopy(self.directory, AtOnce() if self.is_idle else Never())
 
         def open_view(terms: RoundTerms) -> CatalogView:
             self.read_through = terms.through_sequence
             return copy.view(
-                catalog=self,
+                catalog=self.catalog,
                 live_from_bucket=terms.live_from_bucket,
                 through_sequence=terms.through_sequence,
             )
@@ -288,20 +291,31 @@ def _filed_in(run: Run) -> Iterator[Filed]:
 @settings(max_examples=200, deadline=None)
 @given(
     steps=st.lists(_STEP, max_size=20),
-    chunk=st.sampled_from([1, 3, 1_000]),
-    parts=st.sampled_from([1, 3, 32]),
-    shift=st.sampled_from([42, 62, 63]),
+    sizes=st.tuples(
+        st.sampled_from([1, 3, 1_000]),
+        st.sampled_from([1, 3, 32]),
+        st.sampled_from([42, 62, 63]),
+        st.sampled_from([0, 2, 1_000]),
+    ),
+    is_idle=st.booleans(),
 )
 def test_claims_equal_a_dictionary_whatever_happens(
-    steps: list[tuple[object, ...]], chunk: int, parts: int, shift: int
+    steps: list[tuple[object, ...]],
+    sizes: tuple[int, int, int, int],
+    is_idle: bool,  # noqa: FBT001
 ) -> None:
-    """No restart, expiry, retry or order of tasks changes an answer."""
+    """No restart, expiry, retry, merge or order of tasks changes an answer."""
+    chunk, parts, shift, look_ups = sizes
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalog_copy, "_CHUNK_IDS", chunk)
         patch.setattr(segment, "_BLOCK_IDS", chunk)
+        patch.setattr(bucket_merge, "CHUNK_IDS", chunk)
+        patch.setattr(bucket_merge, "_SPILLED_ENTRIES", chunk)
+        patch.setattr(stored_chunks, "_FETCHED_IDS", chunk)
+        patch.setattr(stored_chunks, "_LOOK_UPS_MAX", look_ups)
         patch.setattr(round_claims, "_PARTS_MAX", parts)
         patch.setattr(round_claims, "_SLOT_SHIFT", np.uint64(shift))
-        world = _World(Path(folder))
+        world = _World(Path(folder), is_idle)
         for what, *arguments in steps:
             if what == "batch":
                 picks, expire, rng, corrects, end = arguments
@@ -319,5 +333,8 @@ def test_claims_equal_a_dictionary_whatever_happens(
                 if world.batches:
                     at = int(str(arguments[0])) % len(world.batches)
                     world.claim(world.batches[at])
+            elif what == "merge":
+                bucket, margin = (int(str(one)) for one in arguments)
+                world.catalog.merge(bucket, len(world.batches) - 1 - margin)
             else:
                 world.restart()

@@ -1,0 +1,140 @@
+"""IDs in chunks are found wherever the chunks are, and never taken for new ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sinks.protocol.errors import RetryableError
+from sinks.seen_ids import bucket_merge, stored_chunks
+from sinks.seen_ids.catalog_copy import CatalogCopy
+from sinks.seen_ids.ordering import U64Array
+from sinks.seen_ids.segment import SegmentView
+from sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, Never, run_of
+
+SEED = 20261123
+_IDS = 20_000
+_BATCHES = 10
+
+
+def _pairs(seed: int, ids: int = _IDS) -> U64Array:
+    return np.random.default_rng(seed).integers(0, 2**64, (ids, 2), dtype=np.uint64)
+
+
+@pytest.fixture
+def catalog(monkeypatch: pytest.MonkeyPatch) -> MemoryCatalog:
+    """A bucket of ten batches that was merged, and one of which nothing was."""
+    monkeypatch.setattr(bucket_merge, "CHUNK_IDS", 1 << 10)
+    filled = MemoryCatalog()
+    for batch, pairs in enumerate(np.split(_pairs(SEED), _BATCHES)):
+        run = [(int(hi), int(lo)) for hi, lo in pairs]
+        filled.append(batch, [run_of(run, payload_hash=batch + 1)])
+    filled.append(_BATCHES, [run_of([(1, 1)], bucket=3600)])
+    filled.merge(0, _BATCHES)
+    return filled
+
+
+def _open(
+    catalog: MemoryCatalog, directory: Path, *, is_idle: bool = False
+) -> SegmentView:
+    copy = CatalogCopy(directory, AtOnce() if is_idle else Never())
+    return copy.view(catalog=catalog, live_from_bucket=0, through_sequence=_BATCHES)
+
+
+def _seen(view: SegmentView, pairs: U64Array) -> int:
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    hi, lo = pairs[order].T
+    return int(view.find(hi, lo).found.sum())
+
+
+def test_a_start_reads_filters_and_no_chunks(
+    catalog: MemoryCatalog, tmp_path: Path
+) -> None:
+    """And then of new IDs only those that a filter lets pass are looked up."""
+    view = _open(catalog, tmp_path)
+    assert (catalog.fetched, catalog.slices, catalog.wholes) == (1, 0, 0)
+    assert _seen(view, _pairs(SEED + 1, 10_000)) == 0
+    assert 0 < catalog.slices < 40
+    assert catalog.wholes == 0
+
+
+def test_a_few_ids_are_looked_up_in_slices_with_what_is_known_of_them(
+    catalog: MemoryCatalog, tmp_path: Path
+) -> None:
+    """The hash is that of the batch that brought the ID."""
+    view = _open(catalog, tmp_path)
+    pairs = _pairs(SEED)[:: _IDS // 1_000]
+    hi, lo = pairs[np.argsort(pairs[:, 0])].T
+    found = view.find(hi, lo)
+    assert found.found.all()
+    batches = np.repeat(np.arange(_BATCHES), _IDS // _BATCHES)[:: _IDS // 1_000]
+    assert (
+        found.payload_hashes.tolist() == (batches[np.argsort(pairs[:, 0])] + 1).tolist()
+    )
+    # Fingerprints are even enough for slices, but for one in some thousands.
+    assert catalog.slices == 1_000
+    assert catalog.wholes < 5
+
+
+def test_many_ids_have_the_chunks_fetched(
+    catalog: MemoryCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading everything is faster than thousands of look-ups."""
+    monkeypatch.setattr(stored_chunks, "_FETCHED_IDS", _IDS // 4)
+    view = _open(catalog, tmp_path)
+    assert _seen(view, _pairs(SEED)) == _IDS
+    assert (catalog.slices, catalog.wholes) == (0, 4)
+    assert _seen(view, np.concatenate([_pairs(SEED), _pairs(SEED + 1)])) == _IDS
+    assert (catalog.slices, catalog.wholes) == (0, 4)
+
+
+def test_chunks_are_fetched_behind_the_batches_backs(
+    catalog: MemoryCatalog, tmp_path: Path
+) -> None:
+    """Then nothing is asked of Postgres any more."""
+    view = _open(catalog, tmp_path, is_idle=True)
+    read = catalog.wholes
+    catalog.drop(0)
+    assert _seen(view, np.concatenate([_pairs(SEED), _pairs(SEED + 1)])) == _IDS
+    assert (catalog.slices, catalog.wholes) == (0, read)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bucket_that_is_merged_again_meanwhile_is_as_it_was(
+    catalog: MemoryCatalog, tmp_path: Path
+) -> None:
+    """What came later is in the new chunks, and is not to be seen."""
+    view = _open(catalog, tmp_path)
+    later = _pairs(SEED + 2, 2_000)
+    run = [(int(hi), int(lo)) for hi, lo in later]
+    catalog.append(_BATCHES + 1, [run_of(run)])
+    catalog.merge(0, _BATCHES + 1)
+    assert _seen(view, _pairs(SEED)[:500]) == 500
+    assert catalog.wholes
+    assert _seen(view, later) == 0
+    assert _seen(view, np.concatenate([_pairs(SEED), later])) == _IDS
+
+
+@pytest.mark.parametrize("ids", [1, _IDS])
+def test_ids_that_are_gone_are_an_error_and_not_new(
+    catalog: MemoryCatalog, tmp_path: Path, ids: int
+) -> None:
+    """A bucket expires while a batch is staged that began before."""
+    view = _open(catalog, tmp_path)
+    catalog.drop(0)
+    with pytest.raises(RetryableError) as raised:
+        _seen(view, _pairs(SEED)[:ids])
+    assert raised.value.code == "SEEN_IDS_GONE"
+
+
+def test_a_view_of_a_batch_before_the_merged_ones_shows_only_what_was_then(
+    catalog: MemoryCatalog, tmp_path: Path
+) -> None:
+    """A batch that runs again must not find itself."""
+    copy = CatalogCopy(tmp_path, Never())
+    for through in (3, 8, 5, -1, _BATCHES):
+        view = copy.view(catalog=catalog, live_from_bucket=0, through_sequence=through)
+        expected = min(through + 1, _BATCHES) * _IDS // _BATCHES
+        assert _seen(view, _pairs(SEED)) == expected
