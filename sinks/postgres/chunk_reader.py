@@ -7,6 +7,7 @@ and dropped.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -113,7 +114,10 @@ class PostgresChunkReader:
             if sequences is not None:
                 entries = entries.take(entries.sequences <= through_sequence)
             parts.append(entries)
-        return Entries.joined(parts)
+        entries = Entries.joined(parts)
+        # Chunks follow each other; runs, in a database that was restored, do not.
+        follow = bool((entries.hi[1:] >= entries.hi[:-1]).all())
+        return entries if follow else entries.sorted()
 
     def close(self) -> None:
         """Close the connection, if one was opened."""
@@ -127,6 +131,8 @@ class PostgresChunkReader:
                 if self._connection is None:
                     self._connection = connect(self._dsn, application_name=self._name)
                     self._connection.autocommit = True
+                    # Nobody knows when the last who asks is done.
+                    weakref.finalize(self, self._connection.close)
                 connection = self._connection
             with connection.cursor(binary=True) as cursor:
                 cursor.execute(_SQL[statement], {"pipeline": self._pipeline, **values})

@@ -146,7 +146,17 @@ def stretched(hi: U64Array, count: int) -> U64Array:
     return hi << np.uint64(count.bit_length() - 1)
 
 
+def share_passes(share: bytes, hi: U64Array, lo: U64Array, *, count: int) -> bool:
+    """Tell whether the share of a chunk lets all IDs of the chunk pass."""
+    bloom = BloomFilter.joined({0: share}, count=1)
+    return len(bloom.find_possible(_words_of_share(hi, count), lo)) == len(hi)
+
+
 def _share(entries: Entries, count: int, blocks: int) -> BloomFilter:
-    # A filter chooses by the first half of the word, so the rest must not move up.
-    hi = stretched((entries.hi >> _HALF) << _HALF, count)
+    hi = _words_of_share(entries.hi, count)
     return BloomFilter.over(hi, entries.lo, blocks=blocks)
+
+
+def _words_of_share(hi: U64Array, count: int) -> U64Array:
+    # A filter chooses by the first half of the word, so the rest must not move up.
+    return stretched((hi >> _HALF) << _HALF, count)

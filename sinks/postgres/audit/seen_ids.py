@@ -32,6 +32,7 @@ from sinks.postgres.audit.branches import BranchFindings
 from sinks.postgres.audit.ledger_ranges import LedgerRanges
 from sinks.postgres.audit.receipt import Check, judge, not_applicable
 from sinks.postgres.statements import load_statements
+from sinks.seen_ids.bucket_merge import share_passes
 
 _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
 _OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
@@ -138,10 +139,9 @@ def _read_bucket(
             run["last"],
         ):
             remembered.violations.append(f"{_name(run)} in {where} is not sorted")
-        if not _is_in_its_part(run, pairs[-1]):
-            remembered.violations.append(
-                f"{_name(run)} in {where} has IDs of another chunk"
-            )
+        remembered.violations += [
+            f"{_name(run)} in {where} {told}" for told in _misplaced(run, pairs[-1])
+        ]
     together, of_batch = np.concatenate(pairs), np.concatenate(batches)
     order = np.lexsort((of_batch, together[:, 1], together[:, 0]))
     together, of_batch = together[order], of_batch[order]
@@ -177,13 +177,16 @@ def _is_rising(pairs: npt.NDArray[np.uint64], batches: npt.NDArray[np.int64]) ->
     return bool(rises.all())
 
 
-def _is_in_its_part(run: DictRow, pairs: npt.NDArray[np.uint64]) -> bool:
-    """Tell whether a driver would look for a chunk's IDs in that chunk."""
+def _misplaced(run: DictRow, pairs: npt.NDArray[np.uint64]) -> Iterator[str]:
+    """Tell why a driver would not find some of a chunk's IDs."""
     if run["sequences"] is None:
-        return True
+        return
     width = (1 << 64) // run["chunks"]
     ends = int(pairs[0, 0]), int(pairs[-1, 0])
-    return {run["chunk"]} == {end // width for end in ends}
+    if {run["chunk"]} != {end // width for end in ends}:
+        yield "has IDs of another chunk"
+    elif not share_passes(run["filter"], *pairs.T, count=run["chunks"]):
+        yield "has a filter that does not let its own IDs pass"
 
 
 def _overfull(remembered: _Remembered, claims: list[DictRow]) -> Iterator[str]:

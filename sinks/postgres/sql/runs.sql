@@ -50,8 +50,8 @@ WHERE NOT run.is_hidden
 
 -- name: fetch_entries
 -- All that a bucket holds between two fingerprints of the batches through one, however
--- often it was merged since.
-SELECT oldest_sequence, fingerprints, payload_hashes,
+-- often it was merged since; runs again if the database was restored.
+SELECT coalesce(oldest_sequence, sequence), fingerprints, payload_hashes,
        CASE WHEN sequence > %(through_sequence)s THEN sequences END
 FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s

@@ -4,7 +4,7 @@
 -- Row by row in the order of the catalog's key, so that all rows of one bucket come
 -- together. "sequences" tells a chunk from a run.
 SELECT bucket, sequence, oldest_sequence, chunk, chunks, ids, first, last,
-       fingerprints, sequences
+       fingerprints, sequences, filter
 FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
   AND NOT is_hidden

@@ -19,6 +19,7 @@ def _row(sequence: int, pairs: list[Pair]) -> dict[str, object]:
         "first": run.first,
         "last": run.last,
         "fingerprints": run.encode()[0],
+        "sequences": None,
     }
 
 
