@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,140 +13,45 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from integration_tests.harness.filed_ids import (
+    HOUR,
+    LAYOUT,
+    FiledIds,
+)
 from integration_tests.harness.postgres_driver import (
     SECOND_US,
-    PostgresDriver,
-    append_table,
-    execute,
-    layout_of,
     query,
 )
-from integration_tests.ledger_scenario import PIPELINE as AUDITED
-from integration_tests.ledger_scenario import LedgerScenario
 from services.resolver.merging import merge_catalogs
 from sinks.faultpoints import MergePoint, Side, arm, disarm_all
 from sinks.postgres import catalog_merge
-from sinks.postgres.audit import verify
-from sinks.postgres.audit.receipt import Verdict
 from sinks.postgres.branch_names import HOME
-from sinks.postgres.catalog_merge import MergeablePipeline, merge_next_bucket
 from sinks.postgres.connection import connect
 from sinks.postgres.roles import PUBLISHER, grant_roles
 from sinks.postgres.run_source import PostgresRunSource
 from sinks.postgres.statements import load_statements
-from sinks.protocol.decisions import PublishOutcome
 from sinks.seen_ids import bucket_merge
 from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.segment import SegmentView
-from sinks.seen_ids.tests.catalog import AtOnce, Never, run_of
+from sinks.seen_ids.tests.catalog import Never
 
-SEED = 20261123
-HOUR = 3600
-_LAYOUT = layout_of(append_table("numbers", number="bigint"))
-_COUNTS = (
-    "SELECT count(*) FILTER (WHERE chunk = -1), "
-    "count(*) FILTER (WHERE chunk >= 0 AND NOT is_hidden), "
-    "count(*) FILTER (WHERE is_hidden) FROM tallyweir.seen_id_run"
-)
 _CHUNKS = load_statements("sinks.postgres", "chunks.sql")
 _PUBLISH = load_statements("sinks.postgres", "publish.sql")
-
-Pair = tuple[int, int]
-
-
-@dataclass(kw_only=True)
-class _World:
-    """A driver that files IDs, and what it has filed."""
-
-    dsn: str
-    directory: Path
-    driver: PostgresDriver = field(init=False)
-    #: Batch, bucket and fingerprints.
-    filed: list[tuple[int, int, list[Pair]]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.driver = PostgresDriver(dsn=self.dsn, layout=_LAYOUT)
-
-    def publish(self, bucket: int, *, ids: int = 100) -> None:
-        """Publish a batch whose IDs are new, in two runs; the watermark follows."""
-        sequence = len(self.filed) + 1
-        rng = random.Random(SEED + sequence)
-        pairs = [(rng.getrandbits(64), rng.getrandbits(64)) for _ in range(ids)]
-        rows = []
-        for part in (pairs[::2], pairs[1::2]):
-            run = run_of(part, payload_hash=sequence)
-            rows.append((bucket, len(run), run.first, run.last, *run.encode()))
-        plan = self.driver.plan(1)
-        tally = self.driver.stage(
-            plan,
-            {
-                "output_0": self.driver.positioned(plan, [(sequence,)]),
-                "seen_id_run": rows,
-            },
-            event_time_max_us=bucket * SECOND_US,
-            buckets=frozenset({bucket}),
-        )
-        assert PublishOutcome.COMMITTED is self.driver.publish(plan, tally)
-        self.filed.append((sequence, bucket, pairs))
-
-    def publish_hours(self, hours: int) -> None:
-        """Publish three batches for each of some hours; the last stays open."""
-        for hour in range(hours):
-            for _ in range(3):
-                self.publish(hour * HOUR)
-
-    def view(
-        self, through: int | None = None, live_from: int = 0, *, is_idle: bool = False
-    ) -> SegmentView:
-        """Show the IDs as a driver that starts sees them."""
-        with connect(self.dsn, application_name="test") as connection:
-            copy = CatalogCopy(self.directory, AtOnce() if is_idle else Never())
-            return copy.view(
-                catalog=PostgresRunSource(connection, _LAYOUT.pipeline),
-                live_from_bucket=live_from,
-                through_sequence=len(self.filed) if through is None else through,
-            )
-
-    def check(
-        self, view: SegmentView, through: int | None = None, live_from: int = 0
-    ) -> None:
-        """See that a view shows all of the batches through one, and no other."""
-        last = len(self.filed) if through is None else through
-        for sequence, bucket, pairs in self.filed:
-            hi, lo = np.array(sorted(pairs), dtype=np.uint64).T
-            found = view.find(hi, lo)
-            is_seen = sequence <= last and bucket >= live_from
-            assert [is_seen] * len(pairs) == found.found.tolist()
-            if is_seen:
-                assert {sequence} == set(found.payload_hashes.tolist())
-                assert {bucket} == set(found.buckets.tolist())
-
-    def merge(self) -> list[int]:
-        """Merge what is due; return the buckets."""
-        report = merge_catalogs(self.dsn)
-        assert not report.failures
-        return [merged.bucket for merged in report.merged]
-
-    def counts(self) -> tuple[int, int, int]:
-        """Count runs, chunks and hidden chunks."""
-        ((runs, chunks, hidden),) = query(self.dsn, _COUNTS)
-        return runs, chunks, hidden
 
 
 @pytest.fixture
 def world(
     home_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[_World]:
+) -> Iterator[FiledIds]:
     """A pipeline whose newest batches are merged too, into small chunks."""
     monkeypatch.setattr(catalog_merge, "_MARGIN_BATCHES", 0)
     monkeypatch.setattr(bucket_merge, "CHUNK_IDS", 64)
     monkeypatch.setattr(catalog_merge, "_IDS_AT_ONCE", 128)
-    yield _World(dsn=home_dsn, directory=tmp_path)
+    yield FiledIds(dsn=home_dsn, directory=tmp_path)
     disarm_all()
 
 
 def test_closed_buckets_are_merged_and_every_batch_still_sees_what_it_saw(
-    world: _World,
+    world: FiledIds,
 ) -> None:
     """The bucket at the watermark is left alone: more IDs are to come."""
     world.publish_hours(3)
@@ -163,7 +66,7 @@ def test_closed_buckets_are_merged_and_every_batch_still_sees_what_it_saw(
 
 
 def test_the_newest_batches_are_not_merged(
-    world: _World, monkeypatch: pytest.MonkeyPatch
+    world: FiledIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them may be run again."""
     monkeypatch.setattr(catalog_merge, "_MARGIN_BATCHES", 5)
@@ -175,7 +78,7 @@ def test_the_newest_batches_are_not_merged(
         world.check(world.view(through), through)
 
 
-def test_ids_that_come_late_stay_runs_until_there_are_enough(world: _World) -> None:
+def test_ids_that_come_late_stay_runs_until_there_are_enough(world: FiledIds) -> None:
     """Then the bucket is merged again, with all that it has."""
     world.publish_hours(2)
     assert [0] == world.merge()
@@ -199,7 +102,7 @@ def test_ids_that_come_late_stay_runs_until_there_are_enough(world: _World) -> N
 @pytest.mark.parametrize("side", list(Side))
 @pytest.mark.parametrize("point", list(MergePoint))
 def test_a_crash_at_any_point_of_a_merge_changes_nothing(
-    world: _World, point: MergePoint, side: Side
+    world: FiledIds, point: MergePoint, side: Side
 ) -> None:
     """Either the runs are there or the chunks, and the next merge does the rest."""
     world.publish_hours(2)
@@ -230,7 +133,7 @@ def test_a_crash_at_any_point_of_a_merge_changes_nothing(
 @pytest.mark.parametrize("side", list(Side))
 @pytest.mark.parametrize("point", list(MergePoint))
 def test_batches_are_published_and_drivers_start_in_the_middle_of_a_merge(
-    world: _World, point: MergePoint, side: Side
+    world: FiledIds, point: MergePoint, side: Side
 ) -> None:
     """Into its bucket and into new ones; nobody waits for it."""
     world.publish_hours(2)
@@ -251,7 +154,7 @@ def test_batches_are_published_and_drivers_start_in_the_middle_of_a_merge(
 
 
 def test_a_driver_that_starts_never_sees_half_of_a_merge(
-    world: _World, monkeypatch: pytest.MonkeyPatch
+    world: FiledIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Filters and runs are read in one snapshot, whatever ends between them."""
     world.publish_hours(2)
@@ -268,7 +171,7 @@ def test_a_driver_that_starts_never_sees_half_of_a_merge(
 
 
 def _expects_overtaken(
-    world: _World, point: MergePoint, act: Callable[[], None]
+    world: FiledIds, point: MergePoint, act: Callable[[], None]
 ) -> None:
     done: list[bool] = []
 
@@ -287,7 +190,7 @@ def _expects_overtaken(
 
 @pytest.mark.parametrize("point", list(MergePoint))
 def test_a_bucket_that_expires_while_it_is_merged_is_gone(
-    world: _World, point: MergePoint
+    world: FiledIds, point: MergePoint
 ) -> None:
     """The merge keeps nobody from dropping it, and leaves nothing."""
     world.publish_hours(3)
@@ -298,7 +201,7 @@ def test_a_bucket_that_expires_while_it_is_merged_is_gone(
     assert [HOUR] == world.merge()
 
 
-def test_a_bucket_that_was_merged_is_dropped_as_any_other(world: _World) -> None:
+def test_a_bucket_that_was_merged_is_dropped_as_any_other(world: FiledIds) -> None:
     """Its chunks are in the same partition."""
     world.publish_hours(3)
     world.merge()
@@ -308,13 +211,13 @@ def test_a_bucket_that_was_merged_is_dropped_as_any_other(world: _World) -> None
 
 def _forget(dsn: str) -> None:
     with psycopg.connect(dsn) as connection:
-        connection.execute(_PUBLISH["await_merge"], {"pipeline": _LAYOUT.pipeline})
-        connection.execute(_PUBLISH["forget_seen_ids"], {"pipeline": _LAYOUT.pipeline})
+        connection.execute(_PUBLISH["await_merge"], {"pipeline": LAYOUT.pipeline})
+        connection.execute(_PUBLISH["forget_seen_ids"], {"pipeline": LAYOUT.pipeline})
 
 
 @pytest.mark.parametrize("point", list(MergePoint))
 def test_ids_that_are_forgotten_while_they_are_merged_do_not_come_back(
-    world: _World, point: MergePoint
+    world: FiledIds, point: MergePoint
 ) -> None:
     """As a batch run does that takes the place of all before it."""
     world.publish_hours(2)
@@ -323,7 +226,7 @@ def test_ids_that_are_forgotten_while_they_are_merged_do_not_come_back(
 
 
 def test_who_forgets_waits_for_chunks_that_are_about_to_be_shown(
-    world: _World,
+    world: FiledIds,
 ) -> None:
     """A DELETE does not see what is committed after it began."""
     world.publish_hours(2)
@@ -354,7 +257,7 @@ def _await_lock(dsn: str) -> None:
         pass
 
 
-def test_two_resolvers_do_not_merge_one_pipeline_at_once(world: _World) -> None:
+def test_two_resolvers_do_not_merge_one_pipeline_at_once(world: FiledIds) -> None:
     """The second finds the lock of the first, and does nothing."""
     world.publish_hours(2)
     other: list[list[int]] = []
@@ -375,7 +278,7 @@ def _copied(server_dsn: str, dsn: str, name: str) -> str:
 
 
 def test_a_driver_whose_database_goes_back_to_before_a_merge_still_finds_every_id(
-    world: _World, server_dsn: str
+    world: FiledIds, server_dsn: str
 ) -> None:
     """What its filters let pass is looked up in the runs that are there again."""
     world.publish_hours(2)
@@ -391,7 +294,7 @@ def test_a_driver_whose_database_goes_back_to_before_a_merge_still_finds_every_i
                     after_sequence=-1, through_sequence=6, live_from_bucket=0
                 )
             ]
-        merged = _World(dsn=before, directory=world.directory)
+        merged = FiledIds(dsn=before, directory=world.directory)
         merged.filed = world.filed
         merged.check(merged.view())
         chunks = stored[0]
@@ -419,7 +322,7 @@ def test_a_driver_whose_database_goes_back_to_before_a_merge_still_finds_every_i
             )
 
 
-def test_a_publisher_may_merge(world: _World) -> None:
+def test_a_publisher_may_merge(world: FiledIds) -> None:
     """The resolver runs under that role."""
     grant_roles(world.dsn, HOME)
     world.publish_hours(2)
@@ -427,65 +330,3 @@ def test_a_publisher_may_merge(world: _World) -> None:
     report = merge_catalogs(dsn)
     assert not report.failures
     assert [0] == [merged.bucket for merged in report.merged]
-
-
-def _merge_scenario(scenario: LedgerScenario, home_dsn: str, directory: Path) -> None:
-    pipeline = MergeablePipeline(
-        name=AUDITED,
-        number=1,
-        closed_through=2**40,
-        through_sequence=3,
-        false_positives=0.001,
-    )
-    scenario.connection.commit()
-    while merge_next_bucket(home_dsn, pipeline, directory):
-        pass
-
-
-def test_verify_counts_the_ids_of_each_batch_in_chunks(
-    scenario: LedgerScenario, home_dsn: str, tmp_path: Path
-) -> None:
-    """As it does in runs."""
-    _merge_scenario(scenario, home_dsn, tmp_path)
-    assert 0 == query(home_dsn, _COUNTS)[0][0]
-    receipt = verify(scenario.connection, AUDITED)
-    (check,) = (check for check in receipt.checks if check.name == "seen_ids")
-    assert Verdict.OK is check.verdict
-    assert check.checked
-
-
-@pytest.mark.parametrize(
-    ("forgery", "told"),
-    [
-        ("DELETE FROM tallyweir.seen_id_run WHERE bucket = {b}", "holds 0 IDs"),
-        (
-            (
-                "UPDATE tallyweir.seen_id_run SET sequences = "
-                "overlay(sequences PLACING '\\x00000009' FROM 1)"
-            ),
-            "which committed 0",
-        ),
-        (
-            "UPDATE tallyweir.seen_id_run SET chunks = 2, chunk = 1 WHERE ids > 2",
-            "has IDs of another chunk",
-        ),
-        (
-            (
-                "UPDATE tallyweir.seen_id_run SET filter = "
-                "decode(repeat('00', octet_length(filter)), 'hex')"
-            ),
-            "does not let its own IDs pass",
-        ),
-    ],
-)
-def test_verify_finds_chunks_that_were_changed(
-    scenario: LedgerScenario, home_dsn: str, tmp_path: Path, forgery: str, told: str
-) -> None:
-    """An ID that would not be found counts twice."""
-    _merge_scenario(scenario, home_dsn, tmp_path)
-    ((bucket,),) = query(home_dsn, "SELECT max(bucket) FROM tallyweir.seen_id_run")
-    execute(home_dsn, forgery.replace("{b}", str(bucket)))
-    receipt = verify(scenario.connection, AUDITED)
-    (check,) = (check for check in receipt.checks if check.name == "seen_ids")
-    assert Verdict.FAILED is check.verdict
-    assert any(told in violation for violation in check.violations)

@@ -67,7 +67,7 @@ _HOME: dict[str, dict[str, str]] = {
     "batch_output": {"select": "PVM", "insert": "P"},
     "batch_branch": {"select": "PVM", "insert": "P", "update committed_at": "P"},
     "accepted_gap": {"select": "PVM"},
-    "seen_id_run": {"select": "PM", "insert": "P", "delete": "P"},
+    "seen_id_run": _KEPT | _updates("P", "is_hidden"),
     "batch_run": {"select": "PVM", "insert": "P"},
     "batch_run_input": {"select": "PVM", "insert": "P"},
     "replaced_row": {"select": "VM", "insert": "P"},

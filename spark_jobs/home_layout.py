@@ -175,7 +175,9 @@ def build_home_layout(
             outputs.append(
                 window_table(number, output, staging, types, branches_of(output))
             )
-    horizon = pipeline.deduplicate.horizon if pipeline.deduplicate else None
+    deduplicate = pipeline.deduplicate
+    horizon = deduplicate.horizon if deduplicate else None
+    rate = deduplicate.false_positives if deduplicate else FALSE_POSITIVES
     return HomeLayout(
         pipeline=pipeline.name,
         definition=json.dumps(pipeline_definition_json(pipeline), sort_keys=True),
@@ -186,11 +188,7 @@ def build_home_layout(
         watermark_delay_us=in_microseconds(pipeline.source.watermark_delay),
         idle_timeout_us=in_microseconds(pipeline.source.idle_timeout),
         horizon_us=None if horizon is None else in_microseconds(horizon),
-        false_positives=(
-            pipeline.deduplicate.false_positives
-            if pipeline.deduplicate
-            else FALSE_POSITIVES
-        ),
+        false_positives=rate,
         guarantee=pipeline.guarantee,
     )
 

@@ -24,7 +24,7 @@ from sinks.seen_ids.segment import mapped_table
 #: A chunk has half so many to so many IDs: a look-up reads a slice of one.
 CHUNK_IDS = 1 << 14
 #: Entries that are held in memory before they are sorted and put into a file.
-_SPILLED_ENTRIES = 1 << 20
+_SPILLED_ENTRIES = 1 << 18
 _COLUMNS = 4
 _WORD_BITS = 64
 _HALF = np.uint64(32)

@@ -93,7 +93,12 @@ PIPELINES = st.builds(
         future_bound=DURATIONS,
     ),
     deduplicate=st.none()
-    | st.builds(Deduplicate, horizon=DURATIONS, conflicts=st.booleans()),
+    | st.builds(
+        Deduplicate,
+        horizon=DURATIONS,
+        conflicts=st.booleans(),
+        false_positives=st.sampled_from([0.001, 0.01, 0.0005]),
+    ),
     validate=st.sampled_from([(), DEPARTURES.validate]),
     enrich=st.lists(
         st.builds(
