@@ -35,6 +35,7 @@ _ALL = [
     ("0009_guarantee",),
     ("0010_upsert",),
     ("0011_runs_without_shards",),
+    ("0012_chunks",),
 ]
 
 
