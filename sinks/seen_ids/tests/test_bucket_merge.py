@@ -107,13 +107,22 @@ def _random(ids: int) -> tuple[U64Array, U64Array]:
     return np.sort(hi), lo
 
 
+def _last_words_of_blocks(blocks: int) -> U64Array:
+    """Return the largest word of each block, where rounding is seen first."""
+    halves = [-(-((block + 1) << 32) // blocks) - 1 for block in range(blocks)]
+    return np.array([(half << 32) | 0xFFFFFFFF for half in halves], dtype=np.uint64)
+
+
 @pytest.mark.parametrize("rate", [0.01, 0.001])
 def test_the_shares_of_chunks_are_one_filter_of_the_rate_that_was_asked(
     rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that is there is ruled out, wherever the range is cut."""
     monkeypatch.setattr(bucket_merge, "CHUNK_IDS", 1 << 10)
-    hi, lo = _random(50_000)
+    hi, lo = _random(49_000)
+    blocks = -(-blocks_for(50_000, rate) // 64) * 64
+    edges = _last_words_of_blocks(blocks)[:: blocks // 1_000][:1_000]
+    hi, lo = np.sort(np.concatenate([hi, edges])), np.concatenate([lo, lo[:1_000]])
     rows = [(*pair, 0, 7) for pair in zip(hi.tolist(), lo.tolist(), strict=True)]
     chunks = _merged([rows], rate=rate)
     assert len(chunks) == 64
@@ -121,7 +130,6 @@ def test_the_shares_of_chunks_are_one_filter_of_the_rate_that_was_asked(
     assert len(joined.find_possible(hi, lo)) == 50_000
     passed = len(joined.find_possible(hi[::-1] ^ np.uint64(1), lo)) / 50_000
     assert abs(passed - rate) < 0.4 * rate
-    blocks = -(-blocks_for(50_000, rate) // 64) * 64
     whole = BloomFilter.over(hi, lo, blocks=blocks)
     assert whole.encode() == joined.encode()
 

@@ -66,7 +66,7 @@ _STEP = st.one_of(
     _BATCH,
     st.tuples(st.just("replay"), st.integers(0, 30)),
     st.tuples(st.just("restart")),
-    st.tuples(st.just("merge"), st.integers(0, 8), st.integers(0, 3)),
+    st.tuples(st.just("merge"), st.integers(0, 2), st.booleans()),
 )
 
 
@@ -233,6 +233,11 @@ class _World:
         self.filed += filed
         self.batches.append(batch)
 
+    def merge(self, through_sequence: int) -> None:
+        """Merge every bucket, the latest first."""
+        for bucket in sorted({bucket for bucket, *_ in self.filed}, reverse=True):
+            self.catalog.merge(bucket, through_sequence)
+
     def restart(self) -> None:
         """Begin as a driver that knows nothing but the catalog."""
         copy = CatalogCopy(self.directory, AtOnce() if self.is_idle else Never())
@@ -334,7 +339,9 @@ def test_claims_equal_a_dictionary_whatever_happens(
                     at = int(str(arguments[0])) % len(world.batches)
                     world.claim(world.batches[at])
             elif what == "merge":
-                bucket, margin = (int(str(one)) for one in arguments)
-                world.catalog.merge(bucket, len(world.batches) - 1 - margin)
+                margin, restarts = arguments
+                world.merge(len(world.batches) - 1 - int(str(margin)))
+                if restarts:
+                    world.restart()
             else:
                 world.restart()

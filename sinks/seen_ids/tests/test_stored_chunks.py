@@ -138,3 +138,53 @@ def test_a_view_of_a_batch_before_the_merged_ones_shows_only_what_was_then(
         view = copy.view(catalog=catalog, live_from_bucket=0, through_sequence=through)
         expected = min(through + 1, _BATCHES) * _IDS // _BATCHES
         assert _seen(view, _pairs(SEED)) == expected
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+@pytest.mark.parametrize("buckets", [(0, 0), (0, 3600)])
+def test_of_an_id_that_was_corrected_the_newest_entry_counts(
+    tmp_path: Path,
+    is_idle: bool,  # noqa: FBT001
+    buckets: tuple[int, int],
+) -> None:
+    """It is the last of the latest bucket, in whatever order these were merged."""
+    catalog = MemoryCatalog()
+    for batch, bucket in enumerate(buckets):
+        catalog.append(batch, [run_of([(5, 5)], bucket=bucket, payload_hash=batch + 1)])
+    for bucket in sorted(set(buckets), reverse=True):
+        catalog.merge(bucket, 1)
+    view = _open(catalog, tmp_path, is_idle=is_idle)
+    hi, lo = np.array([[5], [5]], dtype=np.uint64)
+    found = view.find(hi, lo)
+    assert found.payload_hashes.tolist() == [2]
+    assert found.buckets.tolist() == [buckets[1]]
+
+
+@pytest.mark.parametrize("begin", [0, 2**64 - 2_000])
+def test_ids_that_are_not_spread_evenly_are_found_all_the_same(
+    tmp_path: Path, begin: int
+) -> None:
+    """The slice is where they should be; if it is not enough, the chunk is read."""
+    catalog = MemoryCatalog()
+    pairs = [(begin + number, 7) for number in range(2_000)]
+    catalog.append(0, [run_of(pairs)])
+    catalog.merge(0, 0)
+    view = _open(catalog, tmp_path)
+    asked = np.array(pairs[::100], dtype=np.uint64)
+    assert _seen(view, asked) == 20
+    assert catalog.wholes > 10
+
+
+def test_entries_of_one_id_on_both_sides_of_a_slice_are_all_looked_at(
+    tmp_path: Path,
+) -> None:
+    """The newest may be the first that the slice leaves out."""
+    catalog = MemoryCatalog()
+    for batch in range(200):
+        catalog.append(batch, [run_of([(9, 9)], payload_hash=batch + 1)])
+    catalog.merge(0, 199)
+    view = CatalogCopy(tmp_path, Never()).view(
+        catalog=catalog, live_from_bucket=0, through_sequence=199
+    )
+    hi, lo = np.array([[9], [9]], dtype=np.uint64)
+    assert view.find(hi, lo).payload_hashes.tolist() == [200]
