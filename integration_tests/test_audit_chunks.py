@@ -45,8 +45,9 @@ def test_why_names_the_batch_of_an_id_in_a_chunk(
     scenario: LedgerScenario, home_dsn: str, tmp_path: Path
 ) -> None:
     """A merge takes nothing away that a person may ask for."""
+    found = scenario.connection.execute("SELECT event_id FROM departures")
+    ids = [row[0] for row in found]
     scenario.connection.commit()
-    ids = [row[0] for row in query(home_dsn, "SELECT event_id FROM departures")]
     assert ids
 
     def hits() -> list[tuple[CatalogHit, ...]]:
