@@ -72,7 +72,7 @@ SELECT set_config('lock_timeout', '10s', false),
        set_config('synchronous_commit', 'on', false)
 
 -- name: await_forgetting
--- A batch run that forgets all IDs would not see chunks that are shown meanwhile; it
+-- A batch run that forgets all IDs would not see chunks that are shown meanwhile, and
 -- takes this lock too (publish.sql).
 SELECT pg_advisory_xact_lock(7255946, %(pipeline_number)s)
 

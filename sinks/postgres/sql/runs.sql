@@ -50,7 +50,7 @@ WHERE NOT run.is_hidden
 
 -- name: fetch_entries
 -- All that a bucket holds between two fingerprints of the batches through one, however
--- often it was merged since; runs again if the database was restored.
+-- often it was merged since. In a database that was restored, these may be runs again.
 SELECT coalesce(oldest_sequence, sequence), fingerprints, payload_hashes,
        CASE WHEN sequence > %(through_sequence)s THEN sequences END
 FROM tallyweir.seen_id_run
