@@ -80,6 +80,8 @@ def _create_window_tables(
     if created:
         _execute(connection, "add_window_key", output)
         _execute(connection, "add_open_windows_index", output)
+        if not output.discards:
+            _execute(connection, "leave_room", output)
     else:
         _check_window_key(connection, output)
     if output.keeps_revisions:
