@@ -56,15 +56,30 @@ def plot_variants(figures: Figures) -> str:
 
 def plot_pair(figures: Figures) -> str:
     """Draw ours beside the one peer."""
-    rows = [
-        Bars(name=_OURS, values=_cold_and_warm(figures)),
-        Bars(
-            name="Peer",
-            note=figures["peer"],
-            values=_cold_and_warm(figures, "peer_"),
-        ),
+    return _rates("Throughput into Postgres", _pair(figures))
+
+
+def plot_windows(figures: Figures) -> str:
+    """Draw ours beside the peer, and the halves of a batch by the groups it touches."""
+    touched = figures["touched_groups"]
+    lines = [
+        Line(name=name, points=[(one["groups"], one[key]) for one in touched])
+        for name, key in (
+            ("partials", "partial_seconds"),
+            ("copy", "copy_seconds"),
+            ("merge", "merge_seconds"),
+            ("first merge", "opening_merge_seconds"),
+            ("last merge", "closing_merge_seconds"),
+        )
     ]
-    return _rates("Throughput into Postgres", rows)
+    halves = line_chart(
+        "A batch of a million events",
+        Axis(label="groups that it touches", log=True),
+        Axis(label="seconds", log=True),
+        lines,
+    )
+    rates = bar_chart("Windowed counts", _RATE, _pair(figures))
+    return write_figure("Windows", [rates, halves])
 
 
 def plot_cost(figures: Figures) -> str:
@@ -147,7 +162,7 @@ PLOTS: Mapping[str, Callable[[Figures], str]] = {
     "throughput": plot_throughput,
     "guarantees": plot_variants,
     "databases": plot_variants,
-    "windows": plot_pair,
+    "windows": plot_windows,
     "joins": plot_pair,
     "cost": plot_cost,
     "latency": plot_latency,
@@ -157,6 +172,14 @@ PLOTS: Mapping[str, Callable[[Figures], str]] = {
 
 def _rates(title: str, rows: Sequence[Bars]) -> str:
     return write_figure(title, [bar_chart(title, _RATE, rows)])
+
+
+def _pair(figures: Figures) -> list[Bars]:
+    peer = _cold_and_warm(figures, "peer_")
+    return [
+        Bars(name=_OURS, values=_cold_and_warm(figures)),
+        Bars(name="Peer", note=figures["peer"], values=peer),
+    ]
 
 
 def _cold_and_warm(figures: Figures, prefix: str = "") -> dict[str, float]:

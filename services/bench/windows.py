@@ -2,12 +2,14 @@
 
 Two rounds in one run, as in ``throughput``; after each quarter of a round the state of
 the windows is looked at, which must not grow with the windows that have come and gone.
+At the end the two halves of a batch are measured apart, by the groups that it touches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -23,6 +25,7 @@ from services.bench.bench_world import (
 from services.bench.driver_run import await_events, running_driver
 from services.bench.rates import Rates, rates_of, wrong_result
 from services.bench.spark_peer import PeerQuery, run_spark_peer
+from services.bench.touched_groups import measure_touched_groups, touched_groups_table
 from services.endpoints import Endpoints
 from sinks.postgres.naming import state_table
 
@@ -31,6 +34,7 @@ PEER = (
     "only + JDBC append, at-least-once"
 )
 _PEER_TABLE = "bench_peer_windows"
+_RATES = ("cold_events_per_second", "events_per_second")
 _ROUNDS = 2
 _LOOKS_PER_ROUND = 4
 
@@ -66,15 +70,31 @@ def measure_windows(
         peer = rates_of(batches, events)
         _check_peer(endpoints.home_dsn)
         say(f"peer: {peer}")
+        touched = measure_touched_groups(endpoints, say=say)
     return {
         **ours.beside(peer, PEER),
         "windows": windows,
         "live_groups": [state.groups for state in states],
         "state_bytes": [state.bytes for state in states],
+        "touched_groups": touched,
         "events": events,
         "duplicates": DUPLICATES,
         "seed": seed,
     }
+
+
+def windows_tables(
+    figures: Mapping[str, Any],
+) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
+    """Return what people read: the rates, and the halves of a batch."""
+    rates = [
+        (name, *(f"{figures[f'{whose}{key}']:,}" for key in _RATES))
+        for name, whose in (("tallyweir", ""), ("peer", "peer_"))
+    ]
+    return [
+        (("events/s", "cold", "warm"), rates),
+        touched_groups_table(figures["touched_groups"]),
+    ]
 
 
 def _measure_driver(endpoints: Endpoints, events: int) -> tuple[Rates, list[StateSize]]:

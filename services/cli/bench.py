@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ def _in_a_folder(file: Path | None) -> Path | None:
         raise typer.BadParameter(f"there is no folder {file.parent}")
     return file
 
+
+#: Names of columns, and rows.
+_Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 _Events = Annotated[int, typer.Option(min=300_000, help="Events of each round.")]
 _Json = Annotated[bool, typer.Option("--json", help="End with one line of JSON.")]
@@ -155,13 +158,7 @@ def scale(
     from services.bench.scale import measure_scale, scale_tables
 
     figures = measure_scale(events=events, seed=seed, say=note)
-    _draw("scale", figures, plot)
-    if as_json:
-        say_json(figures)
-        return
-    for columns, rows in scale_tables(figures):
-        say_table(columns, rows)
-        say("")
+    _show_tables("scale", figures, scale_tables, as_json=as_json, plot=plot)
 
 
 def windows(
@@ -170,15 +167,11 @@ def windows(
     as_json: _Json = False,
     plot: _Plot = None,
 ) -> None:
-    """Windowed counts with 100,000 live groups, beside Spark's own in the same run."""
-    from services.bench.windows import measure_windows
+    """Windowed counts beside Spark's own; both halves of a batch, by its groups."""
+    from services.bench.windows import measure_windows, windows_tables
 
-    _show(
-        "windows",
-        measure_windows(events=events, seed=seed, say=note),
-        as_json=as_json,
-        plot=plot,
-    )
+    figures = measure_windows(events=events, seed=seed, say=note)
+    _show_tables("windows", figures, windows_tables, as_json=as_json, plot=plot)
 
 
 def joins(
@@ -228,6 +221,23 @@ def _show(
         return
     for name, figure in figures.items():
         say(f"{name}: {figure}")
+
+
+def _show_tables(
+    command: str,
+    figures: Mapping[str, object],
+    tables: Callable[[Mapping[str, Any]], Sequence[_Table]],
+    *,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    _draw(command, figures, plot)
+    if as_json:
+        say_json(figures)
+        return
+    for columns, rows in tables(figures):
+        say_table(columns, rows)
+        say("")
 
 
 def _draw(command: str, figures: Mapping[str, object], plot: Path | None) -> None:
