@@ -29,7 +29,7 @@ PARTITIONS = 4
 DUPLICATES = 0.02
 #: A run that is slower is given up.
 _EVENTS_PER_SECOND_MIN = 10_000
-_START_TIMEOUT_S = 120
+_START_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

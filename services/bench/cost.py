@@ -1,4 +1,4 @@
-"""What an event costs: processor time by process, and bytes of Postgres' log.
+"""What an event costs: processor time by process, bytes shuffled, bytes of a log.
 
 A run of a pipeline is looked at between its rounds. Processor time is that of the
 processes themselves, by the kernel's account, so it says where work is and not how long
@@ -29,6 +29,7 @@ from services.bench.bench_world import (
 from services.bench.driver_phases import Phases, phases_between, read_phases
 from services.bench.driver_run import await_events, read_batches, running_driver
 from services.bench.rates import Rates, check_verified, rates_of
+from services.bench.spark_event_log import keep_event_log, read_shuffled_bytes
 from services.embedded.daemon import free_port
 from services.embedded.kafka import EmbeddedKafka
 from services.embedded.postgres import EmbeddedPostgres
@@ -48,6 +49,7 @@ class Spent:
         events: Read, by the ledger.
         cpu_seconds: By part: broker, JVM, Python of the tasks, of the driver, Postgres.
         log_bytes: Of Postgres' write-ahead log.
+        shuffled_bytes: That Spark's tasks wrote for each other.
         phases: Of the batches, by the driver.
         at: Seconds of a clock.
     """
@@ -55,6 +57,7 @@ class Spent:
     events: int
     cpu_seconds: Mapping[str, float]
     log_bytes: int
+    shuffled_bytes: int
     phases: Phases
     at: float
 
@@ -100,7 +103,11 @@ def measure_run(
         FatalError: The run did not end.
     """
     port = free_port()
-    settings = {**pipeline.settings, PORT_VARIABLE: str(port)}
+    settings = {
+        **pipeline.settings,
+        PORT_VARIABLE: str(port),
+        **keep_event_log(pipeline),
+    }
     with running_driver(endpoints, replace(pipeline, settings=settings)) as driver:
         spent = [
             _spend_until(endpoints, pipeline, driver, port, events=reached)
@@ -137,6 +144,9 @@ def cost_between(before: Spent, after: Spent) -> dict[str, object]:
         },
         "share_of_cores": round(sum(used.values()) / capacity, 2),
         "log_bytes_per_event": round((after.log_bytes - before.log_bytes) / events),
+        "shuffled_bytes_per_event": round(
+            (after.shuffled_bytes - before.shuffled_bytes) / events, 1
+        ),
         **phases_between(before.phases, after.phases),
     }
 
@@ -160,6 +170,7 @@ def _spend_until(
         events=sum(batch.read for batch in batches),
         cpu_seconds=_cpu_seconds(psutil.Process(driver.pid), pipeline),
         log_bytes=sum(map(_log_bytes, dsns_of(endpoints, pipeline))),
+        shuffled_bytes=read_shuffled_bytes(pipeline),
         phases=read_phases(port),
         at=time.monotonic(),
     )

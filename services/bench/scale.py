@@ -159,6 +159,7 @@ def scale_tables(
             f"{one['events_per_second']:,}",
             f"{sum(one['cpu_seconds_per_million'].values()):.2f}",
             one["log_bytes_per_event"],
+            one["shuffled_bytes_per_event"],
             *(one["seconds_per_batch"][phase] for phase in ("stage", "publish")),
         )
         for axis, values in figures["axes"].items()
@@ -177,6 +178,7 @@ def scale_tables(
                 "warm events/s",
                 "CPU us/event",
                 "log bytes/event",
+                "shuffled bytes/event",
                 "stage s/batch",
                 "publish s/batch",
             ),

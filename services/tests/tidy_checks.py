@@ -41,6 +41,7 @@ SLEEPERS = {
 NOT_CODES = {
     *("BLOCK_START", "L_BRACE", "L_PAREN"),  # tokens of sqlglot
     *("JAVA_HOME", "NO_COLOR", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"),
+    "PYSPARK_SUBMIT_ARGS",
     *("TASK_PUT", "VALUE_CONVERTER"),  # stages of Kafka Connect
     "DEBIAN_FRONTEND",
     "IMPOSSIBLE_DISTANCE",  # a rule of a shipped pipeline

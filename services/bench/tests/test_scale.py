@@ -33,6 +33,7 @@ def test_the_tables_have_a_row_for_each_point_and_for_each_size_of_cluster() -> 
         "events_per_second": 137_825,
         "cpu_seconds_per_million": {"jvm": 6.42, "postgres": 2.48},
         "log_bytes_per_event": 208,
+        "shuffled_bytes_per_event": 0.0,
         "seconds_per_batch": {"plan": 0.1, "stage": 1.5, "publish": 0.25},
     }
     node = {"nodes": 2, "events_per_second": 227_273, "bound_by": "batches"}
@@ -41,5 +42,7 @@ def test_the_tables_have_a_row_for_each_point_and_for_each_size_of_cluster() -> 
     )
     ((*row,),) = points[1]
     assert len(points[0]) == len(row)
-    assert ["window keys", "1,000,000", "105,232", "137,825", "8.90", 208] == row[:6]
+    assert ["window keys", "1,000,000", "105,232", "137,825", "8.90", 208, 0.0] == row[
+        :7
+    ]
     assert [(2, "227,273", "batches")] == predicted[1]
