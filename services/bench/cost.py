@@ -38,6 +38,7 @@ from services.endpoints import Endpoints
 from sinks.metrics_endpoint import PORT_VARIABLE
 
 _ROUNDS = 4
+_BATCHES_PER_ROUND = 4
 _MILLION = 1_000_000
 
 
@@ -99,6 +100,8 @@ def measure_run(
 ) -> CostedRun:
     """Run a driver over the topic's rounds of ``events`` each, with a look at each end.
 
+    A round has several batches, or there would be little to take an average of.
+
     Raises:
         FatalError: The run did not end.
     """
@@ -106,6 +109,7 @@ def measure_run(
     settings = {
         **pipeline.settings,
         PORT_VARIABLE: str(port),
+        "TALLYWEIR_BATCH_OFFSETS_MAX": str(max(1, events // _BATCHES_PER_ROUND)),
         **keep_event_log(pipeline),
     }
     with running_driver(endpoints, replace(pipeline, settings=settings)) as driver:

@@ -83,7 +83,7 @@ def plot_windows(figures: Figures) -> str:
 
 
 def plot_cost(figures: Figures) -> str:
-    """Draw what an event takes in each part."""
+    """Draw what an event takes in each part, and the bytes that it leaves."""
     cold, warm = (
         figures[round_]["cpu_seconds_per_million"] for round_ in ("cold", "warm")
     )
@@ -92,7 +92,18 @@ def plot_cost(figures: Figures) -> str:
         for part in warm
     ]
     unit = Axis(label="processor time, µs per event; shorter is better")
-    return write_figure("Cost", [bar_chart("What an event costs", unit, rows)])
+    left = [
+        Bars(name=name, values={one: figures[one][key] for one in ("cold", "warm")})
+        for name, key in (
+            ("written to Postgres' log", "log_bytes_per_event"),
+            ("shuffled by Spark", "shuffled_bytes_per_event"),
+        )
+    ]
+    charts = [
+        bar_chart("What an event costs", unit, rows),
+        bar_chart("What it leaves", Axis(label="bytes per event"), left),
+    ]
+    return write_figure("Cost", charts)
 
 
 def plot_latency(figures: Figures) -> str:

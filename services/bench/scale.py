@@ -38,7 +38,6 @@ from services.endpoints import Endpoints
 from sinks.postgres.branch_names import HOME
 
 _ROUNDS = 2
-_BATCHES_PER_ROUND = 4
 #: What a page view takes that is not padded.
 _PLAIN_BYTES = 81
 _PADDED_BYTES = 1_024
@@ -106,6 +105,12 @@ class _World:
 def workload_at(axis: str, value: int) -> Workload:
     """Return the base point with one thing changed."""
     return replace(BASE, **{axis: value})
+
+
+#: Each of them once: the base point is on several axes.
+WORKLOADS = frozenset(
+    workload_at(axis, value) for axis, values in AXES.items() for value in values
+)
 
 
 def measure_scale(
@@ -192,7 +197,7 @@ def _measure(world: _World, workload: Workload) -> dict[str, object]:
     if workload in world.measured:
         return world.measured[workload]
     topic = _topic_of(world, workload)
-    world.say(f"running {workload}")
+    world.say(f"point {len(world.measured) + 1} of {len(WORKLOADS)}: {workload}")
     pipeline = _pipeline_of(world, workload, topic)
     run = measure_run(world.endpoints, pipeline, events=world.events, rounds=_ROUNDS)
     figures = {**run.rates.figures(), **run.warm}
@@ -239,16 +244,11 @@ def _pipeline_of(world: _World, workload: Workload, topic: str) -> BenchPipeline
         output |= {"database": [HOME, *others], "shard_by": ["event_id"]}
     if workload.branches > 1:
         output["branches"] = workload.branches
-    # Several batches for each round, or there would be little to take an average of.
-    batch = max(1, world.events // _BATCHES_PER_ROUND)
     return varied(
         PAGE_VIEWS if workload.window_keys is None else WINDOWS,
         f"scale_{len(world.measured)}",
         output=output,
         databases=others,
         topic=topic,
-        settings={
-            "TALLYWEIR_SPARK_MASTER": f"local[{workload.task_slots}]",
-            "TALLYWEIR_BATCH_OFFSETS_MAX": str(batch),
-        },
+        settings={"TALLYWEIR_SPARK_MASTER": f"local[{workload.task_slots}]"},
     )

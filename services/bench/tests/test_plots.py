@@ -13,6 +13,7 @@ from services.bench.touched_groups import GROUPS, by_unit
 
 _RATES = {"events_per_second": 90, "cold_events_per_second": 60}
 _POINT = {**_RATES, "cpu_seconds_per_million": {"jvm": 6.42, "postgres": 2.5}}
+_BYTES = {"log_bytes_per_event": 208, "shuffled_bytes_per_event": 0.0}
 _FIGURES: dict[str, dict[str, Any]] = {
     "throughput": {
         "cold": {"events_per_second": 105, "peers": {"quix_at_least_once": 33}},
@@ -43,8 +44,8 @@ _FIGURES: dict[str, dict[str, Any]] = {
         ],
     },
     "cost": {
-        "cold": {"cpu_seconds_per_million": {"jvm": 9.43}},
-        "warm": {"cpu_seconds_per_million": {"jvm": 6.42}},
+        "cold": {**_BYTES, "cpu_seconds_per_million": {"jvm": 9.43}},
+        "warm": {**_BYTES, "cpu_seconds_per_million": {"jvm": 6.42}},
     },
     "latency": {
         "rate": 5_000,
@@ -72,7 +73,7 @@ _SAYS = {
     "guarantees": {"at least once", "cold", "warm", "90"},
     "databases": {"one database", "60"},
     "windows": {"Tallyweir", "Peer", "at least once", "51", "merge", "100k"},
-    "cost": {"jvm", "6.42"},
+    "cost": {"jvm", "6.42", "shuffled by Spark", "208"},
     "latency": {"median", "90 %", "99 %", "latency, ms"},
     "scale": {
         "Task slots",
