@@ -81,6 +81,11 @@ def as_stateful(
         return output
     sides = {name: side_column(number, name) for name in output.sides}
     selected = [of for side in output.sides.values() for of in side.select.values()]
+    # A left event waits for those after it, a right one for those before which it is.
+    waits_us = {
+        "left": in_microseconds(output.bounds.after),
+        "right": in_microseconds(output.bounds.before),
+    }
     return StatefulOutput(
         table=output.table,
         key=output.on,
@@ -90,7 +95,11 @@ def as_stateful(
             for column, of_event in side.select.items()
         },
         function=_Pairing(
-            output=output, event_time=event_time, sides=sides, types=types
+            output=output,
+            event_time=event_time,
+            sides=sides,
+            types=types,
+            waits_us=waits_us,
         ),
         state={_WAITING: ValueState()},
         select=tuple(dict.fromkeys([event_time, *sides.values(), *selected])),
@@ -123,12 +132,14 @@ class _Pairing:
         event_time: The pipeline's.
         sides: The columns that say which sides an event is on.
         types: Postgres types of event columns.
+        waits_us: How long events of a side wait for partners.
     """
 
     output: JoinOutput
     event_time: str
     sides: Mapping[str, str]
     types: Mapping[str, str]
+    waits_us: Mapping[str, int]
 
     def __call__(
         self,
@@ -152,7 +163,9 @@ class _Pairing:
         if now_us is not None:
             yield from self._let_go(waiting, now_us)
         leaves_us = [
-            self._last_us(name, one) for name, held in waiting.items() for one in held
+            min(one.at_us for one in held) + self.waits_us[name]
+            for name, held in waiting.items()
+            if held
         ]
         if leaves_us:
             state[_WAITING].value = _as_json(waiting)
@@ -165,11 +178,7 @@ class _Pairing:
     def _pairs(
         self, name: str, newcomer: _Waiting, others: list[_Waiting]
     ) -> Iterator[dict[str, Any]]:
-        bounds = self.output.bounds
-        earliest, latest = (
-            -in_microseconds(bounds.before),
-            in_microseconds(bounds.after),
-        )
+        earliest, latest = -self.waits_us["right"], self.waits_us["left"]
         for other in others:
             left, right = (newcomer, other) if name == "left" else (other, newcomer)
             is_near = earliest <= right.at_us - left.at_us <= latest
@@ -183,18 +192,13 @@ class _Pairing:
         """Keep those whose partners may still be in time; others leave."""
         with_own_rows = _WITH_OWN_ROWS[self.output.unmatched]
         for name, held in waiting.items():
-            for one in held:
-                is_over = self._last_us(name, one) < now_us
-                if is_over and name in with_own_rows and not one.is_matched:
-                    yield self._shown(name, one)
-            held[:] = [one for one in held if self._last_us(name, one) >= now_us]
-
-    def _last_us(self, name: str, one: _Waiting) -> int:
-        """Return the latest time that a partner could have."""
-        bounds = self.output.bounds
-        return one.at_us + in_microseconds(
-            bounds.after if name == "left" else bounds.before
-        )
+            # Earlier ones have no partner any more that could still be in time.
+            earliest_us = now_us - self.waits_us[name]
+            if name in with_own_rows:
+                for one in held:
+                    if one.at_us < earliest_us and not one.is_matched:
+                        yield self._shown(name, one)
+            held[:] = [one for one in held if one.at_us >= earliest_us]
 
     def _waiting(self, name: str, event: Mapping[str, Any]) -> _Waiting:
         return _Waiting(
