@@ -26,7 +26,8 @@ import pyarrow as pa
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import connect
 from sinks.postgres.migrations import migrate
-from sinks.postgres.output_moves import OutputMoves, TableNames
+from sinks.postgres.naming import TableNames
+from sinks.postgres.output_moves import OutputMoves
 from sinks.postgres.result_tables import create_result_tables
 from sinks.postgres.staging import StagingWriter, create_staging
 from sinks.postgres.window_table import WindowTable
@@ -66,7 +67,8 @@ def main() -> None:
     for number, groups in enumerate(map(int, sizes), start=_FIRST_NUMBER):
         table = window_table(0, output, "output_0", {"user_id": "bigint"}, (HOME,))
         table = replace(table, table=f"{table.table}_of_{groups}")
-        batches = _Batches(dsn, TableNames(pipeline_number=number, epoch=_EPOCH), table)
+        names = TableNames(pipeline_number=number, epoch=_EPOCH, sequence=1)
+        batches = _Batches(dsn, names, table)
         figures = batches.measure(events=int(events), groups=groups)
         sys.stdout.write(json.dumps(figures) + "\n")
         sys.stdout.flush()
@@ -163,12 +165,7 @@ class _Batches:
     def _copy(self, partials: pa.Table) -> Attempt:
         self._attempt += 1
         attempt = Attempt(self._attempt)
-        with StagingWriter(
-            self._connection,
-            pipeline_number=self._names.pipeline_number,
-            epoch=_EPOCH,
-            attempt=attempt,
-        ) as writer:
+        with StagingWriter(self._connection, self._names, attempt=attempt) as writer:
             output = self._output
             writer.copy(output.staging_table, output.staging_columns, partials)
         return attempt
