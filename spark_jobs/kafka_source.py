@@ -94,9 +94,10 @@ def _event_records(settings: DriverSettings, pipeline: Pipeline) -> dict[str, st
         "includeHeaders": str(isinstance(pipeline.source.event_id, HeaderId)).lower(),
         "groupIdPrefix": f"tallyweir-{pipeline.name}",
         # A task asks for offsets that are there already, so there is nothing to wait
-        # for; yet at the end of a log the broker lets a fetch wait this long, which
-        # by Kafka's default is most of a small batch's time.
-        "kafka.fetch.max.wait.ms": "20",
+        # for. Yet the consumer asks for more ahead, at the end of a log; the broker
+        # lets that wait so long, and with it what Spark asks next on the connection:
+        # where the log begins and ends, after each fetch from each partition.
+        "kafka.fetch.max.wait.ms": "0",
         # Each call of the consumer looks at its connections and metrics, whether it
         # returns 500 records, as it does by default, or all that were fetched.
         "kafka.max.poll.records": "20000",

@@ -52,8 +52,21 @@ _SPEED = {
     # costs more than moving them.
     "spark.shuffle.compress": "false",
     "spark.sql.streaming.metricsEnabled": "false",
+    # PySpark would look through its caller's stack at each column that is made, to
+    # quote it in an error's message.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.shuffle.sort.bypassMergeThreshold": "400",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+}
+
+#: How Spark writes its two log entries for each batch. Its own choice starts processes
+#: for each file, which takes longer than staging a small batch; these write a file and
+#: rename it. ``docs/adr/0005-checkpoint-files.md`` says why that is safe.
+_CHECKPOINT_FILES = {
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution"
+    ".streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
 #: A frozen worker still accepts connections, its kernel does; with Spark's own limits
@@ -102,7 +115,7 @@ def start_session(
         builder = builder.config("spark.driver.host", "127.0.0.1").config(
             "spark.driver.bindAddress", "127.0.0.1"
         )
-    for key, value in {**_SAFETY, **_SPEED, **_PATIENCE}.items():
+    for key, value in {**_SAFETY, **_SPEED, **_CHECKPOINT_FILES, **_PATIENCE}.items():
         builder = builder.config(key, value)
     with _errors_to(log_file):
         return builder.getOrCreate()
