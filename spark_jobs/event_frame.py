@@ -149,17 +149,50 @@ class EventFrameRecipe:
             events: What ``build`` has made.
             read: The columns of events that the outputs read.
         """
+        computed = self._computed(events.columns, read)
+        as_read = [name for name in events.columns if name in _AS_READ]
+        return _nested_as_json(events.select(*as_read, *computed))
+
+    def computes_nothing(self, events: DataFrame, read: Collection[str]) -> bool:
+        """Tell whether ``for_tasks`` gives a stream's records as they were read.
+
+        Then ``columns_as_read`` gives the same, without Spark looking at expressions
+        that it leaves out in the end: that takes longer than to read a small batch.
+
+        Args:
+            events: What ``build`` has made of records of the stream.
+            read: The columns of events that the outputs read.
+        """
+        pipeline = self.pipeline
+        if pipeline.transform is not None or pipeline.enrich or self.predictors:
+            return False
+        return not self._computed(events.columns, read)
+
+    def columns_as_read(self, places: SourcePlaces) -> list[Column]:
+        """Return the columns of a stream's records that no payload is needed for.
+
+        Args:
+            places: What the records' positions are noted under.
+        """
+        return [
+            places.column().alias(PLACE),
+            F.col("offset").alias(OFFSET),
+            F.col("timestamp").alias(TIMESTAMP),
+            F.col("key").alias(KEY),
+            F.col("value").alias(VALUE),
+            *self._header_ids(),
+        ]
+
+    def _computed(self, columns: Sequence[str], read: Collection[str]) -> list[str]:
+        """Name the columns that tasks need and do not make themselves."""
         decoded = self.decoded_fields(read)
         computed = [
             name
-            for name in events.columns
+            for name in columns
             if (name.startswith(RESERVED_PREFIX) and name not in _AS_READ)
             or (name in read and name not in decoded)
         ]
-        if computed == [UNDECODED]:
-            computed = []
-        as_read = [name for name in events.columns if name in _AS_READ]
-        return _nested_as_json(events.select(*as_read, *computed))
+        return [] if computed == [UNDECODED] else computed
 
     @property
     def model_versions(self) -> dict[str, str]:
@@ -182,12 +215,7 @@ class EventFrameRecipe:
             for number, one in enumerate(self.contracts.each)
         }
         positioned = raw.select(
-            places.column().alias(PLACE),
-            F.col("offset").alias(OFFSET),
-            F.col("timestamp").alias(TIMESTAMP),
-            F.col("key").alias(KEY),
-            F.col("value").alias(VALUE),
-            *self._header_ids(),
+            *self.columns_as_read(places),
             *(F.col(name) for name in (ORIGINAL, MISFIT) if name in raw.columns),
             *(event.alias(name) for name, event in decoded.items()),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.participant import PostgresParticipant
 from sinks.postgres.preflight import check_distinct
 from sinks.protocol.publication import Publisher
+from spark_jobs.driver_stage import DriverStage
 from spark_jobs.event_frame import EventFrameRecipe
-from spark_jobs.home_layout import SHARDS, build_home_layout
+from spark_jobs.home_layout import SHARDS, build_home_layout, read_columns
 from spark_jobs.id_claims import opened_id_claims
 from spark_jobs.kafka_source import empty_batch
 from spark_jobs.lookups import Lookups, open_lookups
@@ -39,6 +40,8 @@ class PreparedPipeline:
     recipe: EventFrameRecipe
     layout: HomeLayout
     lookups: Lookups
+    #: Whether tasks need of a stream's records nothing but what is read.
+    computes_nothing: bool
 
     @property
     def name(self) -> str:
@@ -95,6 +98,14 @@ class PreparedPipeline:
                         spark=self.spark.sparkContext,
                     )
                 )
+            driver_stage = opened.enter_context(
+                closing(
+                    DriverStage(
+                        offsets_max=self.settings.small_batch_offsets_max,
+                        holder=None if claims is None else claims.holder,
+                    )
+                )
+            )
             yield StageJobs(
                 spark=self.spark,
                 home=home,
@@ -103,6 +114,10 @@ class PreparedPipeline:
                 lookups=self.lookups,
                 places=places,
                 claims=claims,
+                driver_stage=driver_stage,
+                as_read=self.recipe.columns_as_read(places)
+                if self.computes_nothing
+                else None,
                 tasks=min(tasks, SHARDS),
             )
 
@@ -182,5 +197,10 @@ def prepare_pipeline(
     )
     layout = build_home_layout(pipeline, files.contracts, events.schema)
     return PreparedPipeline(
-        settings=settings, spark=spark, recipe=recipe, layout=layout, lookups=lookups
+        settings=settings,
+        spark=spark,
+        recipe=recipe,
+        layout=layout,
+        lookups=lookups,
+        computes_nothing=recipe.computes_nothing(events, read_columns(layout)),
     )

@@ -16,6 +16,9 @@ _PORT_MAX = 65_535
 
 #: Offsets that one batch reads at most, over all partitions.
 BATCH_OFFSETS_MAX = 500_000
+#: Up to so many offsets the driver stages a batch itself. More records than this, and
+#: several tasks are faster; ``docs/benchmarks.md`` has the measurement.
+SMALL_BATCH_OFFSETS_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,8 @@ class DriverSettings:
         state_directory: For checkpoints, caches and logs; may be deleted whenever
             no driver runs.
         batch_offsets_max: Offsets that one batch reads at most.
+        small_batch_offsets_max: Offsets of a batch that the driver stages itself at
+            most; 0 leaves every batch to tasks of Spark.
         driver_memory: Heap of the driver's JVM, as in ``2g``.
         claims_port: Where tasks ask the driver for IDs; 0 for any port that is free.
     """
@@ -45,6 +50,7 @@ class DriverSettings:
     class_archive: Path | None
     state_directory: Path
     batch_offsets_max: int
+    small_batch_offsets_max: int = SMALL_BATCH_OFFSETS_MAX
     driver_memory: str
     claims_port: int = 0
 
@@ -81,11 +87,17 @@ class DriverSettings:
             state_directory=Path(
                 environment.get("TALLYWEIR_STATE_DIR", ".tallyweir")
             ).absolute(),
-            batch_offsets_max=_positive(
+            batch_offsets_max=_whole(
                 environment, "TALLYWEIR_BATCH_OFFSETS_MAX", BATCH_OFFSETS_MAX
             ),
+            small_batch_offsets_max=_whole(
+                environment,
+                "TALLYWEIR_SMALL_BATCH_OFFSETS_MAX",
+                SMALL_BATCH_OFFSETS_MAX,
+                lowest=0,
+            ),
             driver_memory=environment.get("TALLYWEIR_DRIVER_MEMORY", "2g"),
-            claims_port=_positive(
+            claims_port=_whole(
                 environment, "TALLYWEIR_CLAIMS_PORT", 0, highest=_PORT_MAX
             ),
         )
@@ -111,19 +123,24 @@ def _local_master() -> str:
     return f"local[{2 * (os.cpu_count() or 1)}]"
 
 
-def _positive(
-    environment: Mapping[str, str], name: str, default: int, highest: int | None = None
+def _whole(
+    environment: Mapping[str, str],
+    name: str,
+    default: int,
+    *,
+    lowest: int = 1,
+    highest: int | None = None,
 ) -> int:
     text = environment.get(name)
     if text is None:
         return default
-    number = int(text) if text.isdecimal() else 0
-    if number == 0 or (highest is not None and number > highest):
+    number = int(text) if text.isdecimal() else -1
+    if number < lowest or (highest is not None and number > highest):
         bound = "" if highest is None else f" and at most {highest}"
         raise ConfigurationError(
             "SETTING_INVALID",
             saw=f"{name} is {text!r}.",
-            why=f"It must be a whole number above zero{bound}.",
+            why=f"It must be a whole number of at least {lowest}{bound}.",
             fix="Unset it for the default, or correct it.",
         )
     return number

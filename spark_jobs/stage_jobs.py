@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.postgres.home import PostgresHome
@@ -15,6 +15,7 @@ from sinks.protocol.errors import RetryableError
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch, StagedKeys
 from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
 from sinks.protocol.votes import BatchTally
+from spark_jobs.driver_stage import DriverStage
 from spark_jobs.event_classes import Rules
 from spark_jobs.event_frame import OFFSET, PLACE, EventFrameRecipe
 from spark_jobs.home_layout import read_columns
@@ -49,6 +50,10 @@ class StageJobs:
     places: SourcePlaces
     #: Whom tasks ask for IDs; None if the pipeline looks at none.
     claims: IdClaims | None
+    #: Takes the small batches.
+    driver_stage: DriverStage
+    #: All that is staged of a stream's records, where Spark computes nothing of them.
+    as_read: Sequence[Column] | None
     #: Spark tasks that stage at a time.
     tasks: int
 
@@ -103,18 +108,31 @@ class StageJobs:
         rejected: Sequence[RejectedRow],
         claim_round: int,
     ) -> StagedBatch:
+        task = self._task(plan, rejected, claim_round)
+        is_transformed = self.recipe.pipeline.transform is not None
+        # Users' code is kept out of the driver, and so are the rows it makes.
+        if not is_transformed and self.driver_stage.takes(plan):
+            events = self._events(self.driver_stage.counted(raw), plan)
+            staged = self.driver_stage.stage(events, plan, task)
+            if staged is not None:
+                return staged
         observation = Observation()
         observed = raw.observe(observation, F.count(F.lit(1)).alias("records"))
-        built = self.recipe.build(observed, self.lookups.copies, self.places)
-        events = self.recipe.for_tasks(built, read_columns(self.layout))
-        if self.recipe.pipeline.transform is not None:
+        events = self._events(observed, plan)
+        if is_transformed:
             # All copies of an event, which a transform may double, must meet.
             share = F.pmod(F.xxhash64(PLACE, OFFSET), F.lit(self.tasks))
             events = events.repartitionById(self.tasks, share.cast("int"))
-        task = self._task(plan, rejected, claim_round)
         lines = events.mapInArrow(task, VOTE_SCHEMA).collect()
         votes = [parse_vote(line["vote"]) for line in lines]
         return StagedBatch(votes=votes, records_read=observation.get["records"])
+
+    def _events(self, raw: DataFrame, plan: BatchPlan) -> DataFrame:
+        """Return what is staged of a batch's records, wherever the task runs."""
+        if self.as_read is not None and plan.run is None:
+            return raw.select(*self.as_read)
+        built = self.recipe.build(raw, self.lookups.copies, self.places)
+        return self.recipe.for_tasks(built, read_columns(self.layout))
 
     def stage_keys(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:
         """Run phase 2b: one task for each share of the keys."""

@@ -8,7 +8,6 @@ that it does is visible to anyone before the driver publishes.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import read_fingerprint_key
 from sinks.postgres.databases import parse_databases
 from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.kept_connection import KeptConnection, PostgresConnection
+from sinks.postgres.kept_connection import PostgresConnection
 from sinks.postgres.naming import TableNames
 from sinks.postgres.staging import StagingWriter
 from sinks.postgres.task_staging import TaskStaging
@@ -34,7 +33,7 @@ from sinks.protocol.ports import RowsRejectedError
 from sinks.protocol.vote_text import format_failure, format_vote
 from sinks.protocol.votes import EventCounts, PartitionTally, Vote
 from sinks.seen_ids.claim import Candidates, RowClass, new_runs
-from sinks.seen_ids.claim_server import Address, ClaimClient, connection_secret
+from sinks.seen_ids.claim_server import Address
 from sinks.seen_ids.fingerprint import fingerprint, payload_hashes
 from sinks.seen_ids.run import Run
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
@@ -50,6 +49,7 @@ from spark_jobs.event_classes import (
 )
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.staged_rows import StagedRows
+from spark_jobs.task_worker import TaskWorker, this_process
 
 #: What a task yields: one row with one line of text.
 VOTE_SCHEMA = "vote string"
@@ -93,17 +93,35 @@ class StageTask:
     keeps_payload_hashes: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        """Stage the rows of one task and yield its vote."""
+        """Stage the rows of one task of Spark and yield its vote."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this inside a task only"
+        attempt = Attempt(context.taskAttemptId())
         try:
-            vote = format_vote(self._stage(batches))
+            vote = format_vote(self.stage(batches, attempt, this_process()))
         except TallyweirError as error:
             vote = format_failure(error)
         yield pa.RecordBatch.from_pydict({"vote": [vote]})
 
-    def _stage(self, batches: Iterable[pa.RecordBatch]) -> Vote:
-        context = TaskContext.get()
-        assert context is not None, "a stage task runs inside Spark only"
-        attempt = Attempt(context.taskAttemptId())
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        attempt: Attempt,
+        worker: TaskWorker,
+    ) -> Vote:
+        """Stage rows, in whichever process.
+
+        Args:
+            batches: The rows, as ``EventFrameRecipe.for_tasks`` has chosen them.
+            attempt: What the staged rows are tagged by.
+            worker: What the process keeps between tasks.
+
+        Raises:
+            TallyweirError: Nothing is voted for.
+
+        Crash:
+            What is staged is not voted for, and nobody will ever move it.
+        """
         received = [batch for batch in batches if batch.num_rows]
         if not received:
             return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
@@ -118,7 +136,7 @@ class StageTask:
         table, is_event = self._decode(table)
         rules = self.rules
         while True:
-            events, runs = self._classify(table, is_event, rules)
+            events, runs = self._classify(table, is_event, rules, worker)
             staged = StagedRows(
                 events=events,
                 layout=self.layout,
@@ -127,7 +145,8 @@ class StageTask:
                 filter_conditions=self.filter_conditions,
             )
             try:
-                with TaskStaging(partial(self._open_writer, attempt)) as staging:
+                open_writer = partial(self._open_writer, worker, attempt)
+                with TaskStaging(open_writer) as staging:
                     outputs = staged.write(staging, runs)
             except RowsRejectedError as refusal:
                 # So early only a table refuses that the task copies into by itself.
@@ -155,7 +174,7 @@ class StageTask:
         return table, decoded.is_event
 
     def _classify(
-        self, table: pa.Table, is_event: BoolArray, rules: Rules
+        self, table: pa.Table, is_event: BoolArray, rules: Rules, worker: TaskWorker
     ) -> tuple[ClassifiedEvents, list[Run]]:
         """Decide what becomes of each event; return the IDs of survivors as well."""
         events = find_dead(table, is_event, rules)
@@ -164,12 +183,14 @@ class StageTask:
             return events, []
         expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
         events.classes[expired] = EventClass.EXPIRED
-        key = read_fingerprint_key(self._connect(HOME))
-        return events, self._claim_ids(events, key)
+        key = read_fingerprint_key(self._connect(worker, HOME))
+        return events, self._claim_ids(events, key, worker)
 
-    def _open_writer(self, attempt: Attempt, database: str) -> StagingWriter:
+    def _open_writer(
+        self, worker: TaskWorker, attempt: Attempt, database: str
+    ) -> StagingWriter:
         return StagingWriter(
-            self._connect(database),
+            self._connect(worker, database),
             TableNames(
                 pipeline_number=self.pipeline_number,
                 epoch=self.epoch,
@@ -179,9 +200,9 @@ class StageTask:
             attempt=attempt,
         )
 
-    def _connect(self, database: str) -> PostgresConnection:
-        """Return the connection that this worker keeps."""
-        kept = _worker().connections[database]
+    def _connect(self, worker: TaskWorker, database: str) -> PostgresConnection:
+        """Return the connection that the worker keeps."""
+        kept = worker.connections[database]
         dsn = self._dsn(database)
         return kept.get(dsn, pipeline_number=self.pipeline_number, epoch=self.epoch)
 
@@ -200,7 +221,9 @@ class StageTask:
         )
         return expired
 
-    def _claim_ids(self, events: ClassifiedEvents, key: bytes) -> list[Run]:
+    def _claim_ids(
+        self, events: ClassifiedEvents, key: bytes, worker: TaskWorker
+    ) -> list[Run]:
         """Let the first event of each new ID survive; return the IDs of survivors.
 
         The IDs are held against the batches committed before this one, so a batch
@@ -214,7 +237,7 @@ class StageTask:
         order = asked.order()
         rows, asked = rows[order], asked.take(order)
         assert self.claims is not None
-        answer = _worker().claims(self.claims, key).ask(self.claim_round, asked)
+        answer = worker.whom_to_ask(self.claims, key).ask(self.claim_round, asked)
         repeats = rows[answer.classes == RowClass.DUPLICATE]
         repeats = repeats[events.classes[repeats] == EventClass.COMMITTED]
         events.classes[repeats] = EventClass.DUPLICATE
@@ -293,32 +316,6 @@ class StageTask:
                 event_time_max_us=int(times.max()) if times.size else None,
             )
         return tallies
-
-
-class _Worker:
-    """What a Python worker keeps between tasks; all of it can be made again."""
-
-    def __init__(self) -> None:
-        self.connections: defaultdict[str, KeptConnection] = defaultdict(KeptConnection)
-        self._claims: ClaimClient | None = None
-
-    def claims(self, address: Address, key: bytes) -> ClaimClient:
-        """Return the connection to who holds the IDs, for the claim at hand."""
-        if self._claims is None or self._claims.address != address:
-            if self._claims is not None:
-                self._claims.close()
-            self._claims = ClaimClient(address, connection_secret(key))
-        return self._claims
-
-
-_kept_worker: _Worker | None = None
-
-
-def _worker() -> _Worker:
-    global _kept_worker  # noqa: PLW0603 - one per process, which is the point
-    if _kept_worker is None:
-        _kept_worker = _Worker()
-    return _kept_worker
 
 
 def _check_positions_differ(table: pa.Table) -> None:

@@ -1,0 +1,126 @@
+"""Stages small batches in the driver's own process, by the task that Spark runs else.
+
+Of a batch of some hundred records most of the time goes into starting tasks: Python
+workers are handed the task, ask for their IDs, and hand their votes back. So the driver
+takes such a batch's rows from Spark and runs the very same task on them. Staging, vote
+and everything after them are the same; only the place differs.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from sinks.protocol.errors import RetryableError, TallyweirError
+from sinks.protocol.identity import Attempt
+from sinks.protocol.ports import BatchPlan, StagedBatch
+from sinks.protocol.votes import Vote
+from spark_jobs.spark_failure import SPARK_FAILURES
+from spark_jobs.stage_task import StageTask
+from spark_jobs.task_worker import AnswersClaims, TaskWorker
+
+#: What the driver holds of a batch's rows at most, as far as can be told before.
+SMALL_BATCH_BYTES = 64 * 1024 * 1024
+
+#: Spark's count of the records that it has read for a batch.
+_RECORDS = "tallyweir_records"
+#: Spark refuses to send more than this setting allows to a driver.
+_TOO_LARGE = "spark.driver.maxResultSize"
+
+
+class DriverStage:
+    """Stages small batches, one after the other, for one claim of an epoch.
+
+    Args:
+        offsets_max: How many offsets a small batch has at most.
+        holder: Of the IDs; None if the pipeline looks at none.
+    """
+
+    def __init__(self, *, offsets_max: int, holder: AnswersClaims | None) -> None:
+        self._offsets_max = offsets_max
+        self._worker = TaskWorker(holder)
+        # Spark counts its attempts upwards from 0, so none is ever met by one of these.
+        self._attempts = map(Attempt, itertools.count(-1, -1))
+        #: Of a record, as the last batch was: nobody knows before it is read.
+        self._record_bytes = 0.0
+
+    def takes(self, plan: BatchPlan) -> bool:
+        """Tell whether a batch is small; a batch run, being no stream, is not."""
+        offsets = sum(planned.length for planned in plan.ranges)
+        return (
+            plan.run is None
+            and offsets <= self._offsets_max
+            and offsets * self._record_bytes <= SMALL_BATCH_BYTES
+        )
+
+    def counted(self, raw: DataFrame) -> DataFrame:
+        """Have Spark count the records where it reads them."""
+        return raw.observe(_RECORDS, F.count(F.lit(1)).alias(_RECORDS))
+
+    def stage(
+        self, events: DataFrame, plan: BatchPlan, task: StageTask
+    ) -> StagedBatch | None:
+        """Stage a small batch.
+
+        Args:
+            events: What the task is to stage, made of what ``counted`` gave.
+            plan: The batch's.
+            task: What Spark's tasks would run on them.
+
+        Returns:
+            What was staged; None if the rows are too many bytes for a driver, and
+            nothing is staged.
+
+        Raises:
+            TallyweirError: What a task would have stated instead of a vote.
+
+        Crash:
+            As of a task: what is staged is not voted for, and nobody will move it.
+        """
+        # One task reads all partitions: starting more takes longer than reading.
+        one = events.coalesce(1)
+        try:
+            rows = one.toArrow()
+        except SPARK_FAILURES as failure:
+            if _TOO_LARGE not in str(failure):
+                raise
+            offsets = sum(planned.length for planned in plan.ranges)
+            self._record_bytes = 2 * SMALL_BATCH_BYTES / offsets
+            return None
+        if rows.num_rows:
+            self._record_bytes = rows.nbytes / rows.num_rows
+        return StagedBatch(
+            votes=[self._run(task, rows)], records_read=_records_read(one)
+        )
+
+    def _run(self, task: StageTask, rows: pa.Table) -> Vote:
+        try:
+            return task.stage(rows.to_batches(), next(self._attempts), self._worker)
+        except TallyweirError:
+            raise
+        except Exception as error:
+            # Spark would tell of a job that failed. The words may quote a payload.
+            raise RetryableError(
+                "DRIVER_STAGE_FAILED",
+                saw=f"The driver could not stage a batch ({type(error).__name__}).",
+                why="The batch at hand was dropped whole.",
+                fix="Nothing to do if it passes; else report it with the driver's "
+                "output.",
+            ) from error
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._worker.close()
+
+
+def _records_read(events: DataFrame) -> int:
+    """Return what Spark has counted beside the rows of a frame that was collected.
+
+    An ``Observation`` is told of the action's end, which for ``toArrow`` is before its
+    job has begun.
+    """
+    measured = events._jdf.queryExecution().observedMetrics()  # noqa: SLF001 - as above
+    return int(measured.apply(_RECORDS).getLong(0))

@@ -1,0 +1,65 @@
+"""What a process keeps between the tasks that it stages: connections, mostly."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Protocol
+
+from sinks.postgres.kept_connection import KeptConnection
+from sinks.seen_ids.claim import Candidates, Claim
+from sinks.seen_ids.claim_server import Address, ClaimClient, connection_secret
+
+
+class AnswersClaims(Protocol):
+    """Says which IDs were seen before: a holder, or a connection to it."""
+
+    def ask(self, round_number: int, asked: Candidates) -> Claim:
+        """Claim IDs, as ``ClaimHolder.ask`` does."""
+
+
+class TaskWorker:
+    """All of it can be made again.
+
+    Not for use by several threads at once.
+
+    Args:
+        holder: Of the IDs, where it is in this very process.
+    """
+
+    def __init__(self, holder: AnswersClaims | None = None) -> None:
+        self.connections: defaultdict[str, KeptConnection] = defaultdict(KeptConnection)
+        self._holder = holder
+        self._client: ClaimClient | None = None
+
+    def whom_to_ask(self, address: Address, key: bytes) -> AnswersClaims:
+        """Return who answers for the IDs of the claim at hand.
+
+        Args:
+            address: Where the holder is, for whoever is elsewhere.
+            key: The installation's secret for fingerprints.
+        """
+        if self._holder is not None:
+            return self._holder
+        if self._client is None or self._client.address != address:
+            if self._client is not None:
+                self._client.close()
+            self._client = ClaimClient(address, connection_secret(key))
+        return self._client
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        for kept in self.connections.values():
+            kept.close()
+        if self._client is not None:
+            self._client.close()
+
+
+_of_process: TaskWorker | None = None
+
+
+def this_process() -> TaskWorker:
+    """Return what one of Spark's Python workers keeps."""
+    global _of_process  # noqa: PLW0603 - one per process, which is the point
+    if _of_process is None:
+        _of_process = TaskWorker()
+    return _of_process
