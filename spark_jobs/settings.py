@@ -16,8 +16,8 @@ _PORT_MAX = 65_535
 
 #: Offsets that one batch reads at most, over all partitions.
 BATCH_OFFSETS_MAX = 500_000
-#: Up to so many offsets the driver stages a batch itself. More records than this, and
-#: several tasks are faster; ``docs/benchmarks.md`` has the measurement.
+#: Up to so many offsets the driver stages a batch itself: of larger ones several tasks
+#: share the work.
 SMALL_BATCH_OFFSETS_MAX = 20_000
 
 
