@@ -19,7 +19,9 @@ from sinks.postgres.migrations import migrate, migrate_participant
 from sinks.postgres.run_source import PostgresRunSource
 from sinks.protocol.errors import ConfigurationError
 from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.tests.catalog import AtOnce, run_of
+from sinks.seen_ids.claim import RowClass
+from sinks.seen_ids.round_claims import RoundClaims
+from sinks.seen_ids.tests.catalog import AtOnce, ask, run_of
 
 _NO_NEEDS = Needs(claims=None, branches=())
 _APPLIED = "SELECT migration_id FROM tallyweir._yoyo_migration ORDER BY 1"
@@ -36,6 +38,7 @@ _ALL = [
     ("0010_upsert",),
     ("0011_runs_without_shards",),
     ("0012_chunks",),
+    ("0013_payload_hashes_anew",),
 ]
 
 
@@ -149,6 +152,48 @@ def test_runs_of_every_shard_of_an_older_version_are_found(
     asked = sorted(pair for pairs in shards.values() for pair in pairs)
     hi, lo = np.array([*asked[:2], (2, 2), *asked[2:]], dtype=np.uint64).T
     assert [True, True, False, True, True, True] == view.find(hi, lo).found.tolist()
+
+
+def test_payload_hashes_of_an_older_version_make_no_conflicts(
+    empty_dsn: str, tmp_path: Path
+) -> None:
+    """Its IDs stay known; nothing is held against hashes that mean something else."""
+    migrate(empty_dsn)
+    execute(
+        empty_dsn,
+        "DELETE FROM tallyweir._yoyo_migration "
+        "WHERE migration_id = '0013_payload_hashes_anew'",
+        "INSERT INTO tallyweir.pipeline (pipeline, definition, definition_hash, "
+        "shards, bucket_seconds) VALUES ('p', '{}', '', 16, 3600)",
+        "SELECT tallyweir.create_pipeline_runs('p')",
+        "SELECT tallyweir.create_bucket(pipeline_number, 0) FROM tallyweir.pipeline",
+    )
+    run = run_of([(1, 1)], payload_hash=5)
+    with psycopg.connect(empty_dsn) as connection:
+        connection.execute(
+            "INSERT INTO tallyweir.seen_id_run (pipeline, bucket, sequence, ids, "
+            "first, last, fingerprints, payload_hashes) "
+            "VALUES ('p', 0, 1, 1, %s, %s, %s, %s)",
+            (run.first, run.last, *run.encode()),
+        )
+    assert ("0013_payload_hashes_anew",) == migrate(empty_dsn)
+    with connect(empty_dsn, application_name="test") as connection:
+        view = CatalogCopy(tmp_path, AtOnce()).view(
+            catalog=PostgresRunSource(connection, "p"),
+            live_from_bucket=0,
+            through_sequence=1,
+        )
+    repeat, fresh = [(0, 1, 0, (1, 1), 6)], [(0, 2, 0, (2, 2), 6)]
+    claims = RoundClaims(view)
+    assert [RowClass.DUPLICATE] == ask(claims, repeat)
+    assert [RowClass.SURVIVOR] == ask(claims, fresh)
+    of_all_parts = query(
+        empty_dsn,
+        "SELECT DISTINCT attstorage::text FROM pg_attribute "
+        "WHERE attname = 'payload_hashes' AND NOT attisdropped "
+        "AND attrelid::regclass::text LIKE '%seen_id_run%'",
+    )
+    assert [("e",)] == of_all_parts
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ from sinks.protocol.vote_text import format_failure, format_vote
 from sinks.protocol.votes import EventCounts, PartitionTally, Vote
 from sinks.seen_ids.claim import Candidates, RowClass, new_runs
 from sinks.seen_ids.claim_server import Address
-from sinks.seen_ids.fingerprint import fingerprint, payload_hashes
+from sinks.seen_ids.fingerprint import fingerprint
+from sinks.seen_ids.payload_hash import payload_hashes
 from sinks.seen_ids.run import Run
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from spark_jobs import event_frame as frame

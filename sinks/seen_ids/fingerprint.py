@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sinks.seen_ids.id_hash import Part, Tag, U64Array, hash_parts
+from sinks.seen_ids.id_hash import hash_parts
+from sinks.seen_ids.part_words import Part, Tag, U64Array
 
 _INTEGER_BYTES = 8
 
@@ -41,27 +42,15 @@ def fingerprint(columns: Sequence[pa.Array], key: bytes) -> U64Array:
     Raises:
         TypeError: A column has a type that no ID can have.
     """
-    return hash_parts([_part(column) for column in columns], key, words_out=2)
+    return hash_parts([part_of(column) for column in columns], key)
 
 
-def payload_hashes(values: pa.BinaryArray, key: bytes) -> U64Array:
-    """Hash each payload to 64 bits, to tell a repeat from a conflict.
+def part_of(column: pa.Array) -> Part:
+    """Read a column as a part of what is hashed.
 
-    The hash is SipHash-2-4 over the encoding of one part, and never 0: zero stands
-    for "no hash was kept" in the catalog.
-
-    Args:
-        values: The payloads, none null.
-        key: The secret of the installation, 16 bytes.
-
-    Returns:
-        Array of shape (rows,).
+    Raises:
+        TypeError: It has a type that no ID can have.
     """
-    hashes = hash_parts([_part(values)], key, words_out=1)[:, 0]
-    return np.maximum(hashes, np.uint64(1))
-
-
-def _part(column: pa.Array) -> Part:
     assert column.null_count == 0, "an event without an ID has no fingerprint"
     kind = column.type
     if pa.types.is_integer(kind) and pa.types.is_signed_integer(kind):

@@ -1,12 +1,11 @@
-"""SipHash-2-4 over many IDs at once, and the encoding of their parts.
+"""SipHash-2-4 over many IDs at once.
 
-What is hashed is an injective encoding of the parts of an ID: each part is one
-little-endian word ``tag | length << 8`` and then its bytes, padded with zeros to whole
-words. The tag keeps the text ``"5"`` apart from the number 5, the length keeps
-``("ab", "c")`` apart from ``("a", "bc")``. Numbers are encoded by value: a field that
-is promoted from 32 to 64 bits keeps the fingerprints of its IDs. A part longer than
-``LONG_PART_BYTES`` is replaced, under a tag of its own, by its keyed BLAKE2b digest:
-one long ID must not make the word loop below run thousands of times for a whole block.
+What is hashed is an injective encoding of the parts of an ID: of each part its header
+and then its words, as ``part_words`` reads them. The header keeps ``("ab", "c")`` apart
+from ``("a", "bc")``. Numbers are encoded by value: a field that is promoted from 32 to
+64 bits keeps the fingerprints of its IDs. A part longer than ``LONG_PART_BYTES`` is
+replaced by its digest: one long ID must not make the word loop below run thousands of
+times for a whole block.
 
 The work is done in blocks of rows whose state stays in the second-level cache; Python
 loops over the words of the longest row, never over the rows.
@@ -14,47 +13,31 @@ loops over the words of the longest row, never over the rows.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-KEY_BYTES = 16
+from sinks.seen_ids.part_words import (
+    WORD_BYTES,
+    I64Array,
+    Part,
+    PartBlock,
+    Tag,
+    U64Array,
+    cut_block,
+)
+
 FINGERPRINT_BYTES = 16
 LONG_PART_BYTES = 512
 BLOCK_ROWS = 8192
 
-U64Array = npt.NDArray[np.uint64]
-I64Array = npt.NDArray[np.int64]
+_WORDS_OUT = 2
 
-_WORD = 8
-_DIGEST_BYTES = 32
-_TAG_LONG = 0x80
+#: How far to the left and to the right: of all words, or of each row of words.
+_Shifts = tuple[U64Array | np.uint64, U64Array | np.uint64]
 
 _IV = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
-_DOMAIN_128, _SECOND_WORD, _DOMAIN_64 = 0xEE, 0xDD, 0xFF
-
-_KEEP_BYTES = np.array([(1 << 8 * n) - 1 for n in range(_WORD + 1)], dtype=np.uint64)
-
-
-class Tag(IntEnum):
-    """The kind of a part, which is hashed with it."""
-
-    TEXT = 1
-    BYTES = 2
-    INTEGER = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One part of many IDs; that of row ``i``: ``data[offsets[i]:offsets[i + 1]]``."""
-
-    tag: int
-    data: npt.NDArray[np.uint8]
-    offsets: I64Array
+_DOMAIN_128, _SECOND_WORD = 0xEE, 0xDD
 
 
 def fingerprint_of(values: Sequence[str | int], key: bytes) -> bytes:
@@ -64,28 +47,29 @@ def fingerprint_of(values: Sequence[str | int], key: bytes) -> bytes:
         values: The parts of the ID; a number is one of 64 bits.
         key: The secret of the installation, 16 bytes.
     """
-    return to_bytes(hash_parts([_part_of(value) for value in values], key, words_out=2))
+    return to_bytes(hash_parts([_part_of(value) for value in values], key))
 
 
-def hash_parts(parts: Sequence[Part], key: bytes, *, words_out: int) -> U64Array:
-    """Hash the ID of each row.
+def hash_parts(parts: Sequence[Part], key: bytes) -> U64Array:
+    """Hash the ID of each row to 128 bits.
 
     Args:
         parts: The parts of the IDs, at least one, all of the same number of rows.
         key: The secret of the installation, 16 bytes.
-        words_out: 2 for a hash of 128 bits, 1 for one of 64.
 
     Returns:
-        Array of shape (rows, words_out).
+        Array of shape (rows, 2).
     """
-    assert len(key) == KEY_BYTES, "the installation's key has 16 bytes"
     assert parts, "an ID has at least one part"
-    rows = len(parts[0].offsets) - 1
-    assert all(len(part.offsets) == rows + 1 for part in parts)
-    hashes = np.empty((rows, words_out), dtype=np.uint64)
+    rows = len(parts[0])
+    assert all(len(part) == rows for part in parts)
+    hashes = np.empty((rows, _WORDS_OUT), dtype=np.uint64)
     for begin in range(0, rows, BLOCK_ROWS):
         end = min(begin + BLOCK_ROWS, rows)
-        blocks = [_part_block(part, begin, end, key) for part in parts]
+        blocks = [
+            cut_block(part, begin, end, key, long_bytes=LONG_PART_BYTES)
+            for part in parts
+        ]
         _hash_block(blocks, key, hashes[begin:end])
     return hashes
 
@@ -106,7 +90,7 @@ def from_bytes(stored: bytes | memoryview) -> U64Array:
 
 def _part_of(value: str | int) -> Part:
     if isinstance(value, int):
-        tag, data = Tag.INTEGER, value.to_bytes(_WORD, "little", signed=True)
+        tag, data = Tag.INTEGER, value.to_bytes(WORD_BYTES, "little", signed=True)
     else:
         tag, data = Tag.TEXT, value.encode()
     return Part(
@@ -116,174 +100,132 @@ def _part_of(value: str | int) -> Part:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PartBlock:
-    """Some rows of a part, long values replaced, readable one word past the end."""
-
-    headers: U64Array
-    data: npt.NDArray[np.uint8]
-    starts: I64Array
-    lengths: I64Array
-
-    def in_order(self, order: I64Array) -> _PartBlock:
-        return _PartBlock(
-            headers=self.headers[order],
-            data=self.data,
-            starts=self.starts[order],
-            lengths=self.lengths[order],
-        )
-
-
-def _part_block(part: Part, begin: int, end: int, key: bytes) -> _PartBlock:
-    offsets = part.offsets[begin : end + 1]
-    data = part.data[offsets[0] : offsets[-1]]
-    starts = offsets[:-1] - offsets[0]
-    lengths = np.diff(offsets)
-    headers = (lengths.astype(np.uint64) << np.uint64(8)) | np.uint64(part.tag)
-    digests = bytearray()
-    long_rows = np.flatnonzero(lengths > LONG_PART_BYTES)
-    for row in long_rows:
-        value = data[starts[row] : starts[row] + lengths[row]].tobytes()
-        digests += hashlib.blake2b(value, digest_size=_DIGEST_BYTES, key=key).digest()
-    if long_rows.size:
-        headers[long_rows] |= np.uint64(_TAG_LONG)
-        starts[long_rows] = data.size + _DIGEST_BYTES * np.arange(long_rows.size)
-        lengths[long_rows] = _DIGEST_BYTES
-    slack = np.zeros(_WORD, dtype=np.uint8)
-    data = np.concatenate([data, np.frombuffer(digests, dtype=np.uint8), slack])
-    return _PartBlock(headers=headers, data=data, starts=starts, lengths=lengths)
-
-
-def _hash_block(parts: list[_PartBlock], key: bytes, hashes: U64Array) -> None:
+def _hash_block(blocks: list[PartBlock], key: bytes, hashes: U64Array) -> None:
     """Hash the rows of one block into ``hashes``.
 
     The rows with the most words come first, so that the rows which still have a word
     at position ``n`` are always a prefix of the block.
     """
-    totals = sum(_words_of(part) for part in parts)
-    assert isinstance(totals, np.ndarray)
+    totals: I64Array = np.sum([1 + block.count_words() for block in blocks], axis=0)
     order: I64Array | None = None
     if totals.min() != totals.max():
         order = np.argsort(-totals, kind="stable")
-        parts = [part.in_order(order) for part in parts]
+        blocks = [block.take(order) for block in blocks]
         totals = totals[order]
     active = len(totals) - np.cumsum(np.bincount(totals))[:-1]
-    state = _State(key, len(totals), double=hashes.shape[1] > 1)
-    for count, words in zip(active, _words(parts, active), strict=True):
-        state.absorb(words, int(count))
+    state = _State(key)
+    for count, words in zip(active.tolist(), _encode(blocks), strict=False):
+        state.absorb(words[:count], len(totals))
     # The words are whole, so the last one of SipHash holds nothing but the length.
-    state.absorb((totals.astype(np.uint64) * np.uint64(_WORD)) << np.uint64(56))
+    state.absorb((totals.astype(np.uint64) * _WORD) << np.uint64(56), len(totals))
     finished = hashes if order is None else np.empty_like(hashes)
     state.finish(finished)
     if order is not None:
         hashes[order] = finished
 
 
-def _words_of(part: _PartBlock) -> I64Array:
-    words: I64Array = 1 + (part.lengths + (_WORD - 1)) // _WORD
-    return words
-
-
-def _words(parts: list[_PartBlock], active: I64Array) -> Iterator[U64Array]:
-    """Yield the encoded rows as words by position, only of the rows that have one."""
-    rows = len(parts[0].headers)
-    encoded = np.zeros((len(active), rows), dtype=np.uint64)
-    position: I64Array = np.zeros(rows, dtype=np.int64)
-    for part in parts:
-        _encode(part, position, encoded)
-        position = position + _words_of(part)
-    for at, count in enumerate(active):
-        yield encoded[at, :count]
-
-
-def _encode(part: _PartBlock, position: I64Array, encoded: U64Array) -> None:
-    aligned = bool((position == position[0]).all())
-    unaligned_words = np.ndarray(
-        (part.data.size - _WORD + 1,), dtype="<u8", buffer=part.data, strides=(1,)
-    )
-    rows: I64Array = np.arange(len(position))
-    if aligned:
-        encoded[position[0]] = part.headers
-    else:
-        encoded[position, rows] = part.headers
-    for at in range(int(part.lengths.max() + _WORD - 1) // _WORD):
-        rest = part.lengths - at * _WORD
-        if rest.min() <= 0:
-            rows = np.flatnonzero(rest > 0)
-            rest = rest[rows]
-        words = unaligned_words[part.starts[rows] + at * _WORD]
-        if rest.min() < _WORD:
-            words &= _KEEP_BYTES[np.minimum(rest, _WORD)]
-        if aligned and len(rows) == len(position):
-            encoded[position[0] + 1 + at] = words
+def _encode(blocks: list[PartBlock]) -> U64Array:
+    """Return the encoded rows as words by position; what a row lacks is anything."""
+    rows = len(blocks[0].headers)
+    positions = sum(1 + block.width for block in blocks)
+    encoded = np.empty((positions, rows), dtype=np.uint64)
+    begin: I64Array = np.zeros(rows, dtype=np.int64)
+    for block in blocks:
+        words = block.read().T
+        first = int(begin[0])
+        if (begin == first).all():
+            encoded[first] = block.headers
+            encoded[first + 1 : first + 1 + len(words)] = words
         else:
-            encoded[position[rows] + 1 + at, rows] = words
+            # The zeros after a shorter value are overwritten by the next part.
+            columns = np.arange(rows)
+            encoded[begin, columns] = block.headers
+            for at, column in enumerate(words, 1):
+                encoded[begin + at, columns] = column
+        begin = begin + 1 + block.count_words()
+    return encoded
 
 
 class _State:
-    """The four words of SipHash for each row of a block."""
+    """The four words of SipHash for each row of a block.
 
-    __slots__ = ("_double", "_scratch", "_v")
+    As long as all rows have been told the same words, one state stands for all.
+    """
 
-    def __init__(self, key: bytes, rows: int, *, double: bool) -> None:
+    __slots__ = ("_even", "_odd", "_scratch")
+
+    def __init__(self, key: bytes) -> None:
         halves = (int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little"))
-        self._v = np.empty((4, rows), dtype=np.uint64)
-        for at, constant in enumerate(_IV):
-            self._v[at] = constant ^ halves[at % 2]
-        self._scratch = np.empty(rows, dtype=np.uint64)
-        self._double = double
-        if double:
-            self._v[1] ^= np.uint64(_DOMAIN_128)
+        v0, v1, v2, v3 = (constant ^ halves[at % 2] for at, constant in enumerate(_IV))
+        #: The first and third word, and the second and fourth: what SipHash does to
+        #: the one pair it does to the other, so that one call serves both.
+        self._even = np.array([[v0], [v2]], dtype=np.uint64)
+        self._odd = np.array([[v1 ^ _DOMAIN_128], [v3]], dtype=np.uint64)
+        self._scratch = np.empty((2, 1), dtype=np.uint64)
 
-    def absorb(self, words: U64Array, count: int | None = None) -> None:
-        """Mix one word into each of the first ``count`` rows."""
-        v0, v1, v2, v3 = self._v[:, :count]
-        scratch = self._scratch[:count]
-        np.bitwise_xor(v3, words, out=v3)
+    def absorb(self, words: U64Array, rows: int) -> None:
+        """Mix one word into each of the first rows, as many as there are words.
+
+        Args:
+            words: One for each of them.
+            rows: How many there are in all.
+        """
+        if self._even.shape[1] < rows:
+            if len(words) == rows and (words == words[0]).all():
+                words = words[:1]
+            else:
+                self._spread(rows)
+        count = len(words)
+        even, odd = self._even[:, :count], self._odd[:, :count]
+        scratch = self._scratch[:, :count]
+        np.bitwise_xor(odd[1], words, out=odd[1])
         for _ in range(2):
-            _round(v0, v1, v2, v3, scratch)
-        np.bitwise_xor(v0, words, out=v0)
+            _round(even, odd, scratch)
+        np.bitwise_xor(even[0], words, out=even[0])
+
+    def _spread(self, rows: int) -> None:
+        self._even = np.repeat(self._even, rows, axis=1)
+        self._odd = np.repeat(self._odd, rows, axis=1)
+        self._scratch = np.empty((2, rows), dtype=np.uint64)
 
     def finish(self, hashes: U64Array) -> None:
-        v0, v1, v2, v3 = self._v
-        v2 ^= np.uint64(_DOMAIN_128 if self._double else _DOMAIN_64)
-        for at in range(hashes.shape[1]):
+        """Write both words of each row's hash."""
+        even, odd = self._even, self._odd
+        even[1] ^= np.uint64(_DOMAIN_128)
+        for at in range(_WORDS_OUT):
             if at == 1:
-                v1 ^= np.uint64(_SECOND_WORD)
+                odd[0] ^= np.uint64(_SECOND_WORD)
             for _ in range(4):
-                _round(v0, v1, v2, v3, self._scratch)
-            hashes[:, at] = v0 ^ v1 ^ v2 ^ v3
+                _round(even, odd, self._scratch)
+            mixed = np.bitwise_xor(even, odd)
+            hashes[:, at] = mixed[0] ^ mixed[1]
 
 
-def _round(
-    v0: U64Array, v1: U64Array, v2: U64Array, v3: U64Array, scratch: U64Array
-) -> None:
+def _round(even: U64Array, odd: U64Array, scratch: U64Array) -> None:
     """Do one SipRound in place."""
-    np.add(v0, v1, out=v0)
-    _rotate(v1, _LEFT_13, scratch)
-    np.bitwise_xor(v1, v0, out=v1)
-    _rotate(v0, _LEFT_32, scratch)
-    np.add(v2, v3, out=v2)
-    _rotate(v3, _LEFT_16, scratch)
-    np.bitwise_xor(v3, v2, out=v3)
-    np.add(v0, v3, out=v0)
-    _rotate(v3, _LEFT_21, scratch)
-    np.bitwise_xor(v3, v0, out=v3)
-    np.add(v2, v1, out=v2)
-    _rotate(v1, _LEFT_17, scratch)
-    np.bitwise_xor(v1, v2, out=v1)
-    _rotate(v2, _LEFT_32, scratch)
+    np.add(even, odd, out=even)
+    _rotate(odd, _LEFT_13_16, scratch)
+    np.bitwise_xor(odd, even, out=odd)
+    _rotate(even[0], _LEFT_32, scratch[0])
+    crossed = odd[::-1]
+    np.add(even, crossed, out=even)
+    _rotate(crossed, _LEFT_21_17, scratch)
+    np.bitwise_xor(crossed, even, out=crossed)
+    _rotate(even[1], _LEFT_32, scratch[1])
 
 
-def _rotate(word: U64Array, by: tuple[np.uint64, np.uint64], scratch: U64Array) -> None:
-    np.left_shift(word, by[0], out=scratch)
-    np.right_shift(word, by[1], out=word)
-    np.bitwise_or(word, scratch, out=word)
+def _rotate(words: U64Array, by: _Shifts, scratch: U64Array) -> None:
+    np.left_shift(words, by[0], out=scratch)
+    np.right_shift(words, by[1], out=words)
+    np.bitwise_or(words, scratch, out=words)
 
 
-def _left(bits: int) -> tuple[np.uint64, np.uint64]:
-    return np.uint64(bits), np.uint64(64 - bits)
+def _left(*bits: int) -> _Shifts:
+    """Rotate each row of words to the left by a number of bits of its own."""
+    left = np.array(bits, dtype=np.uint64)[:, np.newaxis]
+    return left, np.uint64(64) - left
 
 
-_LEFT_13, _LEFT_16, _LEFT_17 = _left(13), _left(16), _left(17)
-_LEFT_21, _LEFT_32 = _left(21), _left(32)
+_WORD = np.uint64(WORD_BYTES)
+_LEFT_13_16, _LEFT_21_17 = _left(13, 16), _left(21, 17)
+_LEFT_32 = np.uint64(32), np.uint64(32)

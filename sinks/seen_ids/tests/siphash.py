@@ -74,8 +74,3 @@ def fingerprint_of(parts: tuple[str | bytes | int, ...], key: bytes) -> tuple[in
     """Return the (hi, lo) pair of one ID."""
     digest = siphash(key, encode(parts, key), size=16)
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
-
-
-def payload_hash_of(payload: bytes, key: bytes) -> int:
-    """Return the 64-bit hash of one payload."""
-    return int.from_bytes(siphash(key, encode((payload,), key), size=8), "little")

@@ -1,0 +1,119 @@
+"""Keyed hashes of payloads, which tell a repeat of an event from a conflict.
+
+Not SipHash but a sum of products, which numpy computes for a whole column at a
+fraction of the cost: the multilinear hash of Lemire and Kaser ("Strongly universal
+string hashing is fast", 2014). A payload's header and words are read in lanes of 32
+bits; each lane is multiplied by a secret of 64 bits of its own, and of their sum,
+modulo 2**64, the upper half counts. Two such sums make a hash. For any two payloads
+that differ, the share of keys under which both have the same hash is 2**-64.
+
+That holds for payloads that were chosen without knowing any hash. Hashes never leave
+the home database and the tasks; whoever has seen many could solve for the lanes'
+secrets and then forge a repeat, but learns nothing about the installation's key, which
+fingerprints depend on. ``docs/adr/0002`` weighs that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from sinks.seen_ids.fingerprint import part_of
+from sinks.seen_ids.part_words import (
+    WORD_BYTES,
+    I64Array,
+    Part,
+    PartBlock,
+    U64Array,
+    cut_block,
+)
+
+#: Beyond it, BLAKE2b costs less per byte.
+LONG_PAYLOAD_BYTES = 2048
+#: Words that a block has at most: they and their lanes stay in the second-level cache.
+_BLOCK_WORDS = 1 << 15
+_BLOCK_ROWS_MAX = 8192
+
+_SUMS = 2
+_LANE_BYTES = 4
+#: What precedes a payload's lanes: a constant, and the two lanes of the header.
+_LANES_BEFORE = 3
+_LANES_MAX = _LANES_BEFORE + LONG_PAYLOAD_BYTES // _LANE_BYTES
+_HALF = np.uint64(32)
+_UPPER_HALF = np.uint64(0xFFFFFFFF00000000)
+
+
+def payload_hashes(values: pa.BinaryArray, key: bytes) -> U64Array:
+    """Hash each payload to 64 bits, to tell a repeat from a conflict.
+
+    A hash is never 0: zero stands for "no hash was kept" in the catalog.
+
+    Args:
+        values: The payloads, none null.
+        key: The secret of the installation, 16 bytes.
+
+    Returns:
+        Array of shape (rows,).
+    """
+    part = part_of(values)
+    hashes = np.empty(len(part), dtype=np.uint64)
+    secrets = _lane_secrets(key)
+    for begin, end in _blocks(part):
+        block = cut_block(part, begin, end, key, long_bytes=LONG_PAYLOAD_BYTES)
+        for rows in _of_like_width(block):
+            chosen = block if rows is None else block.take(rows)
+            where = slice(begin, end) if rows is None else begin + rows
+            hashes[where] = _hash(chosen, secrets)
+    return np.maximum(hashes, np.uint64(1), out=hashes)
+
+
+def _blocks(part: Part) -> Iterator[tuple[int, int]]:
+    """Cut the rows into blocks of about as many words, were they of one length."""
+    rows = len(part)
+    if not rows:
+        return
+    mean_bytes = int(part.offsets[-1] - part.offsets[0]) // rows
+    step = min(_BLOCK_WORDS // (1 + mean_bytes // WORD_BYTES) + 1, _BLOCK_ROWS_MAX)
+    for begin in range(0, rows, step):
+        yield begin, min(begin + step, rows)
+
+
+def _of_like_width(block: PartBlock) -> Iterator[I64Array | None]:
+    """Sort a block's rows by the power of two that their words come up to.
+
+    One long payload must not make all others as wide as itself. None stands for all
+    rows, which it is where payloads are of one kind.
+    """
+    classes = np.frexp(block.count_words().astype(np.float64))[1]
+    if classes.max() - classes.min() <= 1:
+        yield None
+        return
+    for width in np.unique(classes).tolist():
+        yield np.flatnonzero(classes == width)
+
+
+def _hash(block: PartBlock, secrets: U64Array) -> U64Array:
+    lanes = block.read().view("<u4").astype(np.uint64)
+    # Products and sums of unsigned integers wrap, which is the modulus.
+    sums = lanes @ secrets[_LANES_BEFORE : _LANES_BEFORE + lanes.shape[1]]
+    constant, lower, upper = secrets[:_LANES_BEFORE]
+    headers = block.headers[:, np.newaxis]
+    sums += (headers & ~_UPPER_HALF) * lower
+    sums += (headers >> _HALF) * upper
+    sums += constant
+    hashes: U64Array = (sums[:, 0] & _UPPER_HALF) | (sums[:, 1] >> _HALF)
+    return hashes
+
+
+@lru_cache(maxsize=4)
+def _lane_secrets(key: bytes) -> U64Array:
+    """Derive the secrets of all lanes: shape (lanes, 2)."""
+    stream = hashlib.shake_256(b"tallyweir payload hash" + key)
+    drawn = stream.digest(_LANES_MAX * _SUMS * WORD_BYTES)
+    secrets = np.frombuffer(drawn, dtype="<u8").astype(np.uint64).reshape(-1, _SUMS)
+    secrets.flags.writeable = False
+    return secrets
