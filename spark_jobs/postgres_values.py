@@ -19,6 +19,8 @@ _FIRST_DAY = -2_440_588
 #: 5874897-12-31, where its dates end.
 _LAST_DAY = 2_145_042_905
 
+_ASCII_MAX = 0x7F
+
 
 def find_unstorable(table: pa.Table) -> dict[int, str]:
     """Return the rows with a value that no Postgres column can hold, and which one.
@@ -27,14 +29,23 @@ def find_unstorable(table: pa.Table) -> dict[int, str]:
         table: Columns in one chunk each.
     """
     found: dict[int, str] = {}
+    seen: set[tuple[object, ...]] = set()
     for name in table.column_names:
         column = table.column(name)
-        if column.num_chunks == 0:
+        if column.num_chunks == 0 or (place := _place_of(column.chunk(0))) in seen:
             continue
+        # A field may be there under a second name.
+        seen.add(place)
         bad, what = _check_column(column.chunk(0))
         for row in np.flatnonzero(bad).tolist() if bad is not None else ():
             found.setdefault(row, f"Field {name} {what}.")
     return found
+
+
+def _place_of(column: pa.Array) -> tuple[object, ...]:
+    """Name what a column consists of: two with one place are one."""
+    buffers = (None if one is None else one.address for one in column.buffers())
+    return str(column.type), column.offset, len(column), *buffers
 
 
 def _check_column(column: pa.Array) -> tuple[BoolArray | None, str]:
@@ -83,12 +94,21 @@ def _find_bad_text(column: pa.Array) -> BoolArray | None:
 
 
 def _is_clean(column: pa.Array) -> bool:
-    content = column.buffers()[2]
-    if content is None:
+    _, places, content = column.buffers()
+    if content is None or len(column) == 0:
         return True
-    # The buffer may hold more than this slice; that only sends us the slow way.
-    if b"\x00" in memoryview(content).cast("B").tobytes():
+    width = np.int64 if pa.types.is_large_string(column.type) else np.int32
+    offsets = np.frombuffer(places, width)[column.offset :][: len(column) + 1]
+    own = np.frombuffer(content, np.uint8)[offsets[0] : offsets[-1]]
+    if own.size == 0:
+        return True
+    if own.min() == 0:
         return False
+    # However ASCII is cut into texts, each of them is UTF-8.
+    return bool(own.max() <= _ASCII_MAX) or _is_utf8(column)
+
+
+def _is_utf8(column: pa.Array) -> bool:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:

@@ -48,6 +48,41 @@ def test_a_slice_is_judged_by_its_own_rows() -> None:
     assert {1} == set(find_unstorable(pa.table({"name": column.slice(1, 3)})))
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_every_byte_of_a_column_is_looked_at(kind: pa.DataType) -> None:
+    """A fault is found in the first row and in the last, whatever the others hold."""
+    for others in ("plain", "schön", ""):
+        for fault in (b"\0", b"\xff", b"\xe9t\xe9"):
+            for row in range(3):
+                values: list[bytes | None] = [others.encode()] * 3
+                values[row] = fault
+                small = _unchecked_text(values).view(pa.binary())
+                whole = small.cast(
+                    pa.large_binary() if kind == pa.large_string() else pa.binary()
+                ).view(kind)
+                assert {row} == set(find_unstorable(pa.table({"name": whole})))
+                rest = pa.table({"name": whole.slice(row + 1)})
+                assert {} == find_unstorable(rest)
+
+
+def test_a_field_under_two_names_is_reported_under_the_first() -> None:
+    """Another column beside it is judged for itself, however alike it is."""
+    bad, alike = _unchecked_text([b"a", b"b\0"]), _unchecked_text([b"a\0", b"b"])
+    table = pa.table([bad, bad, alike], names=["one", "again", "other"])
+    found = find_unstorable(table)
+    assert {0, 1} == set(found)
+    assert "other" in found[0]
+    assert "one" in found[1]
+
+
+def test_texts_cut_inside_a_character_are_found() -> None:
+    """Their bytes together are UTF-8, and none of them is."""
+    whole = pa.array(["é"]).buffers()[2]
+    offsets = pa.array([0, 1, 2], pa.int32()).buffers()[1]
+    cut = pa.Array.from_buffers(pa.string(), 2, [None, offsets, whole])
+    assert {0, 1} == set(find_unstorable(pa.table({"name": cut})))
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "is_bad"),
     [
