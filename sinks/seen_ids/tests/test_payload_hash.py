@@ -56,9 +56,12 @@ def test_blocks_join_without_a_seam() -> None:
     draw = random.Random(3)
     payloads = [draw.randbytes(81) for _ in range(20_000)]
     payloads[9_000] = payloads[0]
-    payloads[12_000] = draw.randbytes(5_000)
+    # Of other widths than their neighbours, so that these are hashed by themselves.
+    others = {12_000: 5_000, 12_001: 2_000, 12_002: 1, 19_998: 300}
+    for at, size in others.items():
+        payloads[at] = draw.randbytes(size)
     hashes = _hashes(payloads)
-    for at in (0, *draw.sample(range(20_000), 50), 12_000, 19_999):
+    for at in (0, *draw.sample(range(20_000), 50), *others, 19_999):
         assert hashes[at] == _hash_of(payloads[at], KEY)
     assert hashes[9_000] == hashes[0]
     assert len(set(hashes)) == len(payloads) - 1
