@@ -1,7 +1,7 @@
 -- Payload hashes are of another kind now (docs/adr/0002): one of the former kind, held
 -- against one of these, would make a conflict of every repeat. So none is kept of the
 -- IDs seen so far, and a repeat of theirs is a duplicate whatever its payload.
--- depends: 0011_runs_without_shards
+-- depends: 0012_chunks
 
 -- A column anew and not an UPDATE: no row is rewritten, however many there are.
 ALTER TABLE tallyweir.seen_id_run
