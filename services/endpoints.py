@@ -121,7 +121,16 @@ def resolve_databases() -> dict[str, str]:
 
 def child_environment(endpoints: Endpoints) -> dict[str, str]:
     """The environment for a process of ours, so that it finds the same world."""
-    environment = spark_environment() | {
+    return _pointed_at(endpoints, spark_environment())
+
+
+def program_environment(endpoints: Endpoints) -> dict[str, str]:
+    """The same for a process that starts no Spark, and so needs no Java."""
+    return _pointed_at(endpoints, _own_environment())
+
+
+def _pointed_at(endpoints: Endpoints, environment: dict[str, str]) -> dict[str, str]:
+    environment = environment | {
         KAFKA_VARIABLE: endpoints.kafka_bootstrap,
         HOME_DSN_VARIABLE: endpoints.home_dsn,
     }
@@ -130,16 +139,21 @@ def child_environment(endpoints: Endpoints) -> dict[str, str]:
     return environment
 
 
+def _own_environment() -> dict[str, str]:
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return dict(os.environ) | {
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths))),
+        STATE_DIRECTORY_VARIABLE: str(state_directory()),
+    }
+
+
 def spark_environment() -> dict[str, str]:
     """This process's environment, and what a process of ours needs to run Spark."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = dict(os.environ) | {
+    environment = _own_environment() | {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "JAVA_HOME": str(java_home()),
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths))),
         "TALLYWEIR_SPARK_JARS": ",".join(map(str, spark_jars())),
-        STATE_DIRECTORY_VARIABLE: str(state_directory()),
     }
     archive = class_archive(environment)
     return environment | {"TALLYWEIR_CLASS_ARCHIVE": str(archive or "")}

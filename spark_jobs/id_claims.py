@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark import SparkContext
+from pyspark import SparkConf
 
 from sinks.postgres.connection import connect, read_fingerprint_key
 from sinks.postgres.home_layout import HomeLayout
@@ -42,7 +42,7 @@ def opened_id_claims(
     claim: Claim,
     *,
     directory: Path,
-    spark: SparkContext,
+    conf: SparkConf,
 ) -> Iterator[IdClaims]:
     """Hold the IDs of a pipeline for one claim, and answer tasks that ask for them.
 
@@ -51,13 +51,12 @@ def opened_id_claims(
         layout: Of a pipeline that deduplicates.
         claim: Under which the tasks work.
         directory: An empty one, for a copy of the catalog.
-        spark: Whose executors must reach this process.
+        conf: Of the Spark application, whose executors must reach this process.
     """
     dsn = settings.home_dsn
     name = application_name(claim.pipeline_number, claim.epoch)
     with connect(dsn, application_name=name) as connection:
         secret = connection_secret(read_fingerprint_key(connection))
-    conf = spark.getConf()
     kept = KeptConnection()
     merger = ThreadPoolExecutor(1, thread_name_prefix="seen-ids-merge")
     copy = CatalogCopy(directory, merger, false_positives=layout.false_positives)

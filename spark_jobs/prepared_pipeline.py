@@ -95,7 +95,7 @@ class PreparedPipeline:
                         directory=self.settings.fresh_directory(
                             "seen_ids", self.name, claim
                         ),
-                        spark=self.spark.sparkContext,
+                        conf=self.spark.sparkContext.getConf(),
                     )
                 )
             driver_stage = opened.enter_context(

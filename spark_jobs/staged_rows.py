@@ -72,7 +72,7 @@ class StagedRows:
                 tallies[output.table] = self._write_windows(staging, output, number)
         self._write_event_logs(staging)
         self._write_corrections(staging)
-        self._write_runs(staging, runs)
+        write_runs(staging, runs)
         return tallies
 
     def _mark_late(self) -> None:
@@ -230,7 +230,7 @@ class StagedRows:
         chosen = self.events.table.filter(pa.array(late))
         if not chosen.num_rows:
             return
-        self._copy_log(
+        _copy_log(
             staging,
             "late_event",
             [
@@ -250,14 +250,14 @@ class StagedRows:
                 expired.column(frame.EVENT_TIME),
                 _payloads(expired),
             )
-            self._copy_log(
+            _copy_log(
                 staging,
                 "expired_event",
                 [*self._positions(expired), _id_text(expired), times, values],
             )
         repeats = table.filter(pa.array(self.events.is_class(EventClass.DUPLICATE)))
         if repeats.num_rows:
-            self._copy_log(
+            _copy_log(
                 staging,
                 "duplicate_event",
                 [*self._positions(repeats), _id_text(repeats)],
@@ -273,7 +273,7 @@ class StagedRows:
         filtered = self.events.table.filter(pa.array(chosen))
         numbers = filtered.column(frame.FILTERED_BY).combine_chunks()
         conditions = pa.array(self.filter_conditions, pa.string())
-        self._copy_log(
+        _copy_log(
             staging,
             "filtered_event",
             [*self._positions(filtered), _id_text(filtered), conditions.take(numbers)],
@@ -283,7 +283,7 @@ class StagedRows:
         rows = sorted(self.events.reasons)
         dead = self.events.table.take(pa.array(rows))
         reasons = [self.events.reasons[row] for row in rows]
-        self._copy_log(
+        _copy_log(
             staging,
             "dead_letter",
             [
@@ -311,33 +311,36 @@ class StagedRows:
         )
         staging.copy(HOME, CORRECTION, columns, corrections)
 
-    def _write_runs(self, staging: TaskStaging, runs: Sequence[Run]) -> None:
-        if not runs:
-            return
-        encoded = [run.encode() for run in runs]
-        self._copy_log(
-            staging,
-            "seen_id_run",
-            [
-                pa.array([run.bucket for run in runs], pa.int64()),
-                pa.array([len(run) for run in runs], pa.int32()),
-                pa.array([run.first for run in runs], pa.binary()),
-                pa.array([run.last for run in runs], pa.binary()),
-                pa.array([fingerprints for fingerprints, _ in encoded], pa.binary()),
-                pa.array([hashes for _, hashes in encoded], pa.binary()),
-            ],
-        )
-
-    def _copy_log(
-        self, staging: TaskStaging, table: str, columns: list[pa.ChunkedArray]
-    ) -> None:
-        names = [column.name for column in EVENT_LOGS[table]]
-        rows = pa.table(columns, names=names)
-        staging.copy(HOME, table, EVENT_LOGS[table], rows)
-
     def _positions(self, rows: pa.Table) -> list[pa.ChunkedArray]:
         topics, partitions = self.places.split(np.asarray(rows.column(frame.PLACE)))
         return [topics, partitions, rows.column(frame.OFFSET)]
+
+
+def write_runs(staging: TaskStaging, runs: Sequence[Run]) -> None:
+    """Copy the IDs that a task has claimed to staging, for the catalog."""
+    if not runs:
+        return
+    encoded = [run.encode() for run in runs]
+    _copy_log(
+        staging,
+        "seen_id_run",
+        [
+            pa.array([run.bucket for run in runs], pa.int64()),
+            pa.array([len(run) for run in runs], pa.int32()),
+            pa.array([run.first for run in runs], pa.binary()),
+            pa.array([run.last for run in runs], pa.binary()),
+            pa.array([fingerprints for fingerprints, _ in encoded], pa.binary()),
+            pa.array([hashes for _, hashes in encoded], pa.binary()),
+        ],
+    )
+
+
+def _copy_log(
+    staging: TaskStaging, table: str, columns: list[pa.Array | pa.ChunkedArray]
+) -> None:
+    names = [column.name for column in EVENT_LOGS[table]]
+    rows = pa.table(columns, names=names)
+    staging.copy(HOME, table, EVENT_LOGS[table], rows)
 
 
 def spread_evenly(places: I64Array, offsets: I64Array, ways: int) -> I64Array:

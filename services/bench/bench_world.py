@@ -153,16 +153,25 @@ def count_rows_in(dsn: str, table: str) -> int:
 @contextmanager
 def bench_servers() -> Iterator[Endpoints]:
     """Start fresh servers of the benchmark's own; stop and remove them at the end."""
+    with bench_postgres() as dsn:
+        kafka = EmbeddedKafka(state_directory() / "bench" / "kafka")
+        try:
+            kafka.start()
+            yield Endpoints(kafka_bootstrap=kafka.bootstrap, home_dsn=dsn)
+        finally:
+            kafka.stop()
+
+
+@contextmanager
+def bench_postgres() -> Iterator[str]:
+    """Start a fresh database of the benchmark's own; remove it at the end."""
     directory = state_directory() / "bench"
     shutil.rmtree(directory, ignore_errors=True)
-    kafka = EmbeddedKafka(directory / "kafka")
     postgres = EmbeddedPostgres(directory / "postgres")
     try:
         postgres.start()
-        kafka.start()
-        yield Endpoints(kafka_bootstrap=kafka.bootstrap, home_dsn=postgres.dsn)
+        yield postgres.dsn
     finally:
-        kafka.stop()
         postgres.stop()
         shutil.rmtree(directory, ignore_errors=True)
 

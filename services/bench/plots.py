@@ -168,6 +168,51 @@ def plot_scale(figures: Figures) -> str:
     return write_figure("How cost grows as work grows", charts, columns=2)
 
 
+def plot_dedup(figures: Figures) -> str:
+    """Draw cost, room and the wait after a start, by the size of the catalog."""
+    points = figures["points"]
+    sizes = Axis(label="IDs in the catalog", log=True)
+    ours = [
+        _by_size(points, "probe", "tallyweir", "probe_us"),
+        _by_size(points, "probe, file, publish", "tallyweir", "append_us"),
+    ]
+    peers = [
+        _by_size(points, _words(name), name, "us_per_event")
+        for name in ("unique_index", "spark_rocksdb")
+        if name in points[0]
+    ]
+    rooms = [
+        _by_size(points, where, "tallyweir", f"{where}_bytes_per_id")
+        for where in ("postgres", "disk", "memory")
+    ]
+    waits = [
+        Line(
+            name=f"repeats {_words(kind)}",
+            points=[
+                (one["ids"], one["tallyweir"]["first_answer_seconds"][kind])
+                for one in points
+            ],
+        )
+        for kind in points[0]["tallyweir"]["first_answer_seconds"]
+    ]
+    charts = [
+        line_chart(title, sizes, axis, lines, width=_HALF)
+        for title, axis, lines in (
+            ("Cost", Axis(label="µs per event", log=True), [*ours, *peers]),
+            ("Room", Axis(label="bytes per ID"), rooms),
+            ("From a start to the first answer", Axis(label="seconds"), waits),
+        )
+    ]
+    return write_figure("Seen-ID catalog by its size", charts, columns=2)
+
+
+def _by_size(points: Sequence[Figures], name: str, whose: str, figure: str) -> Line:
+    measured = [one for one in points if whose in one]
+    return Line(
+        name=name, points=[(one["ids"], one[whose][figure]) for one in measured]
+    )
+
+
 #: By the name of the command; those that are not here have no picture.
 PLOTS: Mapping[str, Callable[[Figures], str]] = {
     "throughput": plot_throughput,
@@ -178,6 +223,7 @@ PLOTS: Mapping[str, Callable[[Figures], str]] = {
     "cost": plot_cost,
     "latency": plot_latency,
     "scale": plot_scale,
+    "dedup": plot_dedup,
 }
 
 

@@ -18,6 +18,18 @@ def _in_a_folder(file: Path | None) -> Path | None:
     return file
 
 
+def _sizes(text: str) -> str:
+    """Refuse sizes that cannot be measured."""
+    from services.bench.id_batches import IDS_MAX, IDS_MIN
+
+    for size in text.split(","):
+        if not (size.isdecimal() and IDS_MIN <= int(size) <= IDS_MAX):
+            raise typer.BadParameter(
+                f"a size is a number from {IDS_MIN:,} to {IDS_MAX:,}"
+            )
+    return text
+
+
 #: Names of columns, and rows.
 _Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
@@ -54,6 +66,7 @@ def register(app: typer.Typer) -> None:
     bench.command(epilog=example("tallyweir bench scale --json"))(scale)
     bench.command(epilog=example("tallyweir bench windows --json"))(windows)
     bench.command(epilog=example("tallyweir bench joins --json"))(joins)
+    bench.command(epilog=example("tallyweir bench dedup --json"))(dedup)
     bench.command(epilog=example("tallyweir bench ingest --json"))(ingest)
     app.add_typer(bench)
 
@@ -189,6 +202,32 @@ def joins(
         as_json=as_json,
         plot=plot,
     )
+
+
+def dedup(
+    ids: Annotated[
+        str,
+        typer.Option(
+            metavar="NUMBER[,NUMBER...]",
+            callback=_sizes,
+            help="IDs in the catalog, each size measured.",
+        ),
+    ] = "1000000,10000000,100000000",
+    seed: _Seed = 7,
+    with_peers: _WithPeers = True,
+    as_json: _Json = False,
+    plot: _Plot = None,
+) -> None:
+    """What the seen-ID catalog costs by its size, beside a unique index and Spark."""
+    from services.bench.dedup import dedup_tables, measure_dedup
+
+    figures = measure_dedup(
+        sizes=[int(size) for size in ids.split(",")],
+        seed=seed,
+        with_peers=with_peers,
+        say=note,
+    )
+    _show_tables("dedup", figures, dedup_tables, as_json=as_json, plot=plot)
 
 
 def ingest(

@@ -31,6 +31,7 @@ LONG_FUNCTIONS = {
 SLEEPERS = {
     "services/demo/external.py": "polls the ledger of a driver on another host",
     "services/bench/driver_run.py": "polls the ledger of another process",
+    "spark_jobs/dedup_bench/catalog_figures.py": "looks whether merges have ended",
     "services/bench/latency.py": "sends at a pace, and polls a table for its rows",
     "services/bench/small_batches.py": "polls a table as a reader without events would",
     "services/images/engine.py": "polls a server until it answers",

@@ -14,6 +14,14 @@ from services.bench.touched_groups import GROUPS, by_unit
 _RATES = {"events_per_second": 90, "cold_events_per_second": 60}
 _POINT = {**_RATES, "cpu_seconds_per_million": {"jvm": 6.42, "postgres": 2.5}}
 _BYTES = {"log_bytes_per_event": 208, "shuffled_bytes_per_event": 0.0}
+_OF_THE_CATALOG = {
+    "probe_us": 0.1,
+    "append_us": 0.6,
+    "postgres_bytes_per_id": 24.3,
+    "disk_bytes_per_id": 32.0,
+    "memory_bytes_per_id": 2.1,
+    "first_answer_seconds": {"recent": 0.5, "of_all_ages": 0.7},
+}
 _FIGURES: dict[str, dict[str, Any]] = {
     "throughput": {
         "cold": {"events_per_second": 105, "peers": {"quix_at_least_once": 33}},
@@ -67,6 +75,16 @@ _FIGURES: dict[str, dict[str, Any]] = {
             ]
         },
     },
+    "dedup": {
+        "points": [
+            {
+                "ids": 1_000_000,
+                "tallyweir": _OF_THE_CATALOG,
+                "spark_rocksdb": {"us_per_event": 9},
+            },
+            {"ids": 100_000_000, "tallyweir": _OF_THE_CATALOG},
+        ],
+    },
 }
 _SAYS = {
     "throughput": {"Tallyweir", "quix at least once", "at least once", "cold", "34"},
@@ -81,6 +99,14 @@ _SAYS = {
         "jvm",
         "1M",
         "Predicted, not measured",
+    },
+    "dedup": {
+        "probe",
+        "probe, file, publish",
+        "spark rocksdb",
+        "postgres",
+        "repeats of all ages",
+        "100M",
     },
 }
 

@@ -1,0 +1,172 @@
+"""The program of ``bench dedup``: fills a catalog, starts on it, measures it.
+
+Reads what to do as one line of JSON; what it has found is the last line that it
+prints, as JSON. Batches are files of numbers, as ``numpy.save`` writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
+from spark_jobs.dedup_bench.catalog_figures import (
+    ask_all,
+    counted_filters,
+    disk_bytes,
+    memory_bytes,
+    settle,
+)
+from spark_jobs.dedup_bench.ids_driver import (
+    IdsDriver,
+    PlannedBatch,
+    copy_directory,
+    started_ids_driver,
+)
+from spark_jobs.dedup_bench.numbered_events import TASKS
+from spark_jobs.settings import DriverSettings
+
+_MICRO = 1_000_000
+
+Task = Mapping[str, Any]
+Figures = dict[str, Any]
+
+
+def main() -> None:
+    """Do one task in this process, which is fresh as a driver's is."""
+    task = json.load(sys.stdin)
+    settings = DriverSettings.from_environment(os.environ, {})
+    figures = _TASKS[task["do"]](settings, task)
+    sys.stdout.write(json.dumps(figures) + "\n")
+
+
+def fill(settings: DriverSettings, task: Task) -> Figures:
+    """Publish the events ``begin`` to ``end`` in batches, all of them new."""
+    begin, end = task["begin"], task["end"]
+    began = time.perf_counter()
+    with started_ids_driver(settings) as driver:
+        for first in range(begin, end, task["batch"]):
+            last = min(first + task["batch"], end)
+            batch = driver.plan(np.arange(first, last, dtype=np.int64))
+            driver.publish_new(batch)
+    return {"seconds": time.perf_counter() - began}
+
+
+def start(settings: DriverSettings, task: Task) -> Figures:
+    """Start as a driver does, and let a batch ask, before anything is merged."""
+    numbers = np.load(task["ask"])
+    began = time.perf_counter()
+    with started_ids_driver(settings) as driver:
+        claimed = time.perf_counter()
+        # Whatever is hashed and sorted for it is the tasks' work, and not counted.
+        batch = driver.plan(numbers)
+        waits = time.perf_counter()
+        driver.holder.ask(driver.begin(batch), batch.questions[0].candidates)
+        answered = time.perf_counter()
+        asked = ask_all(driver, batch)
+        return {
+            "claimed_seconds": claimed - began,
+            "catalog_opened_seconds": answered - waits,
+            "probe_us": _each(asked.probing, batch),
+            "survivors": asked.survivors,
+        }
+
+
+def measure(settings: DriverSettings, task: Task) -> Figures:
+    """Measure a catalog as it is, then while batches are appended to it."""
+    with started_ids_driver(settings) as driver:
+        few = driver.plan(np.arange(TASKS, dtype=np.int64))
+        empty = memory_bytes()
+        settle(driver, few)
+        room = {
+            "memory_bytes": memory_bytes() - empty,
+            "disk_bytes": disk_bytes(copy_directory(settings)),
+        }
+        every = [_load(driver, file) for file in task["ask"]]
+        return {
+            **room,
+            **_probe(driver, every),
+            **_look_ups(driver, _load(driver, task["ask_new"]), every[0]),
+            **_append(driver, task["append"]),
+        }
+
+
+def _probe(driver: IdsDriver, batches: Sequence[PlannedBatch]) -> Figures:
+    """Ask in rounds that are thrown away, so the catalog stays as it is."""
+    asked = [ask_all(driver, batch) for batch in batches]
+    events = batches[0].events
+    return {
+        "probe_us": statistics.median(one.probing for one in asked) / events * _MICRO,
+        "probe_processor_us": statistics.median(one.probing_processor for one in asked)
+        / events
+        * _MICRO,
+        "probe_survivors": [one.survivors for one in asked],
+    }
+
+
+def _look_ups(driver: IdsDriver, new: PlannedBatch, mixed: PlannedBatch) -> Figures:
+    with counted_filters() as of_new:
+        survivors = ask_all(driver, new).survivors
+    assert survivors == new.events, "an ID that is new was found"
+    with counted_filters() as of_mixed:
+        ask_all(driver, mixed)
+    return {
+        "false_positive_rate_configured": FALSE_POSITIVES,
+        # Nothing that was asked for is there, so whatever passed is one.
+        "false_positive_rate": of_new.passed / max(1, of_new.asked),
+        "filters_asked_per_event": of_new.asked / new.events,
+        "looked_up_share": of_mixed.share_of(mixed),
+        "looked_up_share_of_new": of_new.share_of(new),
+    }
+
+
+def _append(driver: IdsDriver, files: Sequence[str]) -> Figures:
+    """Publish batches, one after the other; merges take their time beside them."""
+    totals = {"filing": 0.0, "probing": 0.0, "publishing": 0.0}
+    events = 0
+    survivors = []
+    busy = time.process_time()
+    for file in files:
+        batch = _load(driver, file)
+        asked = ask_all(driver, batch)
+        began = time.perf_counter()
+        driver.publish(batch, asked.claims)
+        totals["publishing"] += time.perf_counter() - began
+        totals["filing"] += asked.filing
+        totals["probing"] += asked.probing
+        events += batch.events
+        survivors.append(asked.survivors)
+    each = {
+        f"append_{name}_us": used / events * _MICRO for name, used in totals.items()
+    }
+    return {
+        **each,
+        "append_us": sum(each.values()),
+        "append_processor_us": (time.process_time() - busy) / events * _MICRO,
+        "append_survivors": survivors,
+    }
+
+
+def _load(driver: IdsDriver, file: str) -> PlannedBatch:
+    return driver.plan(np.load(file))
+
+
+def _each(seconds: float, batch: PlannedBatch) -> float:
+    return seconds / batch.events * _MICRO
+
+
+_TASKS: Mapping[str, Callable[[DriverSettings, Task], Figures]] = {
+    "fill": fill,
+    "start": start,
+    "measure": measure,
+}
+
+if __name__ == "__main__":
+    main()

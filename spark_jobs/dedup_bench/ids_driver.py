@@ -1,0 +1,229 @@
+"""A driver of a pipeline that has IDs and no results, in one thread, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from pyspark import SparkConf
+
+from sinks.postgres.home import PostgresHome
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.kept_connection import KeptConnection
+from sinks.postgres.naming import TableNames
+from sinks.postgres.staging import StagingWriter
+from sinks.postgres.task_staging import TaskStaging
+from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.identity import Attempt, BatchKey, SparkBatchId
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+from sinks.protocol.ports import BatchPlan
+from sinks.protocol.publication import Publisher
+from sinks.protocol.votes import EventCounts, PartitionTally, Vote, tally_votes
+from sinks.seen_ids.claim import Claim, RowClass, new_runs
+from sinks.seen_ids.claim_holder import ClaimHolder
+from sinks.seen_ids.ordering import I64Array
+from spark_jobs.dedup_bench.numbered_events import TASKS, Question, questions_of
+from spark_jobs.home_layout import SHARDS
+from spark_jobs.id_claims import opened_id_claims, terms_of
+from spark_jobs.settings import DriverSettings
+from spark_jobs.staged_rows import write_runs
+
+PIPELINE = "bench-dedup"
+_PARTITIONS = tuple(TopicPartition(PIPELINE, number) for number in range(TASKS))
+_DAY_S = 86_400
+_HORIZON_S = 7 * _DAY_S
+
+#: As a pipeline is laid out that is told nothing but its source.
+LAYOUT = HomeLayout(
+    pipeline=PIPELINE,
+    definition=json.dumps({"outputs": []}),
+    definition_hash="bench",
+    outputs=(),
+    shards=SHARDS,
+    bucket_seconds=_HORIZON_S // 8,
+    watermark_delay_us=0,
+    idle_timeout_us=_DAY_S * 1_000_000,
+    horizon_us=_HORIZON_S * 1_000_000,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBatch:
+    """A batch, and what its tasks ask for."""
+
+    plan: BatchPlan
+    questions: Sequence[Question]
+
+    @property
+    def events(self) -> int:
+        return sum(len(question.candidates) for question in self.questions)
+
+
+@dataclass(kw_only=True)
+class IdsDriver:
+    """One claim of an epoch; plans, claims and publishes batches one by one."""
+
+    home: PostgresHome
+    publisher: Publisher
+    holder: ClaimHolder
+    staging: KeptConnection
+    dsn: str
+    batches: int = 0
+    attempts: int = field(default=0)
+
+    def plan(self, numbers: I64Array) -> PlannedBatch:
+        """Plan a batch of events, a quarter of them in each partition."""
+        progress = self.home.read_progress()
+        starts = [
+            position.next_offset if position else 0
+            for position in map(progress.positions.get, _PARTITIONS)
+        ]
+        questions = questions_of(
+            numbers, starts=starts, bucket_seconds=LAYOUT.bucket_seconds
+        )
+        self.batches += 1
+        plan = BatchPlan(
+            key=BatchKey(
+                epoch=self.home.claim.epoch, spark_batch_id=SparkBatchId(self.batches)
+            ),
+            ranges=tuple(
+                OffsetRange(
+                    topic_partition=partition,
+                    from_offset=start,
+                    until_offset=start + len(question.candidates),
+                )
+                for partition, start, question in zip(
+                    _PARTITIONS, starts, questions, strict=True
+                )
+            ),
+            watermark_us=progress.watermark_us,
+            after_sequence=progress.last_sequence,
+            clocks=progress.clocks,
+            planned_at_us=self.home.read_clock_us(),
+            topic_ids={PIPELINE: PIPELINE},
+        )
+        return PlannedBatch(plan=plan, questions=questions)
+
+    def begin(self, batch: PlannedBatch) -> int:
+        """Begin the round of a batch; return its number."""
+        return self.holder.begin(terms_of(batch.plan, LAYOUT))
+
+    def publish(self, batch: PlannedBatch, claims: Sequence[Claim]) -> None:
+        """Stage what the tasks have claimed, and publish it with the offsets."""
+        votes = self._stage_all(batch, claims)
+        filed = sum(vote.ids for vote in votes)
+        again = self.holder.review(filed, in_order=False)
+        assert again is None, "no task was run twice"
+        self._publish(batch, votes)
+
+    def publish_new(self, batch: PlannedBatch) -> None:
+        """Publish a batch whose IDs are known to be new; nobody asks for them."""
+        claims = [_all_new(question) for question in batch.questions]
+        self._publish(batch, self._stage_all(batch, claims))
+
+    def _publish(self, batch: PlannedBatch, votes: Sequence[Vote]) -> None:
+        tally = tally_votes(votes, batch.plan.ranges, records_read=batch.events)
+        outcome = self.publisher.publish(batch.plan, tally, restagings=0)
+        assert outcome is PublishOutcome.COMMITTED, "nobody else publishes here"
+        self.home.tidy(live_from_us=None)
+
+    def _stage_all(self, batch: PlannedBatch, claims: Sequence[Claim]) -> list[Vote]:
+        names = TableNames(
+            pipeline_number=self.home.claim.pipeline_number,
+            epoch=self.home.claim.epoch,
+            sequence=batch.plan.sequence,
+        )
+        return [
+            self._stage(names, partition, question, claim)
+            for partition, question, claim in zip(
+                _PARTITIONS, batch.questions, claims, strict=True
+            )
+        ]
+
+    def _stage(
+        self,
+        names: TableNames,
+        partition: TopicPartition,
+        question: Question,
+        claim: Claim,
+    ) -> Vote:
+        runs = new_runs(claim, question.candidates)
+        self.attempts += 1
+        with TaskStaging(lambda _database: self._open_writer(names)) as staging:
+            write_runs(staging, runs)
+        ids = sum(map(len, runs))
+        read = len(question.candidates)
+        offsets = question.candidates.offset
+        seen = PartitionTally(
+            counts=EventCounts(read=read, committed=ids, duplicate=read - ids),
+            offset_min=int(offsets.min()),
+            offset_max=int(offsets.max()),
+            event_time_max_us=question.event_time_max_us,
+        )
+        return Vote(
+            attempt=Attempt(self.attempts),
+            partitions={partition: seen},
+            staged=staging.rows,
+            outputs={},
+            checksum=int(offsets[claim.survives].sum()),
+            buckets=frozenset(run.bucket for run in runs),
+            ids=ids,
+        )
+
+    def _open_writer(self, names: TableNames) -> StagingWriter:
+        connection = self.staging.get(
+            self.dsn,
+            pipeline_number=names.pipeline_number,
+            epoch=self.home.claim.epoch,
+        )
+        attempt = Attempt(self.attempts)
+        return StagingWriter(connection, names=names, attempt=attempt)
+
+
+@contextmanager
+def started_ids_driver(settings: DriverSettings) -> Iterator[IdsDriver]:
+    """Start as a driver does: claim an epoch, settle, and hold the IDs.
+
+    Raises:
+        TallyweirError: As claiming an epoch does.
+    """
+    home = PostgresHome(settings.home_dsn, LAYOUT)
+    with closing(home), closing(KeptConnection()) as staging:
+        home.claim_epoch()
+        publisher = Publisher(home)
+        publisher.start()
+        home.drop_superseded_staging()
+        directory = settings.fresh_directory("seen_ids", PIPELINE, "claim")
+        with opened_id_claims(
+            settings, LAYOUT, home.claim, directory=directory, conf=_local_conf()
+        ) as claims:
+            yield IdsDriver(
+                home=home,
+                publisher=publisher,
+                holder=claims.holder,
+                staging=staging,
+                dsn=settings.home_dsn,
+            )
+
+
+def _all_new(question: Question) -> Claim:
+    """Answer as the holder does where no ID was there before."""
+    candidates = question.candidates
+    return Claim(
+        classes=np.full(len(candidates), RowClass.SURVIVOR, dtype=np.uint8),
+        buckets=candidates.bucket,
+    )
+
+
+def copy_directory(settings: DriverSettings) -> Path:
+    """Return where the copy of the catalog takes its room."""
+    return settings.state_directory / "seen_ids" / PIPELINE / "claim"
+
+
+def _local_conf() -> SparkConf:
+    """Set what Spark would say of a driver on this machine."""
+    return SparkConf(loadDefaults=False).set("spark.driver.host", "127.0.0.1")

@@ -1,0 +1,93 @@
+"""What is counted and weighed of a catalog is what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from sinks.protocol.ports import BatchPlan
+from sinks.seen_ids.bloom_filter import BloomFilter
+from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
+from sinks.seen_ids.run import Run
+from sinks.seen_ids.segment import Columns, SegmentView, write_merged
+from spark_jobs.dedup_bench.catalog_figures import (
+    ask_all,
+    counted_filters,
+    disk_bytes,
+    memory_bytes,
+)
+from spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
+from spark_jobs.dedup_bench.numbered_events import TASKS, ids_of, questions_of
+
+_KNOWN = 10_000
+_BYTES_PER_ID = 32
+_TERMS = RoundTerms(through_sequence=1, live_from_bucket=0, corrects=False)
+
+
+class _HolderAlone:
+    """Begins rounds on one view; a driver has nothing else to do here."""
+
+    def __init__(self, holder: ClaimHolder) -> None:
+        self.holder = holder
+
+    def begin(self, _batch: PlannedBatch) -> int:
+        return self.holder.begin(_TERMS)
+
+
+def _batch(numbers: Sequence[int]) -> PlannedBatch:
+    questions = questions_of(
+        np.array(numbers, dtype=np.int64), starts=[0] * TASKS, bucket_seconds=60
+    )
+    return PlannedBatch(plan=cast(BatchPlan, None), questions=questions)
+
+
+def _known(directory: Path) -> Columns:
+    pairs = ids_of(np.arange(_KNOWN, dtype=np.int64))
+    pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+    run = Run(bucket=0, fingerprints=pairs, payload_hashes=None)
+    return write_merged(directory, [Columns.of_run(run)], 0)
+
+
+def test_every_id_that_is_there_is_looked_up_and_few_others(tmp_path: Path) -> None:
+    """Each event of a batch is counted once, however many filters it was asked of."""
+    known = _known(tmp_path)
+    view = SegmentView(parts=(known, known), live_from_bucket=0)
+    batch = _batch(range(_KNOWN - 1_000, _KNOWN + 9_000))
+    with ClaimHolder(lambda _terms: view) as holder, counted_filters() as counts:
+        asked = ask_all(cast(IdsDriver, _HolderAlone(holder)), batch)
+
+    assert 9_000 == asked.survivors
+    # No event is asked for twice in one question, and there are two filters.
+    assert 2 * 10_000 == counts.asked
+    assert 0.1 <= counts.share_of(batch) < 0.11
+    assert 2 * 1_000 <= counts.passed < 2 * 1_100
+
+
+def test_filters_are_as_they_were_when_nobody_counts_any_more() -> None:
+    """The product's own method is put back."""
+    plain = BloomFilter.find_possible
+    with counted_filters():
+        assert plain is not BloomFilter.find_possible
+    assert plain is BloomFilter.find_possible
+
+
+def test_files_without_a_name_are_weighed_as_others_are(tmp_path: Path) -> None:
+    """A copy's segment is a mapping of a file that was removed."""
+    assert 0 == disk_bytes(tmp_path)
+    known = _known(tmp_path)
+    mapped = disk_bytes(tmp_path)
+    assert _KNOWN * _BYTES_PER_ID <= mapped < _KNOWN * _BYTES_PER_ID + 8_192
+    (tmp_path / "named").write_bytes(bytes(100_000))
+    assert mapped + 100_000 <= disk_bytes(tmp_path)
+    assert len(known) == _KNOWN
+
+
+def test_memory_grows_by_what_is_taken() -> None:
+    """Pages count once they are written to."""
+    before = memory_bytes()
+    taken = np.ones(32 << 20, dtype=np.uint8)
+    assert memory_bytes() - before >= 30 << 20
+    assert taken.all()
