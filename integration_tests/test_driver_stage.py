@@ -16,6 +16,7 @@ from sinks.protocol.identity import Epoch
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: Leaves every batch to tasks of Spark.
+_IN_DRIVER = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "20000"}
 _TASKS_ONLY = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "0"}
 _EVENTS = 40
 _PIPELINE = (
@@ -43,7 +44,7 @@ def test_driver_and_tasks_take_turns_on_one_stream(
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
     world.write_pipeline(_PIPELINE)
     everything: dict[tuple[int, int], Sent] = {}
-    turns = [({}, True), (_TASKS_ONLY, False), ({}, True)]
+    turns = [(_IN_DRIVER, True), (_TASKS_ONLY, False), (_IN_DRIVER, True)]
     for turn, (environment, is_in_driver) in enumerate(turns):
         everything |= world.topic.send(_records(world, turn))
         world.run_to_the_end(environment=environment)
@@ -59,7 +60,7 @@ def test_a_connection_lost_in_the_drivers_own_stage_costs_nothing(
     """The driver starts over, as it does when a task has lost one."""
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
     world.write_pipeline(_PIPELINE)
-    with world.driver() as driver:
+    with world.driver(environment=_IN_DRIVER) as driver:
         driver.wait_for("driver started")
         with psycopg.connect(empty_dsn) as connection:
             connection.execute(
