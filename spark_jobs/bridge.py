@@ -19,7 +19,7 @@ from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
 from sinks.protocol.identity import BatchKey, SparkBatchId
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 from sinks.protocol.recovery import check_topic_identity
-from sinks.protocol.stage_ahead import StageAhead
+from sinks.protocol.stage_ahead import StageAhead, find_basis
 from spark_jobs.background import begin_in_thread
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.offset_log import read_planned_ranges
@@ -243,19 +243,8 @@ class Bridge:
             )
 
     def _plan(self, batch_id: SparkBatchId, former: VotedBatch | None) -> BatchPlan:
-        """Plan a batch upon the one before it, also while that is being published.
-
-        Whether a newer driver works is asked only where Postgres is read in any case;
-        publishing asks under the lock.
-        """
         parts = self._parts
-        if former is None:
-            progress = parts.home.read_progress()
-            check_epoch(parts.epoch, progress.newest_epoch)
-            basis = progress.basis
-        else:
-            rule = parts.jobs.layout.clock_rule
-            basis = former.plan.basis_after(rule, former.tally)
+        basis = find_basis(parts.home, parts.jobs.layout.clock_rule, former)
         planned_at_us = parts.home.read_clock_us()
         parts.jobs.lookups.refresh(planned_at_us)
         ranges = read_planned_ranges(parts.checkpoint, batch_id, parts.starts)

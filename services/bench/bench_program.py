@@ -1,12 +1,10 @@
-"""A program of a benchmark: gets a task as JSON, and gives its figures as JSON."""
+"""A program that a benchmark runs beside itself."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from services.bench.bench_world import incomplete_run
 
@@ -14,20 +12,26 @@ _COMPLAINT_LENGTH = 2_000
 
 
 def run_program(
-    module: str,
-    task: Mapping[str, object],
+    command: Sequence[str],
     environment: Mapping[str, str],
     *,
     timeout_s: float,
-) -> dict[str, Any]:
-    """Run a module in a process of its own; return what its last line says.
+    task: Mapping[str, object] | None = None,
+) -> list[str]:
+    """Run a program to its end; return the lines that it prints.
+
+    Args:
+        command: The program and its arguments.
+        environment: All of it.
+        timeout_s: How long it may take.
+        task: What it reads from its standard input, as JSON.
 
     Raises:
         FatalError: ``BENCH_INCOMPLETE``: it failed, or took too long.
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", module],
+            command,
             input=json.dumps(task),
             env=environment,
             capture_output=True,
@@ -37,14 +41,17 @@ def run_program(
         )
     except subprocess.TimeoutExpired as late:
         raise incomplete_run(
-            f"{module} did not end in {late.timeout:.0f} s.",
+            f"{_name(command)} did not end in {late.timeout:.0f} s.",
             fix="Measure fewer events, or on a quieter machine.",
         ) from late
     if done.returncode:
         complaint = done.stderr[-_COMPLAINT_LENGTH:]
         raise incomplete_run(
-            f"{module} ended with code {done.returncode}: {complaint}",
+            f"{_name(command)} ended with code {done.returncode}: {complaint}",
             fix="Correct what it complains of.",
         )
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+    return done.stdout.splitlines()
+
+
+def _name(command: Sequence[str]) -> str:
+    return " ".join(command)[:200]

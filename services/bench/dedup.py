@@ -17,6 +17,7 @@ state is filled with in minutes.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -102,7 +103,10 @@ class _World:
     ) -> Figures:
         # What a driver keeps in its state directory goes with the benchmark.
         kept = environment | {STATE_DIRECTORY_VARIABLE: str(self.folder)}
-        return run_program(module, task, kept, timeout_s=_TIMEOUT_S)
+        command = [sys.executable, "-m", module]
+        lines = run_program(command, kept, timeout_s=_TIMEOUT_S, task=task)
+        figures: Figures = json.loads(lines[-1])
+        return figures
 
 
 def measure_dedup(

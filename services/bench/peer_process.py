@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from services.bench.bench_world import incomplete_run, run_timeout_s
+from services.bench.bench_program import run_program
+from services.bench.bench_world import run_timeout_s
 from services.bench.driver_run import MeasuredBatch
-
-_COMPLAINT_LENGTH = 2_000
 
 _CREATE_TABLE = """
 CREATE TABLE {table} (
@@ -31,27 +29,8 @@ def run_peer_process(
     Raises:
         FatalError: ``BENCH_INCOMPLETE``: it failed, or took too long.
     """
-    try:
-        peer = subprocess.run(
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=run_timeout_s(events),
-            check=False,
-        )
-    except subprocess.TimeoutExpired as late:
-        raise incomplete_run(
-            f"The peer did not end in {late.timeout:.0f} s.",
-            fix="Measure fewer events, or on a quieter machine.",
-        ) from late
-    if peer.returncode:
-        complaint = peer.stderr[-_COMPLAINT_LENGTH:]
-        raise incomplete_run(
-            f"The peer ended with code {peer.returncode}: {complaint}",
-            fix="Correct what the peer complains of.",
-        )
-    return [MeasuredBatch(**line) for line in map(json.loads, peer.stdout.splitlines())]
+    lines = run_program(command, environment, timeout_s=run_timeout_s(events))
+    return [MeasuredBatch(**json.loads(line)) for line in lines]
 
 
 def create_peer_table(dsn: str, table: str) -> None:

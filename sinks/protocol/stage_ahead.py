@@ -18,7 +18,37 @@ from functools import partial
 from typing import Protocol
 
 from sinks.protocol.coordinator import Coordinator, VotedBatch
-from sinks.protocol.ports import BatchPlan, RowsRejectedError, Stage
+from sinks.protocol.decisions import check_epoch
+from sinks.protocol.ports import (
+    BatchPlan,
+    Home,
+    PlanBasis,
+    RowsRejectedError,
+    Stage,
+)
+from sinks.protocol.watermark import ClockRule
+
+
+def find_basis(home: Home, rule: ClockRule, former: VotedBatch | None) -> PlanBasis:
+    """Find what the next batch is planned upon.
+
+    Whether a newer driver works is asked only where the home is read in any case;
+    publishing asks under the lock.
+
+    Args:
+        home: The driver's.
+        rule: How the watermark follows the partitions.
+        former: The batch before, if it is still being published.
+
+    Raises:
+        FencedError: A newer driver has claimed an epoch.
+        RetryableError: The server is unreachable.
+    """
+    if former is not None:
+        return former.plan.basis_after(rule, former.tally)
+    progress = home.read_progress()
+    check_epoch(home.claim.epoch, progress.newest_epoch)
+    return progress.basis
 
 
 class Begun(Protocol):

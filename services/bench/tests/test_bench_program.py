@@ -1,34 +1,41 @@
-"""A program gets its task, and what it says last is what it has found."""
+"""A program of a benchmark gets its task, and what it prints is what it has found."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+import os
+import sys
 
 import pytest
 
 from services.bench.bench_program import run_program
 from sinks.protocol.errors import FatalError
 
-_ECHO = "import json, sys; print('a word'); print(json.dumps(json.load(sys.stdin)))"
+_ECHO = "import sys; print('a word'); print(sys.stdin.read())"
 _COMPLAIN = "import sys; sys.exit('no room on the disk')"
 
 
-def _program(folder: Path, text: str) -> dict[str, str]:
-    (folder / "some_program.py").write_text(text)
-    return {"PYTHONPATH": str(folder)}
+def _command(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
 
 
-def test_the_last_line_of_a_program_is_its_figures(tmp_path: Path) -> None:
-    """Whatever it prints before that is not."""
-    environment = _program(tmp_path, _ECHO)
+def test_a_program_reads_its_task_and_prints_its_figures() -> None:
+    """Each line is given back as it was printed."""
     task = {"do": "start", "size": 7}
-    assert task == run_program("some_program", task, environment, timeout_s=60)
+    lines = run_program(_command(_ECHO), {}, timeout_s=60, task=task)
+    assert ["a word", json.dumps(task)] == lines
 
 
-def test_a_program_that_fails_is_no_measurement(tmp_path: Path) -> None:
-    """The error says what it complained of."""
-    environment = _program(tmp_path, _COMPLAIN)
-    with pytest.raises(FatalError) as raised:
-        run_program("some_program", {}, environment, timeout_s=60)
+def test_a_program_that_fails_is_no_measurement() -> None:
+    """The error says what it complained of; half a run has no rate."""
+    with pytest.raises(FatalError, match="no room on the disk") as raised:
+        run_program(_command(_COMPLAIN), os.environ, timeout_s=60)
     assert raised.value.code == "BENCH_INCOMPLETE"
-    assert "no room on the disk" in raised.value.saw
+
+
+def test_a_program_that_takes_too_long_is_no_measurement() -> None:
+    """It is ended."""
+    forever = _command("import threading; threading.Event().wait()")
+    with pytest.raises(FatalError, match="did not end") as raised:
+        run_program(forever, {}, timeout_s=0.5)
+    assert raised.value.code == "BENCH_INCOMPLETE"

@@ -17,7 +17,7 @@ from sinks.protocol.ports import (
     StagedBatch,
 )
 from sinks.protocol.publication import Publisher
-from sinks.protocol.stage_ahead import StageAhead
+from sinks.protocol.stage_ahead import StageAhead, find_basis
 from sinks.testing.memory_home import MemoryDatabase
 from sinks.testing.memory_stage import MemoryStage
 from sinks.testing.planned_batches import RESULTS, plan_upon
@@ -83,12 +83,7 @@ class _World:
         return self.begun[-1]
 
     def _plan(self, number: int, former: VotedBatch | None) -> BatchPlan:
-        rule = self.database.clock_rule
-        basis = (
-            self.home.read_progress().basis
-            if former is None
-            else former.plan.basis_after(rule, former.tally)
-        )
+        basis = find_basis(self.home, self.database.clock_rule, former)
         upon = "Postgres" if former is None else f"batch {basis.after_sequence - 1}"
         self.done.append(f"plan {number} upon {upon}")
         covered = OffsetRange(

@@ -14,7 +14,7 @@ from sinks.protocol.errors import TallyweirError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan, RowsRejectedError
 from sinks.protocol.publication import Publisher
-from sinks.protocol.stage_ahead import StageAhead
+from sinks.protocol.stage_ahead import StageAhead, find_basis
 from sinks.testing.memory_participant import MemoryParticipant
 from sinks.testing.memory_stage import MemoryStage
 from sinks.testing.planned_batches import plan_batch, plan_upon
@@ -189,13 +189,7 @@ class SimulatedDriver:
         self, ranges: list[OffsetRange], former: VotedBatch | None
     ) -> BatchPlan | None:
         with faultpoints.making(FaultPoint.PLANNED):
-            if former is None:
-                progress = self.home.read_progress()
-                check_epoch(self.epoch, progress.newest_epoch)
-                basis = progress.basis
-            else:
-                rule = self._world.home.clock_rule
-                basis = former.plan.basis_after(rule, former.tally)
+            basis = find_basis(self.home, self._world.home.clock_rule, former)
             return plan_upon(
                 basis, ranges, epoch=self.epoch, spark_batch_id=self._batches
             )
