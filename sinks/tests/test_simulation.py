@@ -30,6 +30,9 @@ _FOUND = {
     "facts were read before branches were listed": 2508,
     "two tries of a batch shared a name": 3140,
     "a decided branch that was prepared again counted as lost": 3901463027,
+    "a restore that mended what a driver had just found made its alarm false": (
+        2355302854
+    ),
 }
 
 

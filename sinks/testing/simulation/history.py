@@ -64,6 +64,9 @@ class History:
         self._started: list[SimulatedDriver] = []
         #: Who works now, the innermost last: slots of drivers; None is the resolver.
         self._running: list[int | None] = []
+        #: Of each of them, whether databases that disagreed were put back to one moment
+        #: while it worked.
+        self._mended: list[bool] = []
         self._at_peace = False
 
     def run(self) -> None:
@@ -93,6 +96,7 @@ class History:
         """Let a driver run its next batch; start one where none is."""
         self._running.append(slot)
         restores = self._checker.restores
+        self._mended.append(False)
         driver = self._drivers[slot]
         try:
             if driver is None:
@@ -111,6 +115,7 @@ class History:
             self._end_with(error, restores)
         finally:
             self._running.pop()
+            self._mended.pop()
         self._look()
 
     def _new_driver(self) -> SimulatedDriver:
@@ -135,6 +140,7 @@ class History:
 
     def _run_resolver(self) -> None:
         self._running.append(None)
+        self._mended.append(False)
         restores = self._checker.restores
         try:
             home, databases = self._world.resolver_ports()
@@ -148,19 +154,24 @@ class History:
             self._end_with(error, restores)
         finally:
             self._running.pop()
+            self._mended.pop()
         self._look()
 
     def _end_with(self, error: TallyweirError, restores: int) -> None:
         """Judge the error that an actor ended with; repair what it has found.
 
         It looks twice, so one under which databases went back twice is excused for
-        taking what it sees for a disagreement; and one whose branch is gone, if home
-        may have forgotten the decision meanwhile. Both stop, as they must.
+        taking what it sees for a disagreement; so is one that has seen a true one,
+        which a restore mends before it has told; and one whose branch is gone, if home
+        may have forgotten the decision meanwhile. All stop, as they must.
         """
         self._note(f"ends: {error.code}")
         if error.code in _DETECTIONS:
             went_back = self._checker.restores - restores
-            excused = went_back > (0 if error.code == "BRANCH_LOST" else 1)
+            excused = (
+                went_back > (0 if error.code == "BRANCH_LOST" else 1)
+                or self._mended[-1]
+            )
             differences = self._checker.differences()
             assert differences or excused, f"a false alarm: {error}"
             if differences:
@@ -260,6 +271,7 @@ class History:
         # Rather a recent backup: it differs in few batches.
         reach = self._chance.choice((2, 4, len(self._cuts)))
         cut = self._chance.choice(self._cuts[-reach:])
+        differed = bool(self._checker.differences())
         if kind is FaultKind.RESTORE_HOME:
             self._world.home.restore(cut.home)
         elif kind is FaultKind.RESTORE_OTHER:
@@ -268,6 +280,8 @@ class History:
         else:
             self._world.restore(cut)
         self._checker.note_restore()
+        if differed and not self._checker.differences():
+            self._mended = [True] * len(self._mended)
 
     def _arm(self, kind: FaultKind) -> None:
         """Have a server fail some call to come."""
