@@ -45,7 +45,11 @@ _SAFETY = {
 _SPEED = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # Batches end by their rows alone. Where they may also end by their bytes, Spark
+    # adds up the sizes of all columns at each row. A task's rows all come to be in the
+    # memory of its Python, so a batch of them is the smaller part.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "spark_jobs.python_daemon",
     # Shuffled rows stay on the machine or its network for a moment; packing them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -112,13 +112,15 @@ class StageJobs:
         is_transformed = self.recipe.pipeline.transform is not None
         # Users' code is kept out of the driver, and so are the rows it makes.
         if not is_transformed and self.driver_stage.takes(plan):
-            events = self._events(self.driver_stage.counted(raw), plan)
+            events = self._events(raw, plan, self.driver_stage.counted)
             staged = self.driver_stage.stage(events, plan, task)
             if staged is not None:
                 return staged
         observation = Observation()
-        observed = raw.observe(observation, F.count(F.lit(1)).alias("records"))
-        events = self._events(observed, plan)
+        records = F.count(F.lit(1)).alias("records")
+        events = self._events(
+            raw, plan, lambda rows: rows.observe(observation, records)
+        )
         if is_transformed:
             # All copies of an event, which a transform may double, must meet.
             share = F.pmod(F.xxhash64(PLACE, OFFSET), F.lit(self.tasks))
@@ -127,11 +129,24 @@ class StageJobs:
         votes = [parse_vote(line["vote"]) for line in lines]
         return StagedBatch(votes=votes, records_read=observation.get["records"])
 
-    def _events(self, raw: DataFrame, plan: BatchPlan) -> DataFrame:
-        """Return what is staged of a batch's records, wherever the task runs."""
+    def _events(
+        self,
+        raw: DataFrame,
+        plan: BatchPlan,
+        counted: Callable[[DataFrame], DataFrame],
+    ) -> DataFrame:
+        """Return what is staged of a batch's records, wherever the task runs.
+
+        Args:
+            raw: The records.
+            plan: The batch's.
+            counted: Has Spark count the rows of a frame.
+        """
         if self.as_read is not None and plan.run is None:
-            return raw.select(*self.as_read)
-        built = self.recipe.build(raw, self.lookups.copies, self.places)
+            # Counting ends the code that Spark generates for reading. Behind the
+            # choice of columns it does so once less, and copies no column in vain.
+            return counted(raw.select(*self.as_read))
+        built = self.recipe.build(counted(raw), self.lookups.copies, self.places)
         return self.recipe.for_tasks(built, read_columns(self.layout))
 
     def stage_keys(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:

@@ -87,6 +87,29 @@ _TYPE_NAMES = {
 }
 
 
+#: Bytes of a value, of the types whose values all have as many.
+_WIDTHS = {
+    "bigint": 8,
+    "double precision": 8,
+    "timestamp without time zone": 8,
+    "timestamp with time zone": 8,
+    "date": 4,
+    "integer": 4,
+    "real": 4,
+    "smallint": 2,
+    "boolean": 1,
+}
+
+
+def packed(columns: Iterable[Column]) -> list[Column]:
+    """Put columns into the order in which a row is read and written fastest.
+
+    Of a column behind one that varies in width Postgres must look for the place in
+    each row; and the wider ones first, rows need no padding.
+    """
+    return sorted(columns, key=lambda column: -_WIDTHS.get(column.staging_type, 0))
+
+
 def type_name(postgres_type: str) -> sql.SQL:
     """Return the type as SQL; only types of the list exist here."""
     return _TYPE_NAMES[postgres_type]

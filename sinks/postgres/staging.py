@@ -26,7 +26,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.append_table import COPIED_ROWS, AppendTable
 from sinks.postgres.binary_copy import copy_staged
 from sinks.postgres.branch_names import HOME, staged_for
-from sinks.postgres.columns import Column
+from sinks.postgres.columns import Column, packed
 from sinks.postgres.connection import abandon
 from sinks.postgres.corrections import CORRECTION, correction_columns
 from sinks.postgres.home_layout import HomeLayout
@@ -133,7 +133,7 @@ def create_staging(
             pipeline_number, epoch, table, sequence=number, installation=installation
         )
         definitions = sql.SQL(", ").join(
-            column.staging_definition for column in (ATTEMPT, *columns)
+            column.staging_definition for column in packed((ATTEMPT, *columns))
         )
         # The tables are emptied by TRUNCATE only, so vacuum has nothing to do here.
         connection.execute(

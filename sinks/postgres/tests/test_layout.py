@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinks.postgres.append_table import AppendTable
-from sinks.postgres.columns import POSITION_COLUMNS, Column, table_identifier, type_name
+from sinks.postgres.columns import (
+    POSITION_COLUMNS,
+    Column,
+    packed,
+    table_identifier,
+    type_name,
+)
 from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.naming import (
     bucket_of_runs,
@@ -180,3 +186,18 @@ def test_each_sql_file_is_made_of_named_statements(file_name: str) -> None:
         text = statement.as_string(None)
         assert text
         assert ";" not in text
+
+
+def test_staging_has_columns_of_one_width_first() -> None:
+    """Those that vary keep their order; jsonb is text in staging."""
+    types = [
+        "text",
+        "boolean",
+        "bigint",
+        "jsonb",
+        "integer",
+        "timestamp with time zone",
+    ]
+    columns = [Column(name=one[:4], postgres_type=one) for one in types]
+    found = [column.name for column in packed(columns)]
+    assert ["bigi", "time", "inte", "bool", "text", "json"] == found
