@@ -34,9 +34,14 @@ def run_peer_process(
 
 
 def create_peer_table(dsn: str, table: str) -> None:
-    """Make the table of page views for a peer that does not make it itself."""
+    """Make the table of page views for a peer that does not make it itself.
+
+    The login has the name of our schema, so what is not said to be in ``public`` would
+    be made beside the ledger.
+    """
     with psycopg.connect(dsn) as connection:
-        statement = sql.SQL(_CREATE_TABLE).format(table=sql.Identifier(table))
+        target = sql.Identifier("public", table)
+        statement = sql.SQL(_CREATE_TABLE).format(table=target)
         connection.execute(statement)
 
 
