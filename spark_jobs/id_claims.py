@@ -18,9 +18,9 @@ from sinks.postgres.run_source import PostgresRunSource
 from sinks.protocol.in_doubt import Claim
 from sinks.protocol.ports import BatchPlan
 from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.claim import CatalogView
 from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
 from sinks.seen_ids.claim_server import Address, ClaimServer, connection_secret
+from sinks.seen_ids.segment import SegmentView
 from spark_jobs.settings import DriverSettings
 
 #: Lower than every bucket: nothing has expired while there is no watermark.
@@ -61,7 +61,7 @@ def opened_id_claims(
     merger = ThreadPoolExecutor(1, thread_name_prefix="seen-ids-merge")
     copy = CatalogCopy(directory, merger, false_positives=layout.false_positives)
 
-    def open_view(terms: RoundTerms) -> CatalogView:
+    def open_view(terms: RoundTerms) -> SegmentView:
         connection = kept.get(
             dsn, pipeline_number=claim.pipeline_number, epoch=claim.epoch
         )

@@ -17,10 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from sinks.protocol.errors import FatalError
-from sinks.seen_ids.claim import Candidates, CatalogView, Claim, Found
-from sinks.seen_ids.ordering import U64Array
+from sinks.seen_ids.claim import Candidates, Claim
 from sinks.seen_ids.round_claims import RoundClaims
-from sinks.seen_ids.segment import Columns
+from sinks.seen_ids.segment import SegmentView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,25 +38,6 @@ class RoundTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ViewAfter:
-    """The catalog as a batch will leave it that is not in Postgres yet."""
-
-    before: CatalogView
-    held: Columns
-    live_from_bucket: int
-
-    def find(self, hi: U64Array, lo: U64Array) -> Found:
-        known = self.before.find(hi, lo)
-        rows, at = self.held.find(hi, lo)
-        live = self.held.buckets[at] >= self.live_from_bucket
-        rows, at = rows[live], at[live]
-        known.found[rows] = True
-        known.payload_hashes[rows] = self.held.payload_hashes[at]
-        known.buckets[rows] = self.held.buckets[at]
-        return known
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Approved:
     """A round whose batch is staged to be published."""
 
@@ -69,7 +49,7 @@ class _Approved:
 class _Round:
     number: int
     terms: RoundTerms
-    view: Future[CatalogView]
+    view: Future[SegmentView]
     former: RoundClaims | None
     claims: RoundClaims | None = None
 
@@ -84,7 +64,7 @@ class ClaimHolder:
             one call after the other.
     """
 
-    def __init__(self, open_view: Callable[[RoundTerms], CatalogView]) -> None:
+    def __init__(self, open_view: Callable[[RoundTerms], SegmentView]) -> None:
         self._open_view = open_view
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="seen-ids")
         self._answering = threading.Lock()
@@ -184,7 +164,7 @@ class ClaimHolder:
             )
             return self._rounds
 
-    def _open(self, terms: RoundTerms, approved: _Approved | None) -> CatalogView:
+    def _open(self, terms: RoundTerms, approved: _Approved | None) -> SegmentView:
         if approved is None:
             return self._open_view(terms)
         sequence = approved.terms.through_sequence + 1
@@ -193,11 +173,7 @@ class ClaimHolder:
         before = self._open_view(replace(terms, through_sequence=sequence - 1))
         if approved.claims is None:
             return before
-        return _ViewAfter(
-            before=before,
-            held=approved.claims.held(),
-            live_from_bucket=terms.live_from_bucket,
-        )
+        return replace(before, parts=(*before.parts, approved.claims.held()))
 
 
 def _round_over(number: int) -> FatalError:

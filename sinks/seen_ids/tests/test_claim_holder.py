@@ -12,8 +12,9 @@ import pytest
 
 from sinks.protocol.errors import FatalError, RetryableError, TallyweirError
 from sinks.seen_ids import claim_holder
-from sinks.seen_ids.claim import Candidates, CatalogView, RowClass
+from sinks.seen_ids.claim import Candidates, RowClass
 from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
+from sinks.seen_ids.segment import SegmentView
 from sinks.seen_ids.tests.catalog import Pair, candidates_of, run_of, view_of
 
 NEW, DUPLICATE = RowClass.SURVIVOR, RowClass.DUPLICATE
@@ -22,10 +23,10 @@ A, C = (5, 1), (9, 1)
 _TERMS = RoundTerms(through_sequence=4, live_from_bucket=0, corrects=False)
 _PATIENCE_S = 60.0
 
-_OpenView = Callable[[RoundTerms], CatalogView]
+_OpenView = Callable[[RoundTerms], SegmentView]
 
 
-def _empty(_terms: RoundTerms) -> CatalogView:
+def _empty(_terms: RoundTerms) -> SegmentView:
     return view_of()
 
 
@@ -48,7 +49,7 @@ def test_a_round_is_held_against_the_catalog_of_its_terms() -> None:
     """Each round has a view of its own, which is opened once."""
     opened: list[RoundTerms] = []
 
-    def open_view(terms: RoundTerms) -> CatalogView:
+    def open_view(terms: RoundTerms) -> SegmentView:
         opened.append(terms)
         runs = [run_of([A], payload_hash=3)] if terms.through_sequence else []
         return view_of(*runs)
@@ -140,7 +141,7 @@ def test_a_round_that_begins_again_has_the_terms_of_the_one_before_it() -> None:
     """The batches that it is held against are the same."""
     opened: list[RoundTerms] = []
 
-    def open_view(terms: RoundTerms) -> CatalogView:
+    def open_view(terms: RoundTerms) -> SegmentView:
         opened.append(terms)
         return view_of(run_of([A], payload_hash=3))
 
@@ -160,7 +161,7 @@ def test_the_batch_before_is_known_before_it_is_committed() -> None:
     """Its IDs are those that its last round gave away."""
     opened: list[int] = []
 
-    def open_view(terms: RoundTerms) -> CatalogView:
+    def open_view(terms: RoundTerms) -> SegmentView:
         opened.append(terms.through_sequence)
         return view_of(run_of([C], payload_hash=3))
 
@@ -192,7 +193,11 @@ def test_a_batch_that_is_staged_again_does_not_meet_its_own_ids() -> None:
 
 def test_ids_of_the_batch_before_expire_as_all_others_do() -> None:
     """The watermark may have moved past their bucket."""
-    with ClaimHolder(_empty) as holder:
+
+    def open_view(terms: RoundTerms) -> SegmentView:
+        return view_of(live_from_bucket=terms.live_from_bucket)
+
+    with ClaimHolder(open_view) as holder:
         number = holder.begin(_TERMS)
         assert NEW == _ask(holder, number, _one(0))
         assert holder.review(1, in_order=False) is None
@@ -203,7 +208,7 @@ def test_ids_of_the_batch_before_expire_as_all_others_do() -> None:
 def test_what_stands_in_the_catalog_stays_as_it_is_there() -> None:
     """A row that repeats it holds nothing, and has another bucket."""
 
-    def open_view(_terms: RoundTerms) -> CatalogView:
+    def open_view(_terms: RoundTerms) -> SegmentView:
         return view_of(run_of([A], bucket=7, payload_hash=3))
 
     terms = replace(_TERMS, corrects=True)
@@ -220,7 +225,7 @@ def test_a_batch_whose_round_was_not_approved_is_read_from_the_catalog() -> None
     """What its tasks have claimed is not what was filed."""
     opened: list[int] = []
 
-    def open_view(terms: RoundTerms) -> CatalogView:
+    def open_view(terms: RoundTerms) -> SegmentView:
         opened.append(terms.through_sequence)
         return view_of()
 
@@ -246,7 +251,7 @@ def test_an_error_while_the_catalog_is_read_reaches_all_who_ask() -> None:
     error = RetryableError("POSTGRES_UNREACHABLE", saw="", why="", fix="")
     failures = [error, None]
 
-    def open_view(_terms: RoundTerms) -> CatalogView:
+    def open_view(_terms: RoundTerms) -> SegmentView:
         failure = failures.pop(0)
         if failure is not None:
             raise failure
@@ -264,7 +269,7 @@ def test_a_round_begins_while_the_catalog_is_being_read() -> None:
     """The driver goes on; whoever asks waits."""
     readable = threading.Event()
 
-    def open_view(_terms: RoundTerms) -> CatalogView:
+    def open_view(_terms: RoundTerms) -> SegmentView:
         assert readable.wait(_PATIENCE_S)
         return view_of()
 
@@ -317,10 +322,10 @@ def test_threads_that_ask_at_once_share_each_id_out_once() -> None:
 class _Awaited:
     """A future that says when somebody begins to wait for it."""
 
-    future: Future[CatalogView]
+    future: Future[SegmentView]
     on_wait: Callable[[], None]
 
-    def result(self) -> CatalogView:
+    def result(self) -> SegmentView:
         self.on_wait()
         return self.future.result(_PATIENCE_S)
 
@@ -332,7 +337,7 @@ def _say_who_waits(
         def __init__(self, workers: int, *, thread_name_prefix: str) -> None:
             self._pool = ThreadPoolExecutor(workers, thread_name_prefix)
 
-        def submit(self, work: Callable[..., CatalogView], *args: object) -> _Awaited:
+        def submit(self, work: Callable[..., SegmentView], *args: object) -> _Awaited:
             return _Awaited(self._pool.submit(work, *args), on_wait)
 
         def shutdown(self, *, cancel_futures: bool) -> None:
@@ -365,7 +370,7 @@ def test_who_waits_for_a_catalog_that_nobody_will_read_is_told_so(
     waits, readable = threading.Event(), threading.Event()
     _say_who_waits(monkeypatch, waits.set)
 
-    def open_view(_terms: RoundTerms) -> CatalogView:
+    def open_view(_terms: RoundTerms) -> SegmentView:
         assert readable.wait(_PATIENCE_S)
         return view_of()
 

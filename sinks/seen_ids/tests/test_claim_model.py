@@ -26,9 +26,10 @@ from sinks.seen_ids import (
     stored_chunks,
 )
 from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.claim import Candidates, CatalogView, Claim, RowClass, new_runs
+from sinks.seen_ids.claim import Candidates, Claim, RowClass, new_runs
 from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
 from sinks.seen_ids.run import Run
+from sinks.seen_ids.segment import SegmentView
 from sinks.seen_ids.tests.catalog import (
     AtOnce,
     MemoryCatalog,
@@ -242,7 +243,7 @@ class _World:
         """Begin as a driver that knows nothing but the catalog."""
         copy = CatalogCopy(self.directory, AtOnce() if self.is_idle else Never())
 
-        def open_view(terms: RoundTerms) -> CatalogView:
+        def open_view(terms: RoundTerms) -> SegmentView:
             self.read_through = terms.through_sequence
             return copy.view(
                 catalog=self.catalog,

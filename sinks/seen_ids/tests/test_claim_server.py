@@ -15,7 +15,7 @@ import pytest
 
 from sinks.protocol.errors import FatalError, RetryableError
 from sinks.seen_ids import claim_server
-from sinks.seen_ids.claim import Candidates, CatalogView, RowClass
+from sinks.seen_ids.claim import Candidates, RowClass
 from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
 from sinks.seen_ids.claim_server import (
     Address,
@@ -23,6 +23,7 @@ from sinks.seen_ids.claim_server import (
     ClaimServer,
     connection_secret,
 )
+from sinks.seen_ids.segment import SegmentView
 from sinks.seen_ids.tests.catalog import Row, candidates_of, run_of, view_of
 
 NEW, DUPLICATE = RowClass.SURVIVOR, RowClass.DUPLICATE
@@ -33,7 +34,7 @@ _TERMS = RoundTerms(through_sequence=4, live_from_bucket=0, corrects=False)
 _PATIENCE_S = 60.0
 
 
-def _open_view(_terms: RoundTerms) -> CatalogView:
+def _open_view(_terms: RoundTerms) -> SegmentView:
     return view_of(run_of([C]))
 
 
@@ -167,7 +168,7 @@ def test_a_slow_catalog_keeps_only_those_waiting_who_ask() -> None:
     """Who connects meanwhile is let in."""
     readable = threading.Event()
 
-    def open_view(_terms: RoundTerms) -> CatalogView:
+    def open_view(_terms: RoundTerms) -> SegmentView:
         assert readable.wait(_PATIENCE_S)
         return view_of()
 
@@ -192,7 +193,7 @@ def test_a_client_that_gave_up_waiting_never_takes_the_late_answer_for_another(
     """It asks its next question over another connection."""
     readable = threading.Event()
 
-    def open_view(_terms: RoundTerms) -> CatalogView:
+    def open_view(_terms: RoundTerms) -> SegmentView:
         assert readable.wait(_PATIENCE_S)
         return view_of()
 
