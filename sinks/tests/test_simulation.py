@@ -20,10 +20,10 @@ from sinks.testing.simulation.runs import run_histories, run_history
 _FEW = 300
 
 #: Histories, how often everything must have gone wrong in them, and how often each
-#: ending must have come of it. On average the rarest fault comes in one of nineteen,
-#: the rarest ending in one of five hundred.
-_MANY = (5_000, 125, 1)
-_LONG = (20_000, 1_000, 10)
+#: ending must have come of it. On average the rarest fault comes in one of thirty-seven
+#: histories, the rarest ending in one of two hundred and fifty.
+_MANY = (5_000, 75, 1)
+_LONG = (20_000, 400, 10)
 
 #: Seeds that found a mistake, real or made on purpose, by what was wrong.
 _FOUND = {
