@@ -49,11 +49,10 @@ class DriverStage:
 
     def takes(self, plan: BatchPlan) -> bool:
         """Tell whether a batch is small; a batch run, being no stream, is not."""
-        offsets = sum(planned.length for planned in plan.ranges)
         return (
             plan.run is None
-            and offsets <= self._offsets_max
-            and offsets * self._record_bytes <= SMALL_BATCH_BYTES
+            and plan.offsets <= self._offsets_max
+            and plan.offsets * self._record_bytes <= SMALL_BATCH_BYTES
         )
 
     def counted(self, raw: DataFrame) -> DataFrame:
@@ -87,8 +86,7 @@ class DriverStage:
         except SPARK_FAILURES as failure:
             if _TOO_LARGE not in str(failure):
                 raise
-            offsets = sum(planned.length for planned in plan.ranges)
-            self._record_bytes = 2 * SMALL_BATCH_BYTES / offsets
+            self._record_bytes = 2 * SMALL_BATCH_BYTES / plan.offsets
             return None
         if rows.num_rows:
             self._record_bytes = rows.nbytes / rows.num_rows

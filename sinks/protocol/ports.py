@@ -99,6 +99,11 @@ class BatchPlan:
         """The number that the batch gets in the ledger."""
         return SequenceNumber(self.after_sequence + 1)
 
+    @property
+    def offsets(self) -> int:
+        """How many offsets it covers, whether or not there is a record at each."""
+        return sum(covered.length for covered in self.ranges)
+
     def basis_after(self, rule: ClockRule, tally: BatchTally) -> PlanBasis:
         """Return what the next batch is planned upon, once this one is published.
 
