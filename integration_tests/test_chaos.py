@@ -86,6 +86,7 @@ def test_no_fault_loses_doubles_or_fractures_anything(
         is_checked = invariant["checked"] > 0
         assert is_checked or invariant["verdict"] == "not_applicable", invariant
     assert report["snapshots"] > kills
+    assert 0 < report["staged_by_tasks"] < report["batches"]
 
 
 def test_an_interrupted_run_leaves_nothing_behind(chaos: Command) -> None:

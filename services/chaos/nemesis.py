@@ -185,7 +185,13 @@ class Nemesis:
             raise _stuck(f"driver {driver.number} did not start", self._supervisor)
 
     def _kill_worker(self, driver: Driver) -> bool:
-        """Kill one of the Python processes that stage rows."""
+        """Kill one of the Python processes that stage rows.
+
+        Where the driver stages by itself, one that has them takes over from it first.
+        """
+        if not driver.has_tasks:
+            self._await_start(self._supervisor.start_driver())
+            return False
         workers = [
             member
             for member in driver.process.members()

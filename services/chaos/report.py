@@ -32,6 +32,8 @@ class ChaosReport:
         recovery: After drivers' deaths.
         prepared_left: Prepared transactions at the end.
         batches: How many were published.
+        staged_by_tasks: Those of them that Spark's tasks staged, and not the driver
+            itself, as far as drivers lived to tell.
         drivers: How many drivers were started.
         seconds: From the first server's start to the verdict.
     """
@@ -46,6 +48,7 @@ class ChaosReport:
     recovery: Recovery
     prepared_left: int
     batches: int
+    staged_by_tasks: int
     drivers: int
     seconds: float
 
@@ -94,6 +97,7 @@ class ChaosReport:
             "recovery_seconds": self.recovery.as_json(),
             "prepared_left": self.prepared_left,
             "batches": self.batches,
+            "staged_by_tasks": self.staged_by_tasks,
             "drivers": self.drivers,
             "seconds": round(self.seconds, 1),
         }
@@ -109,8 +113,9 @@ class ChaosReport:
         )
         work = (
             f"{sum(self.kills.values()):,} faults hit, {self.drivers:,} drivers ran, "
-            f"{self.batches:,} batches were published, {self.snapshots:,} snapshots "
-            "were taken meanwhile."
+            f"{self.batches:,} batches were published, {self.staged_by_tasks:,} of "
+            "them staged by Spark's tasks and the others by the driver itself; "
+            f"{self.snapshots:,} snapshots were taken meanwhile."
         )
         speed = (
             "Seconds from the death of a driver to the next committed batch: "

@@ -264,6 +264,7 @@ def _judge(
         recovery=measure_recovery(parts.nemesis.harm.deaths, found.batches),
         prepared_left=sum(len(gids) for gids in left.values()),
         batches=len(found.batches),
+        staged_by_tasks=sum(told.has_tasks for told in parts.supervisor.published),
         drivers=parts.supervisor.starts,
         seconds=time.monotonic() - started,
     )

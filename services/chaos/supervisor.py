@@ -26,6 +26,9 @@ FENCED = 76
 PATIENCE_S = 600.0
 _TICK_S = 0.02
 _SHORTEST_BATCH_S = 0.2
+_SMALL_BATCH = "TALLYWEIR_SMALL_BATCH_OFFSETS_MAX"
+#: More offsets than a batch has in which something is to go wrong.
+_ANY_BATCH = 1_000_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +67,11 @@ class Driver:
     exit_code: int | None = None
 
     @property
+    def has_tasks(self) -> bool:
+        """Whether tasks of Spark stage its batches, and not the driver itself."""
+        return _has_tasks(self.number)
+
+    @property
     def serves(self) -> bool:
         """Whether it is the one that should be working."""
         return self.exit_code is None and not (
@@ -92,6 +100,7 @@ class PublishedBatch:
     """What a driver said that it has published."""
 
     driver: int
+    has_tasks: bool
     epoch: int
     sequence: int
 
@@ -110,7 +119,8 @@ class Supervisor(threading.Thread):
     Args:
         pipeline_file: What they run.
         directory: For their state directories and logs.
-        environment_of: The environment of a driver, by its state directory.
+        environment_of: The environment of a driver, by its state directory. Who
+            stages its batches is added to it.
         tell: Who wants to know.
     """
 
@@ -166,9 +176,10 @@ class Supervisor(threading.Thread):
             number = len(self._drivers) + 1
             state = state or self._directory / f"driver-{number}"
             state.mkdir(parents=True, exist_ok=True)
+            small = 0 if _has_tasks(number) else _ANY_BATCH
             process = DriverProcess(
                 self._pipeline_file,
-                self._environment_of(state),
+                {**self._environment_of(state), _SMALL_BATCH: str(small)},
                 transcript=self._directory / f"driver-{number}.log",
             )
             driver = Driver(number=number, process=process, state=state)
@@ -313,6 +324,7 @@ class Supervisor(threading.Thread):
                 self._told.published.append(
                     PublishedBatch(
                         driver=driver.number,
+                        has_tasks=driver.has_tasks,
                         epoch=int(str(event["epoch"])),
                         sequence=int(str(event["sequence"])),
                     )
@@ -337,6 +349,11 @@ class Supervisor(threading.Thread):
             # It is paused; whoever paused it starts its successor.
             return
         self.start_driver(last.state)
+
+
+def _has_tasks(number: int) -> bool:
+    """Every other driver stages by itself: each way must take over from the other."""
+    return number % 2 == 1
 
 
 def _signal(driver: Driver, number: signal.Signals) -> None:

@@ -166,6 +166,7 @@ def witnesses(found: Observation) -> Witnesses:
         told=tuple(
             PublishedBatch(
                 driver=1,
+                has_tasks=True,
                 epoch=batch.epoch,
                 sequence=batch.sequence,
             )
