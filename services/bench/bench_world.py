@@ -191,6 +191,24 @@ def incomplete_run(saw: str, *, fix: str) -> FatalError:
     )
 
 
+@contextmanager
+def failure_told(
+    failed: dict[str, str], part: str, say: Callable[[str], None]
+) -> Iterator[None]:
+    """Let one part of a benchmark fail without what was measured before and after.
+
+    Args:
+        failed: Takes what went wrong, by part.
+        part: Its name.
+        say: Tells it at once.
+    """
+    try:
+        yield
+    except FatalError as failure:
+        failed[part] = f"{failure.code}: {failure.saw}"
+        say(f"{part} has no figure, {failed[part]}")
+
+
 def produce_rounds(  # noqa: PLR0913 - keyword-only; a run of a benchmark has these
     endpoints: Endpoints,
     *,

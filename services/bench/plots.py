@@ -129,6 +129,8 @@ def plot_scale(figures: Figures) -> str:
     """Draw, for each axis, the rate and what an event costs; then the prediction."""
     charts = []
     for axis, points in figures["axes"].items():
+        if not points:
+            continue
         x_axis = Axis(label=_AXIS_LABELS[axis], log=axis in _LOG_AXES)
         rates = [
             Line(name=name, points=[(one["value"], one[key]) for one in points])

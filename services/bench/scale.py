@@ -25,6 +25,7 @@ from services.bench.bench_world import (
     bench_servers,
     drop_table,
     dsns_of,
+    failure_told,
     produce_page_views,
     varied,
 )
@@ -89,7 +90,7 @@ class _World:
         say: Tells what is going on.
         distinct: Events that differ, by topic.
         measured: By workload.
-        base: The base point's run, once it was measured.
+        failed: What went wrong, by workload.
     """
 
     endpoints: Endpoints
@@ -99,7 +100,7 @@ class _World:
     say: Callable[[str], None]
     distinct: dict[str, int] = field(default_factory=dict)
     measured: dict[Workload, dict[str, object]] = field(default_factory=dict)
-    base: CostedRun | None = None
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 def workload_at(axis: str, value: int) -> Workload:
@@ -119,7 +120,8 @@ def measure_scale(
     """Measure every point of every axis over two rounds of ``events`` each.
 
     Raises:
-        FatalError: A run did not end, or its tables do not hold each event once.
+        FatalError: The run at the base point did not end, or its tables do not hold
+            each event once. Another of which that is true has no figure.
     """
     with bench_servers() as endpoints, running_participants() as databases:
         world = _World(
@@ -129,22 +131,16 @@ def measure_scale(
             seed=seed,
             say=say,
         )
-        axes = {
-            axis: [
-                {"value": value, **_measure(world, workload_at(axis, value))}
-                for value in values
-            ]
-            for axis, values in AXES.items()
-        }
-    assert world.base is not None, "the base point is on every axis but one"
-    constants = constants_of(
-        world.base.rates.warm, world.base.warm, cores=os.cpu_count() or 1
-    )
+        # Nothing is predicted without it, so it is the first.
+        base = _run(world, BASE)
+        axes = {axis: _measure_axis(world, axis) for axis in AXES}
+    constants = constants_of(base.rates.warm, base.warm, cores=os.cpu_count() or 1)
     return {
         "axes": axes,
         "base": asdict(BASE),
         "predicted": predict(constants),
         "verified": True,
+        "failed": world.failed,
         "cores": os.cpu_count(),
         "events": _ROUNDS * events,
         "duplicates": DUPLICATES,
@@ -193,12 +189,24 @@ def scale_tables(
     ]
 
 
-def _measure(world: _World, workload: Workload) -> dict[str, object]:
-    if workload in world.measured:
-        return world.measured[workload]
+def _measure_axis(world: _World, axis: str) -> list[dict[str, object]]:
+    """Return the figures of every point that did not fail."""
+    points = []
+    for value in AXES[axis]:
+        workload = workload_at(axis, value)
+        if workload not in world.measured:
+            with failure_told(world.failed, f"{axis} {value}", world.say):
+                _run(world, workload)
+        if workload in world.measured:
+            points.append({"value": value, **world.measured[workload]})
+    return points
+
+
+def _run(world: _World, workload: Workload) -> CostedRun:
     topic = _topic_of(world, workload)
-    world.say(f"point {len(world.measured) + 1} of {len(WORKLOADS)}: {workload}")
-    pipeline = _pipeline_of(world, workload, topic)
+    number = len(world.measured) + len(world.failed)
+    world.say(f"point {number + 1} of {len(WORKLOADS)}: {workload}")
+    pipeline = _pipeline_of(world, workload, topic, number)
     run = measure_run(world.endpoints, pipeline, events=world.events, rounds=_ROUNDS)
     figures = {**run.rates.figures(), **run.warm}
     home = world.endpoints.home_dsn
@@ -212,9 +220,7 @@ def _measure(world: _World, workload: Workload) -> dict[str, object]:
         drop_table(dsn, pipeline.table)
     world.say(f"{run.rates}")
     world.measured[workload] = figures
-    if workload == BASE:
-        world.base = run
-    return figures
+    return run
 
 
 def _topic_of(world: _World, workload: Workload) -> str:
@@ -237,7 +243,9 @@ def _topic_of(world: _World, workload: Workload) -> str:
     return topic
 
 
-def _pipeline_of(world: _World, workload: Workload, topic: str) -> BenchPipeline:
+def _pipeline_of(
+    world: _World, workload: Workload, topic: str, number: int
+) -> BenchPipeline:
     output: dict[str, object] = {}
     others = dict(list(world.databases.items())[: workload.databases - 1])
     if others:
@@ -246,7 +254,7 @@ def _pipeline_of(world: _World, workload: Workload, topic: str) -> BenchPipeline
         output["branches"] = workload.branches
     return varied(
         PAGE_VIEWS if workload.window_keys is None else WINDOWS,
-        f"scale_{len(world.measured)}",
+        f"scale_{number}",
         output=output,
         databases=others,
         topic=topic,

@@ -20,6 +20,7 @@ from services.bench.bench_world import (
     PAGE_VIEWS,
     bench_servers,
     drop_table,
+    failure_told,
     produce_rounds,
 )
 from services.bench.driver_run import MeasuredBatch
@@ -99,13 +100,15 @@ def measure_throughput(
     Raises:
         ConfigurationError: ``JAVA_COMPILER_MISSING``.
         SetUpError: A peer could not be installed.
-        FatalError: A run did not end, or its table does not hold what it must.
+        FatalError: Ours did not end, or its table does not hold what it must. A peer
+            of which that is true has no figure, and is among the failed ones.
     """
     if with_peers:
         check_java_compiler()
         install_quix()
     total = _ROUNDS * events
     peers: dict[str, Rates] = {}
+    failed: dict[str, str] = {}
     with bench_servers() as endpoints:
         distinct = produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
@@ -117,22 +120,32 @@ def measure_throughput(
         check_verified(endpoints.home_dsn, PAGE_VIEWS)
         for name, peer in _PEERS.items() if with_peers else ():
             say(f"running {name}: {peer.guarantee}")
-            table = f"bench_{name}"
-            measured = peer.run(endpoints, table, total)
-            peers[name] = rates_of(measured, events, rounds=_ROUNDS)
-            say(f"{name}: {peers[name]}")
-            rows = distinct if peer.deduplicates else total
-            _check_rows(endpoints.home_dsn, table, rows, distinct=distinct)
-            drop_table(endpoints.home_dsn, table)
+            with failure_told(failed, name, say):
+                peers[name] = _measure_peer(
+                    endpoints, name, events=events, distinct=distinct
+                )
+                say(f"{name}: {peers[name]}")
+            drop_table(endpoints.home_dsn, f"bench_{name}")
     return {
         "cold": _figures(ours.cold, {name: one.cold for name, one in peers.items()}),
         "warm": _figures(ours.warm, {name: one.warm for name, one in peers.items()}),
         "verified": True,
+        "failed": failed,
         "guarantees": {name: _PEERS[name].guarantee for name in peers},
         "events": total,
         "duplicates": DUPLICATES,
         "seed": seed,
     }
+
+
+def _measure_peer(
+    endpoints: Endpoints, name: str, *, events: int, distinct: int
+) -> Rates:
+    peer, table, total = _PEERS[name], f"bench_{name}", _ROUNDS * events
+    measured = peer.run(endpoints, table, total)
+    rows = distinct if peer.deduplicates else total
+    _check_rows(endpoints.home_dsn, table, rows, distinct=distinct)
+    return rates_of(measured, events, rounds=_ROUNDS)
 
 
 def _figures(ours: float, peers: Mapping[str, float]) -> dict[str, object]:

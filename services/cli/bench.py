@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from services.cli.rendering import example, note, say, say_json, say_table
+from sinks.protocol.errors import FatalError
 
 
 def _in_a_folder(file: Path | None) -> Path | None:
@@ -257,9 +258,10 @@ def _show(
     _draw(command, figures, plot)
     if as_json:
         say_json(figures)
-        return
-    for name, figure in figures.items():
-        say(f"{name}: {figure}")
+    else:
+        for name, figure in figures.items():
+            say(f"{name}: {figure}")
+    _end(figures)
 
 
 def _show_tables(
@@ -273,10 +275,17 @@ def _show_tables(
     _draw(command, figures, plot)
     if as_json:
         say_json(figures)
-        return
-    for columns, rows in tables(figures):
-        say_table(columns, rows)
-        say("")
+    else:
+        for columns, rows in tables(figures):
+            say_table(columns, rows)
+            say("")
+    _end(figures)
+
+
+def _end(figures: Mapping[str, object]) -> None:
+    """Do not call a run a success in which some part has no figure."""
+    if figures.get("failed"):
+        raise typer.Exit(FatalError.exit_code)
 
 
 def _draw(command: str, figures: Mapping[str, object], plot: Path | None) -> None:
