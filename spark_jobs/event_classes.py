@@ -40,6 +40,9 @@ BoolArray = npt.NDArray[np.bool_]
 #: Longer IDs are a mistake or an attack; the catalog hashes every byte of them.
 EVENT_ID_BYTES_MAX = 256
 
+_HALF_BITS = 32
+_LOWER_HALF = (1 << _HALF_BITS) - 1
+
 
 class EventClass(IntEnum):
     """What became of an event; the ledger's columns of the same names."""
@@ -78,9 +81,10 @@ class ClassifiedEvents:
 
     def checksum(self, chosen: BoolArray) -> int:
         """Add up the offsets of some rows, by which an audit knows them again."""
-        offsets = np.asarray(self.array(frame.OFFSET))
-        # Python's integers do not wrap, whatever the offsets.
-        return int(offsets[chosen].sum(dtype=object) or 0)
+        offsets = np.asarray(self.array(frame.OFFSET))[chosen]
+        # Of neither half can so many be added up that they wrap; Python's do not.
+        upper, lower = offsets >> _HALF_BITS, offsets & _LOWER_HALF
+        return (int(upper.sum()) << _HALF_BITS) + int(lower.sum())
 
     def mark_dead(self, row: int, reason: str, detail: str) -> None:
         """Make a row a dead letter, unless it is one already."""

@@ -7,8 +7,8 @@ from ``("a", "bc")``. Numbers are encoded by value: a field that is promoted fro
 replaced by its digest: one long ID must not make the word loop below run thousands of
 times for a whole block.
 
-The work is done in blocks of rows whose state stays in the second-level cache; Python
-loops over the words of the longest row, never over the rows.
+The work is done in blocks of rows, as many that calling numpy costs little beside its
+work; Python loops over the words of the longest row, never over the rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sinks.seen_ids.part_words import (
 
 FINGERPRINT_BYTES = 16
 LONG_PART_BYTES = 512
-BLOCK_ROWS = 8192
+BLOCK_ROWS = 1 << 14
 
 _WORDS_OUT = 2
 

@@ -40,7 +40,7 @@ _BLOCK_ROWS_MAX = 8192
 
 _SUMS = 2
 _LANE_BYTES = 4
-#: What precedes a payload's lanes: a constant, and the two lanes of the header.
+#: What precedes a payload's lanes: one, for the constant, and the header's two lanes.
 _LANES_BEFORE = 3
 _LANES_MAX = _LANES_BEFORE + LONG_PAYLOAD_BYTES // _LANE_BYTES
 _HALF = np.uint64(32)
@@ -97,14 +97,14 @@ def _of_like_width(block: PartBlock) -> Iterator[I64Array | None]:
 
 
 def _hash(block: PartBlock, secrets: U64Array) -> U64Array:
-    lanes = block.read().view("<u4").astype(np.uint64)
+    words = block.read().view("<u4")
+    lanes = np.empty((len(words), _LANES_BEFORE + words.shape[1]), dtype=np.uint64)
+    lanes[:, 0] = 1
+    lanes[:, 1] = block.headers & ~_UPPER_HALF
+    lanes[:, 2] = block.headers >> _HALF
+    lanes[:, _LANES_BEFORE:] = words
     # Products and sums of unsigned integers wrap, which is the modulus.
-    sums = lanes @ secrets[_LANES_BEFORE : _LANES_BEFORE + lanes.shape[1]]
-    constant, lower, upper = secrets[:_LANES_BEFORE]
-    headers = block.headers[:, np.newaxis]
-    sums += (headers & ~_UPPER_HALF) * lower
-    sums += (headers >> _HALF) * upper
-    sums += constant
+    sums = lanes @ secrets[: lanes.shape[1]]
     hashes: U64Array = (sums[:, 0] & _UPPER_HALF) | (sums[:, 1] >> _HALF)
     return hashes
 

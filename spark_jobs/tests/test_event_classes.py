@@ -6,6 +6,7 @@ import datetime as dt
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -284,3 +285,17 @@ def test_each_contract_judges_its_own_rows(several: _Several) -> None:
         2: f"field guests: stream ended at byte {len(payload) - 1} of "
         f"{len(payload) - 1}",
     } == reasons
+
+
+def test_the_checksum_is_exact_where_64_bits_would_wrap() -> None:
+    """Postgres adds up the same offsets as ``numeric``."""
+    offsets = [2**63 - 1, 2**63 - 2, 2**33 + 5, 0, 7]
+    table = pa.table({frame.OFFSET: pa.array(offsets, pa.int64())})
+    events = ClassifiedEvents(
+        table=table,
+        classes=np.zeros(len(offsets), np.uint8),
+        event_time_us=np.zeros(len(offsets), np.int64),
+    )
+    chosen = np.array([True, True, True, False, True])
+    assert events.checksum(chosen) == sum(offsets)
+    assert events.checksum(np.zeros(len(offsets), np.bool_)) == 0
