@@ -14,6 +14,7 @@ import structlog
 from schemas.errors import ContractError
 from sinks.metrics_endpoint import serve_metrics
 from sinks.protocol.errors import TallyweirError, describe_error
+from spark_jobs.kept_memory import keep_freed_memory
 from spark_jobs.pipeline import load_pipeline
 from spark_jobs.process_log import configure_logging
 from spark_jobs.settings import DriverSettings
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
     configure_logging()
+    keep_freed_memory()
     try:
         return _run(arguments.pipeline, once=arguments.once)
     except (TallyweirError, ContractError) as error:

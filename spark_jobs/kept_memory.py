@@ -1,0 +1,30 @@
+"""Keeps memory that a process of ours has freed, for the next batch to use again.
+
+Columns of a batch are some megabytes each. The C library gives such memory back to the
+system as soon as it is freed, and the kernel then hands out every page of the next
+batch's columns anew, filled with zeros: a third of a task's processor time
+(``docs/benchmarks.md``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+#: More than this is given back; a task of the usual size takes less.
+KEPT_BYTES = 256 * 1024 * 1024
+
+#: Names of the C library's ``malloc.h``.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+
+def keep_freed_memory() -> None:
+    """Have this process, and those that it forks, keep what they free up to a bound.
+
+    Only the GNU C library can be told so; with any other all stays as it was.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        # What is mapped for itself is always given back, so nothing usual may be.
+        mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
