@@ -29,6 +29,29 @@ _COMPILER = (
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
 
+#: The optimising compiler leaves out what this names: in a driver's first minute half
+#: of its time went there. For each batch Spark reads the byte code of its closures,
+#: looks for classes and serialises tasks, which is no work to speak of once compiled by
+#: the simple compiler. What runs for events is not named, nor is what that may call.
+_LEFT_OUT = (
+    "-XX:+UnlockDiagnosticVMOptions "
+    f'"-XX:CompilerDirectivesFile={Path(__file__).with_name("compiler_directives.json")}"'
+)
+
+#: What PySpark asks the JVM for, by these names, at each batch. For a name without a
+#: package the JVM looks into all jars on its path, one package after the other.
+_JVM_NAMES = (
+    "PythonSQLUtils",
+    "PythonUtils",
+    "SimplePythonFunction",
+    "org.apache.spark.sql.Observation",
+    "org.apache.spark.sql.api.python.PythonSQLUtils",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.classic.SparkSession$",
+    "org.apache.spark.sql.execution.python.UserDefinedPythonFunction",
+    "org.apache.spark.sql.functions",
+)
+
 #: Refused or forced, each for a reason that ``docs/protocol.md`` gives.
 _SAFETY = {
     # Two copies of one task would both be voted for.
@@ -101,7 +124,8 @@ def start_session(
     java_options = (
         # What it says of classes that it cannot archive is of no use to anybody.
         f"{java_options} -Xlog:cds=off -Xlog:cds+dynamic=off "
-        f"{_COMPILER} {_AVRO_LIMITS} -Dlog4j2.configurationFile={logging.as_uri()} "
+        f"{_COMPILER} {_LEFT_OUT} {_AVRO_LIMITS} "
+        f"-Dlog4j2.configurationFile={logging.as_uri()} "
         f"-Dtallyweir.log={log_file} -Djava.io.tmpdir={scratch} -XX:+UseParallelGC"
     )
     builder = (
@@ -121,23 +145,35 @@ def start_session(
         )
     for key, value in {**_SAFETY, **_SPEED, **_CHECKPOINT_FILES, **_PATIENCE}.items():
         builder = builder.config(key, value)
-    with _errors_to(log_file):
-        return builder.getOrCreate()
+    with _output_to(log_file):
+        spark = builder.getOrCreate()
+    _remember_names(spark)
+    return spark
+
+
+def _remember_names(spark: SparkSession) -> None:
+    """Have PySpark find these names where it looks first, and ask the JVM no more."""
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark looks names up in it
+    assert jvm is not None, "the session runs"
+    for name in _JVM_NAMES:
+        setattr(jvm, name, getattr(jvm, name))
 
 
 @contextmanager
-def _errors_to(log_file: Path) -> Iterator[None]:
-    """Give the JVM that starts in here the log file as its standard error.
+def _output_to(log_file: Path) -> Iterator[None]:
+    """Give the JVM that starts in here the log file as its output and its errors.
 
-    The JVM and Spark's launcher print warnings there before any logging begins, in
-    the middle of what a person reads.
+    The JVM and Spark's launcher print there before any logging begins, in the middle
+    of what a person or a program reads.
     """
-    kept = os.dup(2)
+    kept = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        os.dup2(log, 2)
+        for descriptor in kept:
+            os.dup2(log, descriptor)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        for descriptor, former in kept.items():
+            os.dup2(former, descriptor)
+            os.close(former)
         os.close(log)
