@@ -235,8 +235,10 @@ class Driver:
         stream = read_stream(
             prepared.pipeline.spark, self._settings, self._pipeline, parts.starts
         )
-        writer = stream.writeStream.foreachBatch(bridge).option(
-            "checkpointLocation", parts.checkpoint.as_uri()
+        writer = (
+            parts.jobs.choose_columns(stream)
+            .writeStream.foreachBatch(bridge)
+            .option("checkpointLocation", parts.checkpoint.as_uri())
         )
         writer = (
             writer.trigger(availableNow=True)

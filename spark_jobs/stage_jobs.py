@@ -62,6 +62,14 @@ class StageJobs:
         """What the events are enriched with, for the ledger."""
         return {**self.lookups.versions, **self.recipe.model_versions}
 
+    def choose_columns(self, stream: DataFrame) -> DataFrame:
+        """Leave out of a stream's records what nobody asks for.
+
+        Chosen for each batch, columns would be copied once more: Spark copies what a
+        stream gives to a batch, and that again where anything is chosen of it.
+        """
+        return stream if self.as_read is None else stream.select(*self.as_read)
+
     def stage_events(
         self, raw: DataFrame, plan: BatchPlan, rejected: Sequence[RejectedRow]
     ) -> StagedBatch:
@@ -138,14 +146,12 @@ class StageJobs:
         """Return what is staged of a batch's records, wherever the task runs.
 
         Args:
-            raw: The records.
+            raw: The records, as ``choose_columns`` leaves those of a stream.
             plan: The batch's.
             counted: Has Spark count the rows of a frame.
         """
         if self.as_read is not None and plan.run is None:
-            # Counting ends the code that Spark generates for reading. Behind the
-            # choice of columns it does so once less, and copies no column in vain.
-            return counted(raw.select(*self.as_read))
+            return counted(raw)
         built = self.recipe.build(counted(raw), self.lookups.copies, self.places)
         return self.recipe.for_tasks(built, read_columns(self.layout))
 
