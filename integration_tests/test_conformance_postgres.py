@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 
 import pytest
 from psycopg import sql
@@ -17,6 +18,7 @@ from services.chaos.plan import Cut, CutSide
 from services.chaos.wire_messages import Statement
 from services.chaos.wire_proxy import WireProxy, wire_proxy
 from sinks.postgres.append_table import AppendTable
+from sinks.postgres.attempt_register import ATTEMPTS
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.naming import STAGING_SETS, TableNames, staging_table
@@ -112,8 +114,8 @@ class _PostgresHarness:
         ((epoch,),) = query(self._dsn, "SELECT max(epoch) FROM tallyweir.epoch_claim")
         number = self._pipeline_number()
         with connect(self._dsn, application_name="test crash") as connection:
-            for each in range(STAGING_SETS):
-                staging = staging_table(number, epoch, RESULTS, sequence=each)
+            for table, each in product((RESULTS, ATTEMPTS), range(STAGING_SETS)):
+                staging = staging_table(number, epoch, table, sequence=each)
                 connection.execute(sql.SQL("TRUNCATE {}").format(staging))
 
     def make_idle(self, topic_partition: TopicPartition) -> None:

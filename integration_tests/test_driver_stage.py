@@ -10,6 +10,7 @@ from psycopg import sql
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import Sent, sent
+from sinks.postgres.attempt_register import ATTEMPTS
 from sinks.postgres.naming import STAGING_SETS, staging_table
 from sinks.protocol.identity import Epoch
 
@@ -81,7 +82,11 @@ def _staged_in_driver(world: DriverWorld, epoch: Epoch) -> set[bool]:
     found: set[bool] = set()
     for each in range(STAGING_SETS):
         table = staging_table(1, epoch, "output_0", sequence=each)
-        query = sql.SQL("SELECT DISTINCT tallyweir_attempt < 0 FROM {}").format(table)
+        registered = staging_table(1, epoch, ATTEMPTS, sequence=each)
+        query = sql.SQL(
+            "SELECT DISTINCT attempt < 0 FROM {} AS staged JOIN {} AS registered "
+            "ON registered.xmin = staged.xmin"
+        ).format(table, registered)
         found |= {is_ours for (is_ours,) in world.fetch(query.as_string())}
     return found
 

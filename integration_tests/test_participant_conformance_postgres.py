@@ -20,6 +20,7 @@ from services.chaos.wire_messages import Statement
 from services.chaos.wire_proxy import WireProxy, wire_proxy
 from sinks.postgres import participant
 from sinks.postgres.append_table import AppendTable
+from sinks.postgres.attempt_register import ATTEMPTS
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.naming import STAGING_SETS, TableNames, staging_table
@@ -133,11 +134,12 @@ class _PostgresHarness:
     def empty_staging(self) -> None:
         assert self._claim is not None
         with connect(self._dsns[OTHER], application_name="test crash") as connection:
-            for branch, each in product(BRANCHES[1:], range(STAGING_SETS)):
+            tables = [ATTEMPTS, *map(staged_for, BRANCHES[1:])]
+            for table, each in product(tables, range(STAGING_SETS)):
                 staging = staging_table(
                     self._claim.pipeline_number,
                     self._claim.epoch,
-                    staged_for(branch),
+                    table,
                     sequence=each,
                     installation=self._claim.installation,
                 )

@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+from psycopg import sql
 
 from integration_tests.harness.postgres_driver import (
     TP,
@@ -18,6 +19,7 @@ from integration_tests.harness.postgres_driver import (
 from services.chaos.plan import Cut, CutSide
 from services.chaos.wire_messages import Statement
 from services.chaos.wire_proxy import wire_proxy
+from sinks.postgres.attempt_register import ATTEMPTS
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
 from sinks.protocol.coordinator import Coordinator, VotedBatch
@@ -36,12 +38,12 @@ _NUMBERS = "SELECT number FROM numbers ORDER BY kafka_offset"
 
 
 def _staged_rows(driver: PostgresDriver) -> list[tuple[int, int]]:
-    table = driver.staging_table("output_0")
+    statement = sql.SQL(
+        "SELECT attempt, number FROM {} AS staged JOIN {} AS registered "
+        "ON registered.xmin = staged.xmin"
+    ).format(driver.staging_table("output_0"), driver.staging_table(ATTEMPTS))
     with connect(driver.dsn, application_name="test reader") as connection:
-        statement = (
-            f"SELECT tallyweir_attempt, number FROM {table.as_string(connection)}"
-        )
-        return sorted(connection.execute(statement.encode()).fetchall())
+        return sorted(connection.execute(statement).fetchall())
 
 
 def test_publishing_moves_the_voted_rows_and_no_others(home_dsn: str) -> None:
@@ -285,15 +287,17 @@ def test_staging_is_emptied_after_many_rows(
     driver.append([(3,)])
     driver.home.tidy(live_from_us=None)
     assert [(2, 3)] == _staged_rows(driver)
-    driver.append([(4,)])
+    driver.append([(4,), (5,)])
     driver.sequence += 1
-    driver.stage_rows("output_0", [(5, TP.topic, TP.partition, 4)], attempt=70)
+    driver.stage_rows("output_0", [(6, TP.topic, TP.partition, 5)], attempt=70)
     driver.home.tidy(live_from_us=None)
-    assert [(2, 3), (70, 5)] == _staged_rows(driver)
+    assert [(2, 3), (70, 6)] == _staged_rows(driver)
     driver.sequence -= 1
     assert [] == _staged_rows(driver)
-    driver.append([(5,)])
-    assert [(1,), (2,), (3,), (4,), (5,)] == query(home_dsn, _NUMBERS)
+    registered = driver.staging_table(ATTEMPTS).as_string()
+    assert [] == query(home_dsn, f"SELECT FROM {registered}")
+    driver.append([(6,)])
+    assert [(1,), (2,), (3,), (4,), (5,), (6,)] == query(home_dsn, _NUMBERS)
 
 
 def test_a_pipeline_cannot_change_how_its_ids_are_filed(home_dsn: str) -> None:

@@ -23,7 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sinks.postgres.attempt_register import ATTEMPTS, transactions_of
 from sinks.postgres.branch_names import HOME
+from sinks.postgres.columns import packed
 from sinks.postgres.connection import connect
 from sinks.postgres.migrations import migrate
 from sinks.postgres.naming import TableNames
@@ -92,7 +94,7 @@ class _Batches:
         create_result_tables(self._connection, [output], names.state)
         create_staging(
             self._connection,
-            {output.staging_table: output.staging_columns},
+            {output.staging_table: packed(output.staging_columns)},
             pipeline_number=names.pipeline_number,
             epoch=_EPOCH,
         )
@@ -145,9 +147,9 @@ class _Batches:
 
     def _empty_staging(self) -> None:
         """As the driver does when many rows lie there."""
-        staging = self._names.staging(self._output.staging_table)
-        name = staging.as_string(self._connection)
-        self._connection.execute(f"TRUNCATE {name}".encode())
+        staged = map(self._names.staging, (self._output.staging_table, ATTEMPTS))
+        tables = ", ".join(table.as_string(self._connection) for table in staged)
+        self._connection.execute(f"TRUNCATE {tables}".encode())
         self._connection.commit()
 
     def _log_bytes(self) -> int:
@@ -185,7 +187,7 @@ class _Batches:
         values = {
             "sequence": self._sequence,
             "planned_at": _START,
-            "attempts": list(attempts),
+            "transactions": transactions_of(self._connection, self._names, attempts),
             "watermark_before": None,
             "watermark_after": watermark,
         }

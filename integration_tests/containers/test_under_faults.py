@@ -35,7 +35,7 @@ _WAITING = (
 )
 _STAGED_TWICE = sql.SQL(
     "SELECT count(*) FROM (SELECT FROM {} GROUP BY kafka_partition, kafka_offset "
-    "HAVING count(DISTINCT tallyweir_attempt) > 1) AS twice"
+    "HAVING count(DISTINCT xmin::text) > 1) AS twice"
 )
 _ALL = (
     *("kafka", "postgres", "spark-master", "spark-worker-1", "spark-worker-2"),

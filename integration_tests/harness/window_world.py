@@ -18,6 +18,7 @@ from psycopg.rows import TupleRow
 
 from integration_tests.harness.postgres_driver import layout_of
 from integration_tests.harness.window_model import Event, Row, Rules
+from sinks.postgres.attempt_register import transactions_of
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
 from sinks.postgres.naming import TableNames
@@ -86,7 +87,7 @@ class WindowWorld:
 
     def empty(self) -> None:
         """Forget all histories."""
-        tables = [sql.Identifier("w"), _NAMES.state("w"), _NAMES.staging("output_0")]
+        tables = [sql.Identifier("w"), _NAMES.state("w")]
         if self._output.keeps_revisions:
             tables.append(sql.Identifier("w_revisions"))
         self.connection.execute(
@@ -103,6 +104,10 @@ class WindowWorld:
         planned_at: int,
     ) -> list[tuple[int, Event]]:
         """Stage and publish a batch; return the late events with their histories."""
+        # All histories are of one transaction, which the rows of all batches belong to.
+        self.connection.execute(
+            sql.SQL("TRUNCATE {}").format(_NAMES.staging("output_0"))
+        )
         late: list[tuple[int, Event]] = []
         attempts, staged, revised = [], 0, 0
         for task in sorted({arrival.task for arrival in arrivals}):
@@ -117,7 +122,7 @@ class WindowWorld:
         values = {
             "sequence": sequence,
             "planned_at": _instant(planned_at),
-            "attempts": attempts,
+            "transactions": transactions_of(self.connection, _NAMES, attempts),
             "watermark_before": _instant(before),
             "watermark_after": _instant(after),
         }
@@ -196,12 +201,12 @@ class WindowWorld:
 
     def _stage(self, rows: pa.Table) -> None:
         columns = [column.name for column in self._output.staging_columns]
-        statement = sql.SQL("COPY {} (tallyweir_attempt, {}) FROM STDIN").format(
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
             _NAMES.staging("output_0"), sql.SQL(", ").join(map(sql.Identifier, columns))
         )
         with self.connection.cursor().copy(statement) as copy:
             for row in _rows_of(rows, columns):
-                copy.write_row((self._attempt, *row))
+                copy.write_row(row)
 
 
 def _rows_of(table: pa.Table, columns: Iterable[str]) -> Iterable[tuple[object, ...]]:

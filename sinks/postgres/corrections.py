@@ -16,7 +16,9 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.append_table import AppendTable
+from sinks.postgres.attempt_register import transactions_of
 from sinks.postgres.columns import Column, table_identifier
+from sinks.postgres.naming import TableNames
 from sinks.postgres.statements import load_statements
 from sinks.protocol.identity import Attempt
 
@@ -55,19 +57,19 @@ class Corrections:
         connection: In the publish transaction, or in one that looks for refused rows.
         pipeline: Whose rows may be taken away.
         id_column: The append tables' column that holds the ID.
-        staging: The table of staged corrections.
+        tables: The names of staging.
         attempts: Those that voted.
     """
 
     connection: psycopg.Connection[TupleRow]
     pipeline: str
     id_column: Column
-    staging: sql.Identifier
+    tables: TableNames
     attempts: Sequence[Attempt]
 
     def count(self) -> StagedCorrections:
         """Count what is staged, which a crash of the server may have emptied."""
-        statement = _SQL["count_corrections"].format(staging=self.staging)
+        statement = _SQL["count_corrections"].format(staging=self._staging)
         row = self.connection.execute(statement, self._values).fetchone()
         assert row is not None
         return StagedCorrections(*row)
@@ -87,8 +89,17 @@ class Corrections:
         self.connection.execute(self._deletion(output), self._values)
 
     @property
+    def _staging(self) -> sql.Identifier:
+        return self.tables.staging(CORRECTION)
+
+    @property
     def _values(self) -> dict[str, object]:
-        return {"pipeline": self.pipeline, "attempts": list(self.attempts)}
+        return {
+            "pipeline": self.pipeline,
+            "transactions": transactions_of(
+                self.connection, self.tables, self.attempts
+            ),
+        }
 
     def _deletion(self, output: AppendTable) -> sql.Composed:
         table = table_identifier(output.table)
@@ -104,5 +115,5 @@ class Corrections:
             former_id = sql.SQL("{}::text").format(former_id)
             staged_id = sql.SQL("{}::text").format(staged_id)
         return _SQL["delete_corrected"].format(
-            target=table, staging=self.staging, former_id=former_id, id=staged_id
+            target=table, staging=self._staging, former_id=former_id, id=staged_id
         )

@@ -25,7 +25,6 @@ from sinks.postgres.result_tables import create_result_tables
 from sinks.postgres.seen_id_buckets import SeenIdBuckets
 from sinks.postgres.session import Session
 from sinks.postgres.sqlstate import translated
-from sinks.postgres.staging import staging_tables
 from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import read_decided, read_stored_progress
@@ -295,7 +294,9 @@ class PostgresHome(PostgresDecisionLedger):
             StagedPublication(plan=plan, tally=tally, restagings=restagings),
             claim=self.claim,
         )
-        self._staging.note_published(plan.sequence, tally.staged)
+        self._staging.note_published(
+            plan.sequence, tally.staged, attempts=len(tally.attempts)
+        )
         return publication
 
     def tidy(self, *, live_from_us: int | None) -> None:
@@ -318,17 +319,12 @@ class PostgresHome(PostgresDecisionLedger):
 
     def _staging_area(self) -> StagingArea:
         """Name what is staged here: for the home itself and for its own branches."""
-        claim = self.claim
-        staged = [HOME, *self._layout.branches_in(HOME)]
         return StagingArea(
             self._session,
-            pipeline_number=claim.pipeline_number,
-            epoch=claim.epoch,
-            tables={
-                table: columns
-                for branch in staged
-                for table, columns in staging_tables(self._layout, branch).items()
-            },
+            layout=self._layout,
+            branches=[HOME, *self._layout.branches_in(HOME)],
+            claim=self.claim,
+            is_home=True,
         )
 
     def _register(

@@ -13,13 +13,15 @@ from datetime import datetime
 from typing import Any
 
 import psycopg
-from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.attempt_register import transactions_of
 from sinks.postgres.columns import names
 from sinks.postgres.keyed_table import KEY, KeyedTable
+from sinks.postgres.naming import TableNames
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
+from sinks.protocol.identity import Attempt
 
 _SQL = load_statements("sinks.postgres", "keyed.sql")
 
@@ -71,15 +73,18 @@ class KeyedStore:
         }
 
     def read_events(
-        self, staging: sql.Identifier, attempts: Sequence[int], shards: Sequence[int]
+        self, tables: TableNames, attempts: Sequence[Attempt], shards: Sequence[int]
     ) -> list[tuple[Any, ...]]:
         """Read voted events of some shards, ordered by key and time, the key last."""
         columns = (*self._output.staging_columns[:-2], KEY)
         statement = _SQL["read_staged_events"].format(
-            columns=names(columns), staging=staging
+            columns=names(columns), staging=tables.staging(self._output.staging_table)
         )
-        values = {"attempts": list(attempts), "shards": list(shards)}
         with translated("reading staged events"):
+            values = {
+                "transactions": transactions_of(self._connection, tables, attempts),
+                "shards": list(shards),
+            }
             return self._connection.execute(statement, values).fetchall()
 
     def read_due_timers(

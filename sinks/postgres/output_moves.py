@@ -61,8 +61,9 @@ class OutputMoves:
         connection: In that transaction; the caller ends it.
         tables: The names of staging and state there.
         tally: What was voted for.
-        values: The transaction's parameters: sequence, attempts, when the batch was
-            planned, and the watermark before and after it.
+        values: The transaction's parameters: sequence, the transactions that the
+            voters have staged in, when the batch was planned, and the watermark
+            before and after it.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.attempt_register import transactions_of
 from sinks.postgres.branch_names import HOME, staged_for
 from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
@@ -80,14 +81,10 @@ class PostgresParticipant(PostgresPreparedBranches):
         self._session = Session(dsn, application_name=name)
         self._staging = StagingArea(
             self._session,
-            pipeline_number=claim.pipeline_number,
-            epoch=claim.epoch,
-            tables={
-                table: columns
-                for branch in self._branches
-                for table, columns in staging_tables(layout, branch).items()
-            },
-            installation=self._installation,
+            layout=layout,
+            branches=self._branches,
+            claim=claim,
+            is_home=self._is_home,
         )
         self._threads = ThreadPoolExecutor(len(self._branches) or 1, database)
         self._preparing: dict[GlobalId, Future[None]] = {}
@@ -173,6 +170,7 @@ class PostgresParticipant(PostgresPreparedBranches):
         self._staging.note_published(
             order.terms.sequence,
             {table: order.tally.staged.get(table, 0) for table in own},
+            attempts=len(order.tally.attempts),
         )
         self._preparing[order.gid] = self._threads.submit(self._prepare, order)
 
@@ -237,10 +235,10 @@ class PostgresParticipant(PostgresPreparedBranches):
     def _move_and_prepare(
         self, connection: psycopg.Connection[TupleRow], order: BranchOrder
     ) -> None:
-        gid, terms = order.gid, order.terms
-        values = {
+        gid, terms, tables = order.gid, order.terms, self._names(order)
+        values: dict[str, object] = {
             **self._scope,
-            **publish_values(gid.claim.epoch, order.tally, terms),
+            **publish_values(gid.claim.epoch, terms),
             "pipeline": self._layout.pipeline,
             "branch": gid.branch,
             "gid": str(gid),
@@ -253,7 +251,9 @@ class PostgresParticipant(PostgresPreparedBranches):
             decided=terms.decided.get(gid.branch),
             marked=None if row is None else read_global_id(row[0]),
         )
-        moves = OutputMoves(connection, self._names(order), order.tally, values)
+        attempts = order.tally.attempts
+        values["transactions"] = transactions_of(connection, tables, attempts)
+        moves = OutputMoves(connection, tables, order.tally, values)
         rows = moves.run(self._layout.outputs_of(gid.branch), gid.branch)
         connection.execute(_SQL["insert_marker"], {**values, "rows": rows})
         with standbys_waited_for(connection):

@@ -28,6 +28,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 from psycopg.types.json import Json
 
+from sinks.postgres.attempt_register import transactions_of
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import names
 from sinks.postgres.connection import abandon, standbys_waited_for
@@ -151,12 +152,15 @@ class PostgresPublication:
 
     def move_rows(self) -> None:
         """Do everything but the decision; see ``Publication`` for the errors."""
-        values = {
-            **publish_values(self._claim.epoch, self._tally, self._terms),
-            "pipeline": self._layout.pipeline,
-            "spark_batch_id": self._plan.key.spark_batch_id,
-        }
         with self._failures("publishing a batch"):
+            values = {
+                **publish_values(self._claim.epoch, self._terms),
+                "transactions": transactions_of(
+                    self._connection, self._tables, self._tally.attempts
+                ),
+                "pipeline": self._layout.pipeline,
+                "spark_batch_id": self._plan.key.spark_batch_id,
+            }
             moves = OutputMoves(self._connection, self._tables, self._tally, values)
             self._write_ledger(values)
             if self._run is not None:
@@ -343,9 +347,7 @@ class PostgresPublication:
         return self._connection.execute(composed, values)
 
 
-def publish_values(
-    epoch: Epoch, tally: BatchTally, terms: BatchTerms
-) -> dict[str, object]:
+def publish_values(epoch: Epoch, terms: BatchTerms) -> dict[str, object]:
     """Collect the parameters that the statements of home and branches share."""
     return {
         "sequence": terms.sequence,
@@ -353,5 +355,4 @@ def publish_values(
         "watermark_before": to_datetime(terms.watermark_before_us),
         "watermark_after": to_datetime(terms.watermark_after_us),
         "planned_at": to_datetime(terms.planned_at_us),
-        "attempts": list(tally.attempts),
     }

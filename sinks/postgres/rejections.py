@@ -16,6 +16,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.append_table import AppendTable
+from sinks.postgres.attempt_register import transactions_of
 from sinks.postgres.branch_names import staged_for
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.connection import abandon
@@ -62,6 +63,7 @@ def find_rejected(  # noqa: PLR0913 - all of a transaction
                 rejected += _RejectionSearch(
                     connection,
                     output,
+                    tables,
                     staging=tables.staging(staged),
                     # Branches of one server may search at the same time.
                     numbered=tables.staging(f"bisection@{branch}"),
@@ -78,6 +80,7 @@ class _RejectionSearch:
         self,
         connection: psycopg.Connection[TupleRow],
         output: AppendTable,
+        tables: TableNames,
         *,
         staging: sql.Identifier,
         numbered: sql.Identifier,
@@ -86,7 +89,8 @@ class _RejectionSearch:
     ) -> None:
         self._connection = connection
         self._output = output
-        self._attempts = list(attempts)
+        self._tables = tables
+        self._attempts = attempts
         self._staging = staging
         self._numbered = numbered
         self._corrections = corrections
@@ -108,7 +112,11 @@ class _RejectionSearch:
                 _SQL["number_rows"].format(
                     numbered=self._numbered, staging=self._staging
                 ),
-                {"attempts": self._attempts},
+                {
+                    "transactions": transactions_of(
+                        self._connection, self._tables, self._attempts
+                    )
+                },
             )
             self._connection.execute(
                 _SQL["index_numbers"].format(numbered=self._numbered)

@@ -55,7 +55,7 @@ class RunMoves:
             connection=self._connection,
             pipeline=self._layout.pipeline,
             id_column=id_column,
-            staging=self._tables.staging(CORRECTION),
+            tables=self._tables,
             attempts=self._tally.attempts,
         )
 

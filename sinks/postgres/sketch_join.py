@@ -28,7 +28,7 @@ class SketchJoin:
         connection: In the publish transaction; the caller ends it.
         output: A window output with sketches.
         staging: Its staging table, which also holds what was stored of the windows.
-        attempts: Those that voted.
+        transactions: Those that the voters have staged in, and the one at hand.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class SketchJoin:
         connection: psycopg.Connection[TupleRow],
         output: WindowTable,
         staging: sql.Identifier,
-        attempts: object,
+        transactions: object,
     ) -> None:
         self._connection = connection
         self._output = output
         self._staging = staging
-        self._attempts = attempts
+        self._transactions = transactions
 
     def run(self) -> None:
         """Leave the joined sketches in the first row of each window, and no others."""
@@ -73,7 +73,7 @@ class SketchJoin:
                         for aggregate in sketched
                     ),
                 ),
-                {"attempts": self._attempts},
+                {"transactions": self._transactions},
             )
             while found := windows.fetchmany(_WINDOWS_AT_ONCE):
                 joined.executemany(put, [_joined(sketched, *row) for row in found])

@@ -1,10 +1,10 @@
 """Staging: where tasks put a batch's rows before anything is decided.
 
 Staging tables are UNLOGGED and belong to one driver's epoch. There are two sets of
-them, which batches take turns with. Every row carries the
-task attempt that copied it, and publishing moves only the rows of attempts that
-voted. So rows of a zombie, of a speculative copy or of a crashed batch can lie here
-without harm until their schema is dropped.
+them, which batches take turns with. Every row belongs to the
+task attempt whose transaction copied it (``attempt_register``), and publishing moves
+only the rows of attempts that voted. So rows of a zombie, of a speculative copy or of a
+crashed batch can lie here without harm until their schema is dropped.
 
 A crash of the server empties UNLOGGED tables. Publishing notices that rows which were
 voted are missing, and the batch is staged again.
@@ -12,21 +12,25 @@ voted are missing, and the batch is staged again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from types import TracebackType
 from typing import Self
 
-import numpy as np
 import psycopg
 import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.append_table import COPIED_ROWS, AppendTable
+from sinks.postgres.attempt_register import (
+    ATTEMPT_COLUMNS,
+    ATTEMPTS,
+    register_attempt,
+)
 from sinks.postgres.binary_copy import copy_staged
 from sinks.postgres.branch_names import HOME, staged_for
-from sinks.postgres.columns import Column, packed
+from sinks.postgres.columns import Column, packed, table_identifier
 from sinks.postgres.connection import abandon
 from sinks.postgres.corrections import CORRECTION, correction_columns
 from sinks.postgres.home_layout import HomeLayout
@@ -39,10 +43,10 @@ from sinks.postgres.naming import (
 )
 from sinks.postgres.result_copy import ResultCopy
 from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
 from sinks.protocol.identity import Attempt, Epoch
 
-#: The task attempt that staged a row. Users' columns cannot begin like this.
-ATTEMPT = Column(name="tallyweir_attempt", postgres_type="bigint")
+_SQL = load_statements("sinks.postgres", "staging.sql")
 
 _EVENT_POSITION = (
     Column(name="kafka_topic", postgres_type="text"),
@@ -98,10 +102,7 @@ EVENT_LOGS: Mapping[str, tuple[Column, ...]] = {
 def staging_tables(
     layout: HomeLayout, branch: str = HOME
 ) -> dict[str, tuple[Column, ...]]:
-    """List what is staged for one publish transaction, with the columns of each table.
-
-    The column of the attempt is left out.
-    """
+    """List what is staged for one publish transaction, with each table's columns."""
     tables = dict(EVENT_LOGS) if branch == HOME else {}
     if branch == HOME and layout.corrected_by is not None:
         tables[CORRECTION] = correction_columns(layout.corrected_by)
@@ -113,27 +114,40 @@ def staging_tables(
     return tables
 
 
+def append_targets(layout: HomeLayout, branch: str = HOME) -> dict[str, str]:
+    """Name the result tables that staged rows go to as they are, by staging table."""
+    return {
+        staged_for(output.staging_table, branch): output.table
+        for output in layout.outputs_of(branch)
+        if isinstance(output, AppendTable) and not output.copied_by_tasks
+    }
+
+
 def create_staging(
     connection: psycopg.Connection[TupleRow],
-    tables: Mapping[str, tuple[Column, ...]],
+    tables: Mapping[str, Sequence[Column]],
     *,
     pipeline_number: int,
     epoch: Epoch,
     installation: str | None = None,
 ) -> None:
-    """Create an epoch's staging tables in one database; the caller commits."""
+    """Create staging tables of an epoch, their columns in the order that is given.
+
+    The caller commits.
+    """
     name = staging_schema(pipeline_number, epoch, installation=installation)
     schema = sql.Identifier(name)
     # Whatever has this name is left from a ledger that is no longer there: a claim
     # is nobody else's.
     connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
     connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
-    for number, (table, columns) in product(range(STAGING_SETS), tables.items()):
+    all_tables = {ATTEMPTS: ATTEMPT_COLUMNS, **tables}
+    for number, (table, columns) in product(range(STAGING_SETS), all_tables.items()):
         target = staging_table(
             pipeline_number, epoch, table, sequence=number, installation=installation
         )
         definitions = sql.SQL(", ").join(
-            column.staging_definition for column in packed((ATTEMPT, *columns))
+            column.staging_definition for column in columns
         )
         # The tables are emptied by TRUNCATE only, so vacuum has nothing to do here.
         connection.execute(
@@ -143,11 +157,36 @@ def create_staging(
         )
 
 
+def arranged(
+    connection: psycopg.Connection[TupleRow],
+    columns: tuple[Column, ...],
+    target: str | None,
+) -> Sequence[Column]:
+    """Put a staging table's columns into the order that rows are best moved from.
+
+    Where they are exactly those of the target, in its order, Postgres moves a row
+    whole; else it takes each apart.
+
+    Args:
+        connection: To the database of both.
+        columns: The staging table's.
+        target: The table that rows go to as they are, if they do.
+    """
+    if target is None:
+        return packed(columns)
+    quoted = table_identifier(target).as_string(connection)
+    order = connection.execute(_SQL["columns_in_order"], {"table": quoted}).fetchall()
+    staged = {(column.name, column.staging_type): column for column in columns}
+    if set(order) != set(staged):
+        return packed(columns)
+    return [staged[name, kind] for name, kind in order]
+
+
 class StagingWriter:
     """Copies one task attempt's rows to one database, all in one transaction.
 
-    Used as a context manager. Leaving it normally commits; the vote may be given
-    only after that.
+    Used as a context manager, with no savepoint around what it copies. Leaving it
+    normally commits; the vote may be given only after that.
 
     Args:
         connection: To that database.
@@ -174,9 +213,8 @@ class StagingWriter:
 
     def __enter__(self) -> Self:
         with translated("beginning to stage"):
-            # Staged rows need not survive a crash, so no commit waits for the disk.
-            self._connection.execute("SET LOCAL synchronous_commit = off")
-            self._connection.execute("SET LOCAL lock_timeout = '30s'")
+            self._connection.execute(_SQL["begin_staging"])
+            register_attempt(self._connection, self._names, self._attempt)
         return self
 
     def __exit__(
@@ -201,13 +239,10 @@ class StagingWriter:
         """
         if rows.num_rows == 0:
             return
-        attempts = pa.array(np.full(rows.num_rows, self._attempt, dtype=np.int64))
-        tagged = rows.rename_columns([column.name for column in columns]).append_column(
-            ATTEMPT.name, attempts
-        )
+        named = rows.rename_columns([column.name for column in columns])
         target = self._names.staging(table)
         with translated(f"staging rows for {table}"):
-            copy_staged(self._connection, target, (*columns, ATTEMPT), tagged)
+            copy_staged(self._connection, target, columns, named)
         self.rows[table] = self.rows.get(table, 0) + rows.num_rows
 
     def copy_results(self, output: AppendTable, rows: pa.Table) -> None:

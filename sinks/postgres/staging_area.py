@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.attempt_register import ATTEMPTS
 from sinks.postgres.columns import Column
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.naming import STAGING_SETS, staging_schema, staging_table
 from sinks.postgres.session import Session
-from sinks.postgres.staging import create_staging
+from sinks.postgres.staging import (
+    append_targets,
+    arranged,
+    create_staging,
+    staging_tables,
+)
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import RetryableError
-from sinks.protocol.identity import Epoch
+from sinks.protocol.in_doubt import Claim
 
 _SQL = load_statements("sinks.postgres", "claim.sql")
 
@@ -29,43 +36,55 @@ class StagingArea:
 
     Args:
         session: To that database.
-        pipeline_number: The pipeline's, in its home database.
-        epoch: The driver's.
-        tables: The staging tables of one batch and their columns.
-        installation: The home's, in every database but the home itself.
+        layout: The pipeline's tables.
+        branches: Whose rows are staged here.
+        claim: The driver's.
+        is_home: Whether it is the home database.
     """
 
     def __init__(
         self,
         session: Session,
         *,
-        pipeline_number: int,
-        epoch: Epoch,
-        tables: Mapping[str, tuple[Column, ...]],
-        installation: str | None = None,
+        layout: HomeLayout,
+        branches: Sequence[str],
+        claim: Claim,
+        is_home: bool,
     ) -> None:
         self._session = session
-        self._pipeline_number = pipeline_number
-        self._epoch = epoch
-        self._tables = tables
-        self._installation = installation
+        self._pipeline_number = claim.pipeline_number
+        self._epoch = claim.epoch
+        self._tables: dict[str, tuple[Column, ...]] = {}
+        self._targets: dict[str, str] = {}
+        for branch in branches:
+            self._tables |= staging_tables(layout, branch)
+            self._targets |= append_targets(layout, branch)
+        self._installation = None if is_home else claim.installation
         #: Rows that are of no use any more, by the set they lie in.
         self._rows = [0] * STAGING_SETS
 
     def create(self, connection: psycopg.Connection[TupleRow]) -> None:
-        """Create the tables, empty; the caller commits."""
+        """Create the tables, empty, where result tables are; the caller commits."""
         create_staging(
             connection,
-            self._tables,
+            {
+                table: arranged(connection, columns, self._targets.get(table))
+                for table, columns in self._tables.items()
+            },
             pipeline_number=self._pipeline_number,
             epoch=self._epoch,
             installation=self._installation,
         )
 
-    def note_published(self, sequence: int, staged: Mapping[str, int]) -> None:
-        """Remember that a batch's rows, counted by table, are of no use any more."""
+    def note_published(
+        self, sequence: int, staged: Mapping[str, int], *, attempts: int
+    ) -> None:
+        """Remember that a batch's rows, counted by table, are of no use any more.
+
+        Each attempt has a row in the register, whether it has others or not.
+        """
         rows = sum(staged.get(table, 0) for table in self._tables)
-        self._rows[sequence % STAGING_SETS] += rows
+        self._rows[sequence % STAGING_SETS] += rows + attempts
 
     def tidy(self) -> None:
         """Empty the tables of each set that enough lies in.
@@ -123,7 +142,7 @@ class StagingArea:
                 sequence=number,
                 installation=self._installation,
             )
-            for table in self._tables
+            for table in (ATTEMPTS, *self._tables)
         )
         connection.execute("SET LOCAL lock_timeout = '1s'")
         connection.execute(sql.SQL("TRUNCATE {}").format(tables))

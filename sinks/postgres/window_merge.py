@@ -30,8 +30,7 @@ class WindowMerge:
     Args:
         connection: In the publish transaction; the caller ends it.
         output: The window output.
-        values: The parameters of the publish transaction: sequence, attempts, when
-            the batch was planned, and the watermark before and after it.
+        values: The parameters of the publish transaction, as ``OutputMoves`` has them.
         staging: The output's staging table.
         state: The output's state table.
     """
@@ -119,7 +118,10 @@ class WindowMerge:
 
     def _join_sketches(self) -> None:
         SketchJoin(
-            self._connection, self._output, self._staging, self._values["attempts"]
+            self._connection,
+            self._output,
+            self._staging,
+            self._values["transactions"],
         ).run()
 
     def _merged_state(self) -> sql.Composed:

@@ -285,6 +285,23 @@ def missing_staged_rows_are_retryable(harness: HomeHarness) -> None:
     assert harness.published() == [(P0, 0), (P0, 1), (P0, 2)]
 
 
+def rows_of_a_zombie_do_not_replace_those_that_a_crash_took(
+    harness: HomeHarness,
+) -> None:
+    """As many rows are there as were voted for, but not of the attempt that voted."""
+    driver = HomeDriver(harness)
+    plan = driver.plan({P0: 2})
+    tally = driver.stage(plan)
+    harness.crash_server()
+    harness.stage(plan, Attempt(900), positions_of(plan.ranges))
+
+    error = refused(harness, driver, plan, tally)
+
+    assert (RetryableError, "STAGED_ROWS_MISSING") == (type(error), error.code)
+    assert PublishOutcome.COMMITTED is driver.publish(plan, driver.stage(plan))
+    assert harness.published() == [(P0, 0), (P0, 1)]
+
+
 def a_commit_whose_answer_is_lost_counts_once(harness: HomeHarness) -> None:
     """The batch is in the tables; publishing again finds it there."""
     _lose_answer(
@@ -336,6 +353,7 @@ CASES: tuple[Callable[[HomeHarness], None], ...] = (
     *WATERMARK_CASES,
     refused_rows_are_named_and_nothing_is_published,
     missing_staged_rows_are_retryable,
+    rows_of_a_zombie_do_not_replace_those_that_a_crash_took,
     a_commit_whose_answer_is_lost_counts_once,
     a_commit_that_never_arrived_counts_once,
     *STAGE_AHEAD_CASES,

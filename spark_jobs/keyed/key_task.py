@@ -97,8 +97,7 @@ class KeyTask:
                 table,
                 watermark=to_datetime(self.watermark_us),
             )
-            staging = names.staging(table.staging_table)
-            events = store.read_events(staging, self.voted, shards)
+            events = store.read_events(names, self.voted, shards)
             consumed[table.staging_table] = len(events)
             work = _OutputWork(self, output, table, store)
             due = store.read_due_timers(shards, now=to_datetime(self.planned_at_us))

@@ -3,7 +3,7 @@
 -- name: read_staged_events
 SELECT {columns}
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
   AND tallyweir_shard = ANY(%(shards)s)
 ORDER BY tallyweir_key COLLATE "C", tallyweir_event_time,
     kafka_topic COLLATE "C", kafka_partition, kafka_offset
@@ -65,12 +65,12 @@ SELECT
 INSERT INTO {target} ({columns}, tallyweir_sequence)
 SELECT {sources}, %(sequence)s
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
 
 -- name: count_staged
 SELECT count(*)
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
 
 -- name: drop_expired
 -- Nobody sees them any more, so the rest may wait for the next batch.
@@ -86,7 +86,7 @@ WHERE ctid = ANY(ARRAY(
 -- name: clear_names
 DELETE FROM tallyweir.keyed_state AS kept
 USING {staging} AS change
-WHERE change.tallyweir_attempt = ANY(%(attempts)s)
+WHERE change.xmin = ANY(%(transactions)s::xid[])
   AND change.change = 'clear'
   AND kept.pipeline = %(pipeline)s
   AND kept.output_table = change.output_table
@@ -96,7 +96,7 @@ WHERE change.tallyweir_attempt = ANY(%(attempts)s)
 -- name: delete_entries
 DELETE FROM tallyweir.keyed_state AS kept
 USING {staging} AS change
-WHERE change.tallyweir_attempt = ANY(%(attempts)s)
+WHERE change.xmin = ANY(%(transactions)s::xid[])
   AND change.change = 'delete'
   AND kept.pipeline = %(pipeline)s
   AND kept.output_table = change.output_table
@@ -112,7 +112,7 @@ INSERT INTO tallyweir.keyed_state (
 SELECT %(pipeline)s, output_table, key, name, entry, value::json, schema_version,
        expires_at, %(sequence)s
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
   AND change = 'put'
 ON CONFLICT (pipeline, output_table, key, name, entry) DO UPDATE
 SET value = EXCLUDED.value,
@@ -123,7 +123,7 @@ SET value = EXCLUDED.value,
 -- name: drop_timers
 DELETE FROM tallyweir.keyed_timer AS timer
 USING {staging} AS change
-WHERE change.tallyweir_attempt = ANY(%(attempts)s)
+WHERE change.xmin = ANY(%(transactions)s::xid[])
   AND change.fires_at IS NULL
   AND timer.pipeline = %(pipeline)s
   AND timer.output_table = change.output_table
@@ -136,7 +136,7 @@ INSERT INTO tallyweir.keyed_timer (
 )
 SELECT %(pipeline)s, output_table, key, name, shard, clock, fires_at, %(sequence)s
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
   AND fires_at IS NOT NULL
 ON CONFLICT (pipeline, output_table, key, name) DO UPDATE
 SET shard = EXCLUDED.shard,

@@ -87,14 +87,14 @@ WHERE pipeline = %(pipeline)s
 -- name: count_corrections
 SELECT count(*), count(*) FILTER (WHERE is_filtered)
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
 
 -- name: delete_corrected
 -- Rows of earlier events, by the IDs of those that correct them. Rows of topics that the
 -- pipeline never read are another's.
 DELETE FROM {target} AS former
 USING {staging} AS correction
-WHERE correction.tallyweir_attempt = ANY(%(attempts)s)
+WHERE correction.xmin = ANY(%(transactions)s::xid[])
   AND {former_id} = {id}
   AND former.kafka_topic IN (
       SELECT topic
@@ -120,13 +120,13 @@ ON CONFLICT DO NOTHING
 INSERT INTO {target} ({columns})
 SELECT {sources}
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
 
 -- name: count_copied
 -- Receipts of rows that tasks have copied into the table themselves.
 SELECT count(*), coalesce(sum(copied_rows), 0)
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
 
 -- name: move_outbox
 INSERT INTO tallyweir.outbox (
@@ -140,13 +140,13 @@ SELECT %(pipeline)s, %(sequence)s, kafka_topic, kafka_partition, kafka_offset,
            'UTF8'
        )
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
 
 -- name: move_event_log
 INSERT INTO {target} (pipeline, sequence, {columns})
 SELECT %(pipeline)s, %(sequence)s, {columns}
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
 
 -- name: advance_position
 INSERT INTO tallyweir.partition_progress AS progress (

@@ -13,7 +13,7 @@ SELECT
     ) AS tallyweir_row,
     *
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
 
 -- name: index_numbers
 CREATE UNIQUE INDEX ON {numbered} (tallyweir_row)

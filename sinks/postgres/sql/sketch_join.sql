@@ -3,7 +3,7 @@
 -- name: windows_in_parts
 SELECT array_agg(ctid::text), {sketches}
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
 GROUP BY {keys}, window_end
 HAVING count(*) > 1
 

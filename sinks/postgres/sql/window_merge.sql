@@ -9,7 +9,7 @@
 -- name: staged_rows
 SELECT count(*)
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
 
 -- name: keep_former_rows
 -- A row that readers may have taken for settled is about to change.
@@ -20,7 +20,7 @@ WHERE former.pane <> 'early'
   AND NOT former.final
   AND EXISTS (
       SELECT FROM {staging} AS staged
-      WHERE staged.tallyweir_attempt = ANY(%(attempts)s)
+      WHERE staged.xmin = ANY(%(transactions)s::xid[])
         AND {touches}
   )
 
@@ -29,23 +29,24 @@ DELETE FROM {target} AS former
 WHERE NOT former.final
   AND EXISTS (
       SELECT FROM {staging} AS staged
-      WHERE staged.tallyweir_attempt = ANY(%(attempts)s)
+      WHERE staged.xmin = ANY(%(transactions)s::xid[])
         AND {touches}
   )
 
 -- name: take_state
--- Puts the touched windows beside the staged ones, to be merged like them.
+-- Puts the touched windows beside the staged ones, to be merged like them: rows of the
+-- publish transaction itself count as voted for.
 WITH touched AS (
     DELETE FROM {state} AS former
     WHERE EXISTS (
         SELECT FROM {staging} AS staged
-        WHERE staged.tallyweir_attempt = ANY(%(attempts)s)
+        WHERE staged.xmin = ANY(%(transactions)s::xid[])
           AND {touches}
     )
     RETURNING {staged_columns}
 )
-INSERT INTO {staging} (tallyweir_attempt, {staged_columns})
-SELECT (%(attempts)s::bigint[])[1], {staged_columns}
+INSERT INTO {staging} ({staged_columns})
+SELECT {staged_columns}
 FROM touched
 
 -- name: join_sessions
@@ -61,7 +62,7 @@ WITH parts AS (
                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
            ), true) AS begins
     FROM {staging}
-    WHERE tallyweir_attempt = ANY(%(attempts)s)
+    WHERE xmin = ANY(%(transactions)s::xid[])
 ),
 numbered AS (
     SELECT place,
@@ -93,7 +94,7 @@ WHERE staged.ctid = spans.place
 INSERT INTO {state} AS state ({keys}, window_end, {partials})
 SELECT {keys}, window_end, {combined}
 FROM {staging}
-WHERE tallyweir_attempt = ANY(%(attempts)s)
+WHERE xmin = ANY(%(transactions)s::xid[])
 GROUP BY {keys}, window_end
 ON CONFLICT ({keys}) DO UPDATE SET {merged}
 RETURNING {keys}, window_end, {partials}

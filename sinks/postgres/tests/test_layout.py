@@ -34,6 +34,7 @@ _FILES = (
     "rejections.sql",
     "result_tables.sql",
     "runs.sql",
+    "staging.sql",
     "window_merge.sql",
 )
 
