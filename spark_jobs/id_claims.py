@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ from sinks.protocol.ports import BatchPlan
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
 from sinks.seen_ids.claim_server import Address, ClaimServer, connection_secret
-from sinks.seen_ids.segment import SegmentView
+from sinks.seen_ids.held_batches import HeldBatches
+from sinks.seen_ids.segment import Columns, SegmentView
 from spark_jobs.settings import DriverSettings
 
 #: Lower than every bucket: nothing has expired while there is no watermark.
@@ -61,12 +62,12 @@ def opened_id_claims(
     merger = ThreadPoolExecutor(1, thread_name_prefix="seen-ids-merge")
     copy = CatalogCopy(directory, merger, false_positives=layout.false_positives)
 
-    def open_view(terms: RoundTerms) -> SegmentView:
+    def open_view(terms: RoundTerms, held: Mapping[int, Columns]) -> SegmentView:
         connection = kept.get(
             dsn, pipeline_number=claim.pipeline_number, epoch=claim.epoch
         )
         return copy.view(
-            catalog=PostgresRunSource(connection, layout.pipeline),
+            catalog=HeldBatches(held, PostgresRunSource(connection, layout.pipeline)),
             live_from_bucket=terms.live_from_bucket,
             through_sequence=terms.through_sequence,
         )

@@ -1,7 +1,9 @@
 """The driver's copy of the seen-ID catalog: sorted segments in files of its own.
 
 Postgres is the authority; the copy is made from it when a driver starts and goes with
-the driver. Each batch adds a segment of the IDs that the one before it has committed.
+the driver. Each batch adds a segment of the IDs that the one before it has committed;
+what the holder of a batch's round knows of it (held_batches.py) is taken as it is, and
+stays in memory until it is merged.
 Segments are merged behind the batches' backs, in a thread of their own: an ID is
 rewritten about log4(N / batch) times, and a look-up searches about as many segments.
 
@@ -35,10 +37,14 @@ from sinks.seen_ids.stored_chunks import (
 
 _BEFORE_ANY_SEQUENCE = -1
 _BEFORE_ANY_BUCKET = -(2**63)
-# IDs held in memory while a cold copy is filled, before they become a segment.
+# IDs held in memory before they become a file: of a cold copy, or of one batch.
 _CHUNK_IDS = 2_000_000
 # Segments from one on are merged when together they hold this many times its IDs.
 _GROWTH = 4
+
+
+#: IDs in a run, among the chunks of a bucket, or in the very columns of a segment.
+Fetched = Run | StoredChunks | Columns
 
 
 class RunSource(Protocol):
@@ -50,13 +56,14 @@ class RunSource(Protocol):
         after_sequence: int,
         through_sequence: int,
         live_from_bucket: int,
-    ) -> Iterable[tuple[int, Run | StoredChunks]]:
+    ) -> Iterable[tuple[int, Fetched]]:
         """Stream the IDs with ``after_sequence < sequence <= through_sequence``.
 
         Yields each ID of these batches with ``bucket >= live_from_bucket`` once, and
         no other: in a run, or among the chunks of a bucket. Chunks come before the
         runs, and what comes of one bucket in order of the batches. With it comes the
-        oldest batch that may be in it.
+        oldest batch that may be in it. Columns hold all of one batch, whose expired
+        IDs may be among them.
         """
         ...
 
@@ -70,6 +77,11 @@ class _Segment:
 
     def __len__(self) -> int:
         return len(self.columns)
+
+    @classmethod
+    def of(cls, columns: Columns) -> _Segment:
+        last = int(columns.buckets.max()) if len(columns) else _BEFORE_ANY_BUCKET
+        return cls(columns=columns, last_bucket=last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,6 +172,16 @@ class CatalogCopy:
                 if fetched.reader not in self._readers:
                     self._readers.append(fetched.reader)
                 continue
+            if isinstance(fetched, Columns):
+                if pending:
+                    segments.append(self._write(pending))
+                    pending = []
+                # What is large is not kept in memory until it is merged.
+                is_small = len(fetched) < _CHUNK_IDS
+                segments.append(
+                    _Segment.of(fetched) if is_small else self._write([fetched])
+                )
+                continue
             pending.append(Columns.of_run(fetched))
             if sum(map(len, pending)) >= _CHUNK_IDS:
                 segments.append(self._write(pending))
@@ -170,9 +192,7 @@ class CatalogCopy:
         self._segments += segments
         self._through = through_sequence
 
-    def _fetch(
-        self, catalog: RunSource, after: int, through: int
-    ) -> Iterator[Run | StoredChunks]:
+    def _fetch(self, catalog: RunSource, after: int, through: int) -> Iterator[Fetched]:
         last = after
         for sequence, fetched in catalog.fetch_runs(
             after_sequence=after,
@@ -180,8 +200,9 @@ class CatalogCopy:
             live_from_bucket=self._live_from,
         ):
             assert after < sequence <= through, "IDs that were not asked for"
-            assert fetched.bucket >= self._live_from
-            if isinstance(fetched, Run):
+            if isinstance(fetched, Run | StoredChunks):
+                assert fetched.bucket >= self._live_from
+            if isinstance(fetched, Run | Columns):
                 assert last <= sequence, "runs out of order"
                 last = sequence
             yield fetched
@@ -257,8 +278,7 @@ def _write(
         )
     except OSError as error:
         raise copy_failed(directory, error) from error
-    last = int(columns.buckets.max()) if len(columns) else _BEFORE_ANY_BUCKET
-    return _Segment(columns=columns, last_bucket=last)
+    return _Segment.of(columns)
 
 
 def _count_to_keep(sizes: list[int]) -> int:

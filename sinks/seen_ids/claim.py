@@ -54,9 +54,6 @@ class RowClass(IntEnum):
     UNKNOWN = 4
 
 
-_SURVIVING = (RowClass.SURVIVOR, RowClass.CORRECTION)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidates:
     """The rows of a task that ask for their IDs, in the order of their fingerprints.
@@ -118,6 +115,16 @@ class Candidates:
             only_corrects=None if only_corrects is None else only_corrects[rows],
         )
 
+    def only(self, rows: I64Array) -> Candidates:
+        """Return some of the rows, which rise; all of them are not copied."""
+        return self if len(rows) == len(self) else self.take(rows)
+
+    def fingerprints(self, rows: I64Array) -> tuple[U64Array, U64Array]:
+        """Return the words of some of the rows, as ``only`` does."""
+        if len(rows) == len(self):
+            return self.hi, self.lo
+        return self.hi[rows], self.lo[rows]
+
     def all_asking(self) -> Candidates:
         """Return the same rows, none of which is left out any more."""
         return replace(self, only_corrects=None)
@@ -178,7 +185,8 @@ class Claim:
     @property
     def survives(self) -> BoolArray:
         """Tell which rows survive."""
-        survives: BoolArray = np.isin(self.classes, _SURVIVING)
+        survives: BoolArray = self.classes == np.uint8(RowClass.SURVIVOR)
+        survives |= self.classes == np.uint8(RowClass.CORRECTION)
         return survives
 
 

@@ -2,15 +2,16 @@
 
 Lives in the driver, for one claim of one epoch. Everything that it knows is in
 Postgres: it reads what is committed, keeps a copy of it on its disk, and holds in
-memory only what the round at hand has claimed, and what the batch before it has, which
-may still be on its way into Postgres. So nothing is lost with it, and a batch that is
-not published leaves nothing in it.
+memory only what the round at hand has claimed, what the batch before it has, which may
+still be on its way into Postgres, and what the one before that has, for the copy not to
+read it again (held_batches.py). So nothing is lost with it, and a batch that is not
+published leaves nothing in it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -18,8 +19,8 @@ from typing import Self
 
 from sinks.protocol.errors import FatalError
 from sinks.seen_ids.claim import Candidates, Claim
-from sinks.seen_ids.round_claims import RoundClaims
-from sinks.seen_ids.segment import SegmentView
+from sinks.seen_ids.round_claims import HeldIds, RoundClaims
+from sinks.seen_ids.segment import Columns, SegmentView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +38,28 @@ class RoundTerms:
     corrects: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Approved:
-    """A round whose batch is staged to be published."""
+#: Shows the IDs of a round's terms, given those of batches before it, by sequence,
+#: which then need not be read.
+OpenView = Callable[[RoundTerms, Mapping[int, Columns]], SegmentView]
 
-    terms: RoundTerms
-    claims: RoundClaims | None
+
+class _Approved:
+    """A batch that is staged to be published, and its IDs."""
+
+    def __init__(self, sequence: int, held: HeldIds | None) -> None:
+        self.sequence = sequence
+        self._held = held
+        self._columns: Columns | None = None
+
+    def columns(self) -> Columns:
+        """Return its IDs, which are merged when they are first asked for.
+
+        One thread at a time asks.
+        """
+        if self._columns is None:
+            held, self._held = self._held, None
+            self._columns = Columns.of_nothing() if held is None else held.columns()
+        return self._columns
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -60,16 +77,16 @@ class ClaimHolder:
     Used as a context manager.
 
     Args:
-        open_view: Shows the IDs of a round's terms; called in a thread of its own,
-            one call after the other.
+        open_view: Called in a thread of its own, one call after the other.
     """
 
-    def __init__(self, open_view: Callable[[RoundTerms], SegmentView]) -> None:
+    def __init__(self, open_view: OpenView) -> None:
         self._open_view = open_view
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="seen-ids")
         self._answering = threading.Lock()
         self._round: _Round | None = None
-        self._approved: _Approved | None = None
+        #: The newest batches in their order, at most two.
+        self._approved: tuple[_Approved, ...] = ()
         self._rounds = 0
 
     def __enter__(self) -> Self:
@@ -81,7 +98,7 @@ class ClaimHolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._round = self._approved = None
+        self._round, self._approved = None, ()
         self._opener.shutdown(cancel_futures=True)
 
     def begin(self, terms: RoundTerms) -> int:
@@ -90,7 +107,8 @@ class ClaimHolder:
         The catalog is read meanwhile, and whoever asks first waits for it. Of the
         batch before this one, if it was staged through this holder, the IDs are known
         from its last round: it may not be committed yet. Every batch before that one
-        must be.
+        must be. A batch that begins again, and whatever was staged after it, is
+        forgotten, because it may be published otherwise.
 
         Returns:
             The round's number, which every question of it must name.
@@ -123,7 +141,10 @@ class ClaimHolder:
             return self._begin(at_hand.terms, former=None)
         if in_order and claims is not None and claims.is_overtaken:
             return self._begin(at_hand.terms, former=claims)
-        self._approved = _Approved(terms=at_hand.terms, claims=claims)
+        sequence = at_hand.terms.through_sequence + 1
+        before = [one for one in self._approved if one.sequence < sequence]
+        now = _Approved(sequence, None if claims is None else claims.held())
+        self._approved = (*before[-1:], now)
         return None
 
     def ask(self, round_number: int, asked: Candidates) -> Claim:
@@ -156,6 +177,9 @@ class ClaimHolder:
     def _begin(self, terms: RoundTerms, former: RoundClaims | None) -> int:
         with self._answering:
             self._rounds += 1
+            self._approved = tuple(
+                one for one in self._approved if one.sequence <= terms.through_sequence
+            )
             self._round = _Round(
                 number=self._rounds,
                 terms=terms,
@@ -164,16 +188,14 @@ class ClaimHolder:
             )
             return self._rounds
 
-    def _open(self, terms: RoundTerms, approved: _Approved | None) -> SegmentView:
-        if approved is None:
-            return self._open_view(terms)
-        sequence = approved.terms.through_sequence + 1
-        if sequence != terms.through_sequence:
-            return self._open_view(terms)
-        before = self._open_view(replace(terms, through_sequence=sequence - 1))
-        if approved.claims is None:
-            return before
-        return replace(before, parts=(*before.parts, approved.claims.held()))
+    def _open(self, terms: RoundTerms, approved: tuple[_Approved, ...]) -> SegmentView:
+        held = {one.sequence: one.columns() for one in approved}
+        newest = held.pop(terms.through_sequence, None)
+        if newest is None:
+            return self._open_view(terms, held)
+        committed = replace(terms, through_sequence=terms.through_sequence - 1)
+        before = self._open_view(committed, held)
+        return replace(before, parts=(*before.parts, newest))
 
 
 def _round_over(number: int) -> FatalError:

@@ -1,13 +1,14 @@
 """The order of fingerprints: by ``hi``, then by ``lo``, then by what the caller adds.
 
-Sorting by ``hi`` alone is several times faster than by all keys, and right for every
-row whose ``hi`` no other row shares. Equal ``hi`` come from equal IDs or, once in a
-great while, from chance; only those rows are sorted again, by every key.
+What is sorted are single words: the first bits of each ``hi``, and in the last bits the
+number of its row. That takes half the time of asking numpy for the order of ``hi``, and
+is right for every row whose first bits no other row shares. Bits are shared by equal
+IDs or, once in a great while, by chance; only those rows are sorted again, by all keys.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +22,40 @@ def fingerprint_order(
     hi: U64Array, lo: U64Array, *tie_breakers: npt.NDArray[Any]
 ) -> I64Array:
     """Return the rows in the order of ``(hi, lo, *tie_breakers)``."""
-    order: I64Array = np.argsort(hi)
-    ordered = hi[order]
-    equal = ordered[1:] == ordered[:-1]
+    return _order(hi, lo, tie_breakers, kind="quicksort")
+
+
+def merge_order(
+    hi: U64Array, lo: U64Array, *tie_breakers: npt.NDArray[Any]
+) -> I64Array:
+    """Return what ``fingerprint_order`` does, of a few sorted columns end to end.
+
+    A stable sort finds pieces that are in order and merges them, in a quarter of the
+    time that sorting takes; of rows in no order it would take twice as long.
+    """
+    return _order(hi, lo, tie_breakers, kind="stable")
+
+
+def _order(
+    hi: U64Array,
+    lo: U64Array,
+    tie_breakers: tuple[npt.NDArray[Any], ...],
+    *,
+    kind: Literal["quicksort", "stable"],
+) -> I64Array:
+    row_bits = np.uint64(len(hi).bit_length())
+    row_mask = (np.uint64(1) << row_bits) - np.uint64(1)
+    words = hi & ~row_mask
+    words |= np.arange(len(hi), dtype=np.uint64)
+    words.sort(kind=kind)
+    order: I64Array = (words & row_mask).view(np.int64)
+    words >>= row_bits
+    equal = words[1:] == words[:-1]
     if equal.any():
         tied = np.zeros(len(hi), dtype=np.bool_)
         tied[1:] |= equal
         tied[:-1] |= equal
-        # Tied rows of one ``hi`` are neighbours, so sorting all tied rows together
+        # Tied rows of the same bits are neighbours, so sorting all tied rows together
         # gives each group its own places back.
         rows = order[tied]
         keys = (*(key[rows] for key in reversed(tie_breakers)), lo[rows], hi[rows])

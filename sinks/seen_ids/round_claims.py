@@ -2,13 +2,15 @@
 
 Everything is a few numpy operations per question, whose rows come sorted: a question
 of n rows costs a look at the catalog for each distinct ID, and one at what was claimed
-in this round for the few whose slot in a table of 4 MiB is taken.
+in this round for the few whose slot in a table of 4 MiB is taken. Columns are copied
+only where some of their rows are not wanted: of a question whose every ID is new the
+arrays are kept as they came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from sinks.seen_ids.ordering import (
     I64Array,
     U64Array,
     find_pairs,
+    merge_order,
 )
 from sinks.seen_ids.segment import Columns
 
@@ -65,7 +68,7 @@ class RoundClaims:
         self._slots = np.zeros(1 << _SLOT_BITS, dtype=np.bool_)
         firsts = None if former is None else former.first_positions()
         if firsts is not None:
-            self._add(self._decide(firsts))
+            self._decide(firsts, np.arange(len(firsts)))
 
     @property
     def is_overtaken(self) -> bool:
@@ -82,23 +85,22 @@ class RoundClaims:
         assert asked.is_in_order(), "rows must be sorted before they ask"
         if asked.only_corrects is not None:
             return self._ask_known(asked, asked.only_corrects)
-        is_head = asked.is_head()
-        claims = self._claims_of(asked.take(np.flatnonzero(is_head)))
-        group = np.cumsum(is_head) - 1
-        wins = claims.is_held_by(asked, group)
-        duplicate = np.uint8(RowClass.DUPLICATE)
-        classes = np.where(wins, claims.classes[group], duplicate)
-        repeats = np.flatnonzero(classes == duplicate)
-        if repeats.size and asked.payload_hashes is not None:
-            before = claims.hashes[group[repeats]]
-            differs = (asked.payload_hashes[repeats] != before) & (before != NO_HASH)
-            classes[repeats[differs]] = RowClass.CONFLICT
-        return Claim(classes=classes, buckets=claims.buckets[group])
+        firsts = np.flatnonzero(asked.is_head())
+        groups, held = self._find(asked, firsts)
+        answer = _Answer(asked, firsts)
+        if groups.size:
+            early = held.is_held_after(asked.take(firsts[groups]))
+            if early.any():
+                self._overtaken.append(asked.take(firsts[groups[early]]))
+            answer.give_held(groups, held)
+        fresh = np.delete(np.arange(len(firsts)), groups)
+        answer.give_decided(fresh, self._decide(asked, firsts[fresh]))
+        return answer.claim()
 
     def _ask_known(self, asked: Candidates, only_corrects: BoolArray) -> Claim:
         """Leave out the rows that would correct what is not there."""
         is_head = asked.is_head()
-        heads = asked.take(np.flatnonzero(is_head))
+        heads = asked.only(np.flatnonzero(is_head))
         found = self._catalog.find(heads.hi, heads.lo).found
         asks = ~only_corrects | found[np.cumsum(is_head) - 1]
         answer = self.ask(asked.take(asks).all_asking())
@@ -107,108 +109,88 @@ class RoundClaims:
         classes[asks], buckets[asks] = answer.classes, answer.buckets
         return Claim(classes=classes, buckets=buckets)
 
-    def _claims_of(self, heads: Candidates) -> _Claims:
-        """Return who holds each ID; who is the first to ask for one holds it."""
-        rows, held = self._find(heads)
-        if not rows.size:
-            claims = self._decide(heads)
-            self._note(claims)
-            return claims
-        early = held.is_held_after(heads.take(rows))
-        if early.any():
-            self._overtaken.append(heads.take(rows[early]))
-        is_fresh = np.ones(len(heads), dtype=np.bool_)
-        is_fresh[rows] = False
-        fresh = np.flatnonzero(is_fresh)
-        decided = self._decide(heads.take(fresh))
-        self._note(decided)
-        order = np.argsort(np.concatenate([rows, fresh]))
-        return _Claims.joined([held, decided]).take(order)
+    def _decide(self, asked: Candidates, rows: I64Array) -> _Decided:
+        """Decide upon IDs for which nobody has asked, by what the catalog knows.
 
-    def _decide(self, heads: Candidates) -> _Claims:
-        """Decide upon IDs for which nobody has asked, by what the catalog knows."""
-        hashes = _hashes_of(heads)
-        known = self._catalog.find(heads.hi, heads.lo)
-        stands = known.found
+        Who holds each is noted, for it to be answered alike from now on. What stands
+        in the catalog stands whoever asks, so it is not, unless it can be corrected.
+
+        Args:
+            asked: The question.
+            rows: Those of it that have asked first; rising.
+        """
         if self._corrects:
-            assert heads.payload_hashes is not None, "what differs could not be told"
-            # No row's hash is NO_HASH.
-            stands = stands & (hashes == known.payload_hashes)
+            return self._decide_corrections(asked.only(rows))
+        hi, lo = asked.fingerprints(rows)
+        known = self._catalog.find(hi, lo)
+        stands = np.flatnonzero(known.found)
+        heads = asked.only(np.delete(rows, stands))
+        # What holds an ID is what counts of it, so it is kept once: a round may be of
+        # millions of IDs.
+        self._note(
+            _Claims(
+                heads=heads,
+                classes=np.broadcast_to(np.uint8(RowClass.SURVIVOR), len(heads)),
+                hashes=_hashes_of(heads),
+                buckets=heads.bucket,
+            )
+        )
+        classes = np.full(len(rows), RowClass.SURVIVOR, dtype=np.uint8)
+        classes[stands] = RowClass.DUPLICATE
+        return _Decided(
+            classes=classes, stands=stands, hashes=known.payload_hashes[stands]
+        )
+
+    def _decide_corrections(self, heads: Candidates) -> _Decided:
+        """Decide as ``_decide`` does where the catalog's entries may be corrected."""
+        assert heads.payload_hashes is not None, "what differs could not be told"
+        known = self._catalog.find(heads.hi, heads.lo)
+        # No row's hash is NO_HASH.
+        stands = known.found & (heads.payload_hashes == known.payload_hashes)
         corrected = known.found & ~stands
         classes = np.full(len(heads), RowClass.SURVIVOR, dtype=np.uint8)
         classes[stands] = RowClass.DUPLICATE
         classes[corrected] = RowClass.CORRECTION
         later = np.maximum(heads.bucket, known.buckets)
-        return _Claims(
-            heads=heads,
-            classes=classes,
-            hashes=np.where(stands, known.payload_hashes, hashes),
-            buckets=np.where(corrected, later, heads.bucket),
+        buckets = np.where(corrected, later, heads.bucket)
+        self._note(
+            _Claims(
+                heads=heads,
+                classes=classes,
+                hashes=heads.payload_hashes,
+                buckets=buckets,
+            )
         )
+        return _Decided(classes=classes, buckets=buckets)
 
     def _note(self, claims: _Claims) -> None:
-        """Keep what must be answered alike from now on.
-
-        What stands in the catalog stands whoever asks, unless it can be corrected.
-        """
-        if not self._corrects:
-            holds = np.flatnonzero(claims.classes != np.uint8(RowClass.DUPLICATE))
-            heads = claims.heads.take(holds)
-            # What holds an ID is what counts of it, so it is kept once: a round may
-            # be of millions of IDs.
-            claims = _Claims(
-                heads=heads,
-                classes=claims.classes[holds],
-                hashes=_hashes_of(heads),
-                buckets=heads.bucket,
-            )
-        self._add(claims)
-
-    def _add(self, claims: _Claims) -> None:
         self.survivors += int(
             np.count_nonzero(claims.classes != np.uint8(RowClass.DUPLICATE))
         )
-        self._slots[_slots_of(claims.heads)] = True
+        self._slots[_slots_of(claims.heads.hi)] = True
         self._parts.append(claims)
         if len(self._parts) > _PARTS_MAX:
             merged = _Claims.joined(self._parts)
-            self._parts = [merged.take(merged.heads.order())]
+            order = merge_order(merged.heads.hi, merged.heads.lo)
+            self._parts = [merged.take(order)]
 
-    def _find(self, heads: Candidates) -> tuple[I64Array, _Claims]:
-        """Return the rows whose IDs are held, and by whom; each ID is in one part."""
-        taken = np.flatnonzero(self._slots[_slots_of(heads)])
-        rows: list[I64Array] = [np.empty(0, dtype=np.int64)]
-        held = [_Claims.none_of(heads)]
-        hi, lo = heads.hi[taken], heads.lo[taken]
+    def _find(self, asked: Candidates, firsts: I64Array) -> tuple[I64Array, _Claims]:
+        """Return which of the IDs are held, and by whom; each ID is in one part."""
+        hi, lo = asked.fingerprints(firsts)
+        taken = np.flatnonzero(self._slots[_slots_of(hi)])
+        groups: list[I64Array] = [np.empty(0, dtype=np.int64)]
+        held = [_Claims.none_of(asked)]
+        hi, lo = hi[taken], lo[taken]
         for part in self._parts if taken.size else ():
             found, at = find_pairs(part.heads.hi, part.heads.lo, hi, lo)
             if found.size:
-                rows.append(taken[found])
+                groups.append(taken[found])
                 held.append(part.take(at))
-        return np.concatenate(rows), _Claims.joined(held)
+        return np.concatenate(groups), _Claims.joined(held)
 
-    def held(self) -> Columns:
-        """Return the IDs that rows of the batch hold, as the catalog will know them.
-
-        Once every task has asked, and as many IDs are filed as are held, these are
-        the IDs that publishing the batch files.
-        """
-        if not self._parts:
-            return Columns.of_nothing()
-        claims = _Claims.joined(self._parts)
-        claims = claims.take(
-            np.flatnonzero(claims.classes != np.uint8(RowClass.DUPLICATE))
-        )
-        claims = claims.take(claims.heads.order())
-        hi, lo = claims.heads.hi, claims.heads.lo
-        blocks = blocks_for(len(hi), FALSE_POSITIVES)
-        return Columns(
-            hi=hi,
-            lo=lo,
-            payload_hashes=claims.hashes,
-            buckets=claims.buckets,
-            bloom=BloomFilter.over(hi, lo, blocks=blocks),
-        )
+    def held(self) -> HeldIds:
+        """Return what is held now; who asks from now on changes nothing of it."""
+        return HeldIds(tuple(self._parts))
 
     def first_positions(self) -> Candidates | None:
         """Return the first row that has asked for each ID; None if there are none."""
@@ -216,8 +198,117 @@ class RoundClaims:
         if not asked:
             return None
         every = Candidates.joined(asked)
-        every = every.take(every.order())
+        every = every.take(merge_order(every.hi, every.lo, every.place, every.offset))
         return every.take(np.flatnonzero(every.is_head()))
+
+
+class HeldIds:
+    """The IDs that rows of a batch hold, each of them in one part."""
+
+    def __init__(self, parts: Sequence[_Claims]) -> None:
+        self._parts = parts
+
+    def columns(self) -> Columns:
+        """Return them as the catalog will know them.
+
+        Once every task has asked, and as many IDs are filed as are held, these are
+        the IDs that publishing the batch files.
+        """
+        if not self._parts:
+            return Columns.of_nothing()
+        hi = np.concatenate([part.heads.hi for part in self._parts])
+        lo = np.concatenate([part.heads.lo for part in self._parts])
+        classes = np.concatenate([part.classes for part in self._parts])
+        hashes = np.concatenate([part.hashes for part in self._parts])
+        buckets = np.concatenate([part.buckets for part in self._parts])
+        order = merge_order(hi, lo)
+        if (classes == np.uint8(RowClass.DUPLICATE)).any():
+            order = order[classes[order] != np.uint8(RowClass.DUPLICATE)]
+        hi, lo = hi[order], lo[order]
+        blocks = blocks_for(len(hi), FALSE_POSITIVES)
+        return Columns(
+            hi=hi,
+            lo=lo,
+            payload_hashes=hashes[order],
+            buckets=buckets[order],
+            bloom=BloomFilter.over(hi, lo, blocks=blocks),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Decided:
+    """What the rows are that have asked first for IDs, by what the catalog knows.
+
+    Attributes:
+        classes: Of each row.
+        stands: Those whose ID keeps the catalog's entry, which has another hash.
+        hashes: Of those entries; ``NO_HASH`` if none is kept.
+        buckets: The bucket to file each under; None where it is each row's own.
+    """
+
+    classes: U8Array
+    stands: I64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    hashes: U64Array = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
+    buckets: I64Array | None = None
+
+
+class _Answer:
+    """What the rows of a question are told; rows of one ID are a group.
+
+    Args:
+        asked: The question.
+        firsts: The first row of each group.
+    """
+
+    def __init__(self, asked: Candidates, firsts: I64Array) -> None:
+        self._asked = asked
+        self._firsts = firsts
+        self._classes = np.full(len(asked), RowClass.DUPLICATE, dtype=np.uint8)
+        self._buckets = asked.bucket
+        hashes = asked.payload_hashes
+        #: Of each group the payload that counts, which is its first row's at first.
+        self._counts = None if hashes is None else hashes[firsts]
+
+    def give_decided(self, groups: I64Array, decided: _Decided) -> None:
+        """Tell the first rows of some groups what was decided; others are repeats."""
+        rows = self._firsts[groups]
+        self._classes[rows] = decided.classes
+        if self._counts is not None:
+            self._counts[groups[decided.stands]] = decided.hashes
+        if decided.buckets is not None:
+            self._file(rows, decided.buckets)
+
+    def give_held(self, groups: I64Array, held: _Claims) -> None:
+        """Tell the rows that hold the IDs of their groups, each of which is held."""
+        begins = self._firsts[groups]
+        ends = np.append(self._firsts, len(self._asked))[groups + 1]
+        sizes = ends - begins
+        of_group = np.repeat(np.arange(len(groups)), sizes)
+        rows = np.arange(len(of_group)) + np.repeat(ends - np.cumsum(sizes), sizes)
+        holds = held.is_held_by(self._asked, rows, of_group)
+        rows, of_group = rows[holds], of_group[holds]
+        self._classes[rows] = held.classes[of_group]
+        self._file(rows, held.buckets[of_group])
+        if self._counts is not None:
+            self._counts[groups] = held.hashes
+
+    def _file(self, rows: I64Array, buckets: I64Array) -> None:
+        if (self._buckets[rows] != buckets).any():
+            # The question's own are not ours to change.
+            self._buckets = self._buckets.copy()
+            self._buckets[rows] = buckets
+
+    def claim(self) -> Claim:
+        """Return what was told, and tell conflicts from what merely repeats."""
+        duplicate = np.uint8(RowClass.DUPLICATE)
+        repeats = np.flatnonzero(self._classes == duplicate)
+        hashes = self._asked.payload_hashes
+        if repeats.size and hashes is not None and self._counts is not None:
+            group = np.searchsorted(self._firsts, repeats, side="right") - 1
+            counts = self._counts[group]
+            differs = (hashes[repeats] != counts) & (counts != NO_HASH)
+            self._classes[repeats[differs]] = RowClass.CONFLICT
+        return Claim(classes=self._classes, buckets=self._buckets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -263,10 +354,12 @@ class _Claims:
             buckets=self.buckets[rows],
         )
 
-    def is_held_by(self, asked: Candidates, group: I64Array) -> BoolArray:
-        """Tell which rows hold the ID of their group."""
-        same: BoolArray = self.heads.offset[group] == asked.offset
-        same &= self.heads.place[group] == asked.place
+    def is_held_by(
+        self, asked: Candidates, rows: I64Array, claims: I64Array
+    ) -> BoolArray:
+        """Tell which rows of a question hold the ID of the claim beside them."""
+        same: BoolArray = self.heads.offset[claims] == asked.offset[rows]
+        same &= self.heads.place[claims] == asked.place[rows]
         return same
 
     def is_held_after(self, asked: Candidates) -> BoolArray:
@@ -282,5 +375,5 @@ def _hashes_of(heads: Candidates) -> U64Array:
     return heads.payload_hashes
 
 
-def _slots_of(heads: Candidates) -> I64Array:
-    return (heads.hi >> _SLOT_SHIFT).astype(np.int64)
+def _slots_of(hi: U64Array) -> I64Array:
+    return (hi >> _SLOT_SHIFT).view(np.int64)

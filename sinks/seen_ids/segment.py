@@ -27,8 +27,8 @@ from sinks.seen_ids.ordering import (
     I64Array,
     U64Array,
     find_pairs,
-    fingerprint_order,
     last_of_each,
+    merge_order,
 )
 from sinks.seen_ids.run import Run
 
@@ -205,20 +205,33 @@ def _blocks(sources: Sequence[Columns], ids: int) -> Iterator[list[Columns]]:
 
 
 def _merge(sources: Sequence[Columns], live_from_bucket: int) -> Columns:
-    live = [columns.buckets >= live_from_bucket for columns in sources]
-    hi = np.concatenate([c.hi[kept] for c, kept in zip(sources, live, strict=True)])
-    lo = np.concatenate([c.lo[kept] for c, kept in zip(sources, live, strict=True)])
-    buckets = np.concatenate(
-        [c.buckets[kept] for c, kept in zip(sources, live, strict=True)]
-    )
-    order = fingerprint_order(hi, lo, buckets, np.arange(len(hi)))
-    order = order[last_of_each(hi[order], lo[order])]
-    hashes = [c.payload_hashes[kept] for c, kept in zip(sources, live, strict=True)]
+    live = [_live_of(columns, live_from_bucket) for columns in sources]
+    hi = np.concatenate([columns.hi for columns in live])
+    lo = np.concatenate([columns.lo for columns in live])
+    buckets = np.concatenate([columns.buckets for columns in live])
+    hashes = np.concatenate([columns.payload_hashes for columns in live])
+    order = merge_order(hi, lo, buckets, np.arange(len(hi)))
+    last = last_of_each(hi[order], lo[order])
+    if not last.all():
+        order = order[last]
     return Columns(
         hi=hi[order],
         lo=lo[order],
-        payload_hashes=np.concatenate(hashes)[order],
+        payload_hashes=hashes[order],
         buckets=buckets[order],
+    )
+
+
+def _live_of(columns: Columns, live_from_bucket: int) -> Columns:
+    """Leave out the IDs of expired buckets; where there are none, copy nothing."""
+    is_live = columns.buckets >= live_from_bucket
+    if is_live.all():
+        return columns
+    return Columns(
+        hi=columns.hi[is_live],
+        lo=columns.lo[is_live],
+        payload_hashes=columns.payload_hashes[is_live],
+        buckets=columns.buckets[is_live],
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ from sinks.protocol.errors import FatalError, RetryableError, TallyweirError
 from sinks.seen_ids import claim_holder
 from sinks.seen_ids.claim import Candidates, RowClass
 from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
-from sinks.seen_ids.segment import SegmentView
+from sinks.seen_ids.segment import Columns, SegmentView
 from sinks.seen_ids.tests.catalog import Pair, candidates_of, run_of, view_of
 
 NEW, DUPLICATE = RowClass.SURVIVOR, RowClass.DUPLICATE
@@ -23,10 +23,10 @@ A, C = (5, 1), (9, 1)
 _TERMS = RoundTerms(through_sequence=4, live_from_bucket=0, corrects=False)
 _PATIENCE_S = 60.0
 
-_OpenView = Callable[[RoundTerms], SegmentView]
+_Held = Mapping[int, Columns]
 
 
-def _empty(_terms: RoundTerms) -> SegmentView:
+def _empty(_terms: RoundTerms, _held: _Held) -> SegmentView:
     return view_of()
 
 
@@ -49,7 +49,7 @@ def test_a_round_is_held_against_the_catalog_of_its_terms() -> None:
     """Each round has a view of its own, which is opened once."""
     opened: list[RoundTerms] = []
 
-    def open_view(terms: RoundTerms) -> SegmentView:
+    def open_view(terms: RoundTerms, _held: _Held) -> SegmentView:
         opened.append(terms)
         runs = [run_of([A], payload_hash=3)] if terms.through_sequence else []
         return view_of(*runs)
@@ -141,7 +141,7 @@ def test_a_round_that_begins_again_has_the_terms_of_the_one_before_it() -> None:
     """The batches that it is held against are the same."""
     opened: list[RoundTerms] = []
 
-    def open_view(terms: RoundTerms) -> SegmentView:
+    def open_view(terms: RoundTerms, _held: _Held) -> SegmentView:
         opened.append(terms)
         return view_of(run_of([A], payload_hash=3))
 
@@ -161,7 +161,7 @@ def test_the_batch_before_is_known_before_it_is_committed() -> None:
     """Its IDs are those that its last round gave away."""
     opened: list[int] = []
 
-    def open_view(terms: RoundTerms) -> SegmentView:
+    def open_view(terms: RoundTerms, _held: _Held) -> SegmentView:
         opened.append(terms.through_sequence)
         return view_of(run_of([C], payload_hash=3))
 
@@ -180,6 +180,53 @@ def test_the_batch_before_is_known_before_it_is_committed() -> None:
     assert [4, 4, 5] == opened
 
 
+def test_a_batch_that_was_published_need_not_be_read_again() -> None:
+    """Its columns are handed on as its last round gave them away, to be kept."""
+    handed: list[dict[int, list[int]]] = []
+
+    def open_view(_terms: RoundTerms, held: _Held) -> SegmentView:
+        handed.append({at: columns.hi.tolist() for at, columns in held.items()})
+        return view_of()
+
+    with ClaimHolder(open_view) as holder:
+        for through_sequence, pairs in ((4, (A, C)), (5, ()), (6, (A,)), (7, ())):
+            number = holder.begin(replace(_TERMS, through_sequence=through_sequence))
+            for pair in pairs:
+                assert NEW == _ask(holder, number, _one(0, pair))
+            # Who asks for nothing waits for the view all the same.
+            holder.ask(number, _one(0).take(np.empty(0, dtype=np.int64)))
+            assert holder.review(len(pairs), in_order=False) is None
+    assert [{}, {}, {5: [5, 9]}, {6: []}] == handed
+
+
+def test_who_asks_after_the_review_adds_nothing_to_the_batch() -> None:
+    """A leftover task's rows are not staged, so its IDs must not count as seen."""
+    with ClaimHolder(_empty) as holder:
+        number = holder.begin(_TERMS)
+        assert NEW == _ask(holder, number, _one(0))
+        assert holder.review(1, in_order=False) is None
+        assert NEW == _ask(holder, number, _one(0, C))
+        number = holder.begin(replace(_TERMS, through_sequence=5))
+        assert [DUPLICATE, NEW] == [_ask(holder, number, _one(1, p)) for p in (A, C)]
+
+
+def test_what_was_staged_again_or_after_it_is_not_handed_on() -> None:
+    """A refused row changes what both batches file."""
+    handed: list[dict[int, list[int]]] = []
+
+    def open_view(_terms: RoundTerms, held: _Held) -> SegmentView:
+        handed.append({at: columns.hi.tolist() for at, columns in held.items()})
+        return view_of()
+
+    with ClaimHolder(open_view) as holder:
+        for through_sequence, pair in ((4, A), (5, C), (4, (7, 1)), (5, (8, 1))):
+            number = holder.begin(replace(_TERMS, through_sequence=through_sequence))
+            assert NEW == _ask(holder, number, _one(0, pair))
+            assert holder.review(1, in_order=False) is None
+        holder.ask(holder.begin(replace(_TERMS, through_sequence=6)), _one(1))
+    assert [{}, {}, {}, {}, {5: [7]}] == handed
+
+
 def test_a_batch_that_is_staged_again_does_not_meet_its_own_ids() -> None:
     """A table has refused a row of it, while the one after it was being staged."""
     with ClaimHolder(_empty) as holder:
@@ -194,7 +241,7 @@ def test_a_batch_that_is_staged_again_does_not_meet_its_own_ids() -> None:
 def test_ids_of_the_batch_before_expire_as_all_others_do() -> None:
     """The watermark may have moved past their bucket."""
 
-    def open_view(terms: RoundTerms) -> SegmentView:
+    def open_view(terms: RoundTerms, _held: _Held) -> SegmentView:
         return view_of(live_from_bucket=terms.live_from_bucket)
 
     with ClaimHolder(open_view) as holder:
@@ -208,7 +255,7 @@ def test_ids_of_the_batch_before_expire_as_all_others_do() -> None:
 def test_what_stands_in_the_catalog_stays_as_it_is_there() -> None:
     """A row that repeats it holds nothing, and has another bucket."""
 
-    def open_view(_terms: RoundTerms) -> SegmentView:
+    def open_view(_terms: RoundTerms, _held: _Held) -> SegmentView:
         return view_of(run_of([A], bucket=7, payload_hash=3))
 
     terms = replace(_TERMS, corrects=True)
@@ -225,7 +272,7 @@ def test_a_batch_whose_round_was_not_approved_is_read_from_the_catalog() -> None
     """What its tasks have claimed is not what was filed."""
     opened: list[int] = []
 
-    def open_view(terms: RoundTerms) -> SegmentView:
+    def open_view(terms: RoundTerms, _held: _Held) -> SegmentView:
         opened.append(terms.through_sequence)
         return view_of()
 
@@ -251,7 +298,7 @@ def test_an_error_while_the_catalog_is_read_reaches_all_who_ask() -> None:
     error = RetryableError("POSTGRES_UNREACHABLE", saw="", why="", fix="")
     failures = [error, None]
 
-    def open_view(_terms: RoundTerms) -> SegmentView:
+    def open_view(_terms: RoundTerms, _held: _Held) -> SegmentView:
         failure = failures.pop(0)
         if failure is not None:
             raise failure
@@ -269,7 +316,7 @@ def test_a_round_begins_while_the_catalog_is_being_read() -> None:
     """The driver goes on; whoever asks waits."""
     readable = threading.Event()
 
-    def open_view(_terms: RoundTerms) -> SegmentView:
+    def open_view(_terms: RoundTerms, _held: _Held) -> SegmentView:
         assert readable.wait(_PATIENCE_S)
         return view_of()
 
@@ -370,7 +417,7 @@ def test_who_waits_for_a_catalog_that_nobody_will_read_is_told_so(
     waits, readable = threading.Event(), threading.Event()
     _say_who_waits(monkeypatch, waits.set)
 
-    def open_view(_terms: RoundTerms) -> SegmentView:
+    def open_view(_terms: RoundTerms, _held: _Held) -> SegmentView:
         assert readable.wait(_PATIENCE_S)
         return view_of()
 

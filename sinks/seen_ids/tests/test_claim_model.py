@@ -1,14 +1,14 @@
 """Claims over the copy of the catalog equal a dictionary, whatever happens.
 
-The IDs of the batch before are not read from the catalog, as if it were still being
-published.
+The IDs of the two batches before are not read from the catalog: of the last as if it
+were still being published, of the other because its round has given them away.
 """
 
 from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,8 +28,9 @@ from sinks.seen_ids import (
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.claim import Candidates, Claim, RowClass, new_runs
 from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
+from sinks.seen_ids.held_batches import HeldBatches
 from sinks.seen_ids.run import Run
-from sinks.seen_ids.segment import SegmentView
+from sinks.seen_ids.segment import Columns, SegmentView
 from sinks.seen_ids.tests.catalog import (
     AtOnce,
     MemoryCatalog,
@@ -151,8 +152,8 @@ class _World:
     batches: list[_Batch] = field(default_factory=list)
     live_from: int = 0
     offset: int = 0
-    #: The batch that the holder has staged last.
-    reviewed: int | None = None
+    #: The batches that the holder has staged last, of those that still count.
+    reviewed: tuple[int, ...] = ()
     #: The newest batch of those that were read from the catalog.
     read_through: int = -1
 
@@ -221,9 +222,10 @@ class _World:
             asked = partial(self.holder.ask, again)
             runs = _ask_all(asked, model, batch.schedule_again)
             assert self._review(batch, runs) is None
-        is_ahead = self.reviewed == batch.sequence - 1
+        before = [number for number in self.reviewed if number < batch.sequence]
+        is_ahead = batch.sequence - 1 in before
         assert self.read_through == batch.sequence - 1 - is_ahead
-        self.reviewed = batch.sequence
+        self.reviewed = (*before[-1:], batch.sequence)
         return model.filed, runs
 
     def _review(self, batch: _Batch, runs: list[Run]) -> int | None:
@@ -243,16 +245,16 @@ class _World:
         """Begin as a driver that knows nothing but the catalog."""
         copy = CatalogCopy(self.directory, AtOnce() if self.is_idle else Never())
 
-        def open_view(terms: RoundTerms) -> SegmentView:
+        def open_view(terms: RoundTerms, held: Mapping[int, Columns]) -> SegmentView:
             self.read_through = terms.through_sequence
             return copy.view(
-                catalog=self.catalog,
+                catalog=HeldBatches(held, self.catalog),
                 live_from_bucket=terms.live_from_bucket,
                 through_sequence=terms.through_sequence,
             )
 
         self.holder = ClaimHolder(open_view)
-        self.reviewed = None
+        self.reviewed = ()
         # It has a thread for this, which the test must not race with.
         self.holder._opener = AtOnce()  # type: ignore[assignment]
 

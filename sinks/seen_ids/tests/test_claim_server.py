@@ -34,7 +34,7 @@ _TERMS = RoundTerms(through_sequence=4, live_from_bucket=0, corrects=False)
 _PATIENCE_S = 60.0
 
 
-def _open_view(_terms: RoundTerms) -> SegmentView:
+def _open_view(_terms: RoundTerms, _held: object) -> SegmentView:
     return view_of(run_of([C]))
 
 
@@ -168,7 +168,7 @@ def test_a_slow_catalog_keeps_only_those_waiting_who_ask() -> None:
     """Who connects meanwhile is let in."""
     readable = threading.Event()
 
-    def open_view(_terms: RoundTerms) -> SegmentView:
+    def open_view(_terms: RoundTerms, _held: object) -> SegmentView:
         assert readable.wait(_PATIENCE_S)
         return view_of()
 
@@ -193,7 +193,7 @@ def test_a_client_that_gave_up_waiting_never_takes_the_late_answer_for_another(
     """It asks its next question over another connection."""
     readable = threading.Event()
 
-    def open_view(_terms: RoundTerms) -> SegmentView:
+    def open_view(_terms: RoundTerms, _held: object) -> SegmentView:
         assert readable.wait(_PATIENCE_S)
         return view_of()
 

@@ -62,6 +62,7 @@ def _check_same(asked: Candidates, arrived: Candidates) -> None:
         if sent is not None:
             assert sent.dtype == found.dtype, name
             assert sent.tolist() == found.tolist(), name
+            assert found.flags.aligned, name
 
 
 @given(round_number=st.integers(0, 2**63 - 1), asked=_questions())
@@ -101,6 +102,7 @@ def test_an_answer_arrives_as_it_was_given(rows: list[tuple[int, int]]) -> None:
     arrived = unpack_answer(pack_answer(answer))
     assert arrived.classes.dtype == np.uint8
     assert arrived.buckets.dtype == np.int64
+    assert arrived.buckets.flags.aligned
     assert list(zip(arrived.classes, arrived.buckets, strict=True)) == rows
 
 

@@ -56,7 +56,7 @@ def test_every_id_that_is_there_is_looked_up_and_few_others(tmp_path: Path) -> N
     known = _known(tmp_path)
     view = SegmentView(parts=(known, known), live_from_bucket=0)
     batch = _batch(range(_KNOWN - 1_000, _KNOWN + 9_000))
-    with ClaimHolder(lambda _terms: view) as holder, counted_filters() as counts:
+    with ClaimHolder(lambda _terms, _held: view) as holder, counted_filters() as counts:
         asked = ask_all(cast(IdsDriver, _HolderAlone(holder)), batch)
 
     assert 9_000 == asked.survivors
