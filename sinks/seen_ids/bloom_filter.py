@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 
-from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array
+from sinks.seen_ids.ordering import I64Array, U64Array
 
 #: How many of the fingerprints that are not there may look as if they were, unless a
 #: pipeline says otherwise.
@@ -28,10 +29,43 @@ _WORDS = 4
 _PARTS = 8
 _PART_BITS = 32
 #: Few enough for the processor's cache to hold what is computed of them.
-_ROWS_AT_ONCE = 1 << 14
+_ROWS_AT_ONCE = 1 << 15
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
 _PICK = np.uint64(_PART_BITS - 1)
+_NO_ROWS: I64Array = np.empty(0, dtype=np.int64)
+
+
+class Asked:
+    """Fingerprints that are asked for, with what every filter needs of them.
+
+    A question goes to several filters, so that is computed once.
+
+    Args:
+        hi: First words, sorted for speed only.
+        lo: Second words.
+    """
+
+    def __init__(self, hi: U64Array, lo: U64Array) -> None:
+        self.hi = hi
+        self.lo = lo
+
+    def __len__(self) -> int:
+        return len(self.hi)
+
+    def take(self, rows: I64Array) -> Asked:
+        """Return some of them."""
+        return Asked(self.hi[rows], self.lo[rows])
+
+    @cached_property
+    def halves(self) -> U64Array:
+        """What blocks are chosen by."""
+        return self.hi >> _HALF
+
+    @cached_property
+    def first_bits(self) -> U64Array:
+        """The bits that must be set in the first word of a block."""
+        return _bits_of(self.lo, 0)
 
 
 class BloomFilter:
@@ -56,11 +90,14 @@ class BloomFilter:
             lo: Second words of the same fingerprints.
             blocks: As ``blocks_for`` says.
         """
-        made = cls(np.zeros((_WORDS, blocks), dtype=np.uint64))
-        for begin in range(0, len(hi), _ROWS_AT_ONCE):
-            rows = slice(begin, begin + _ROWS_AT_ONCE)
-            made._add(hi[rows], lo[rows])
+        made = cls.of_nothing(blocks=blocks)
+        made.add(hi, lo)
         return made
+
+    @classmethod
+    def of_nothing(cls, *, blocks: int) -> BloomFilter:
+        """Make a filter that is filled by and by, before anybody asks it."""
+        return cls(np.zeros((_WORDS, blocks), dtype=np.uint64))
 
     @classmethod
     def joined(cls, shares: Mapping[int, bytes], *, count: int) -> BloomFilter:
@@ -82,8 +119,19 @@ class BloomFilter:
         """Return what ``joined`` reads, the same on every machine."""
         return self._words.astype("<u8").tobytes()
 
+    def add(self, hi: U64Array, lo: U64Array) -> None:
+        """Let some fingerprints pass from now on, beside what was added before.
+
+        Args:
+            hi: First words, sorted.
+            lo: Second words of the same fingerprints.
+        """
+        for begin in range(0, len(hi), _ROWS_AT_ONCE):
+            rows = slice(begin, begin + _ROWS_AT_ONCE)
+            self._add(hi[rows], lo[rows])
+
     def _add(self, hi: U64Array, lo: U64Array) -> None:
-        blocks = self._blocks_of(hi)
+        blocks = self._blocks_of(hi >> _HALF)
         starts = np.flatnonzero(np.diff(blocks, prepend=-1))
         blocks = blocks[starts]
         for word in range(_WORDS):
@@ -96,25 +144,34 @@ class BloomFilter:
         """The memory that it takes."""
         return int(self._words.nbytes)
 
-    def find_possible(self, hi: U64Array, lo: U64Array) -> I64Array:
-        """Return the rows of the query that may be there; no other is.
+    def find_possible(self, asked: Asked) -> I64Array:
+        """Return the rows of the question that may be there; no other is."""
+        found = [_NO_ROWS]
+        for begin in range(0, len(asked), _ROWS_AT_ONCE):
+            part = slice(begin, begin + _ROWS_AT_ONCE)
+            rows = self._find_some(
+                asked.halves[part], asked.first_bits[part], asked.lo[part]
+            )
+            rows += begin
+            found.append(rows)
+        return np.concatenate(found)
 
-        Args:
-            hi: First words, sorted for speed only.
-            lo: Second words.
-        """
-        blocks = self._blocks_of(hi)
-        rows: I64Array = np.arange(len(hi))
-        for word in range(_WORDS):
-            bits = _bits_of(lo, word)
-            is_set: BoolArray = (self._words[word][blocks] & bits) == bits
-            kept = np.flatnonzero(is_set)
+    def _find_some(
+        self, halves: U64Array, first_bits: U64Array, lo: U64Array
+    ) -> I64Array:
+        blocks = self._blocks_of(halves)
+        rows = _rows_with(self._words[0], blocks, first_bits)
+        # Few are left for the other words.
+        blocks, lo = blocks[rows], lo[rows]
+        for word in range(1, _WORDS):
+            kept = _rows_with(self._words[word], blocks, _bits_of(lo, word))
             rows, blocks, lo = rows[kept], blocks[kept], lo[kept]
         return rows
 
-    def _blocks_of(self, hi: U64Array) -> I64Array:
-        scaled = (hi >> _HALF) * np.uint64(self._count)
-        return (scaled >> _HALF).astype(np.int64)
+    def _blocks_of(self, halves: U64Array) -> I64Array:
+        scaled = halves * np.uint64(self._count)
+        scaled >>= _HALF
+        return scaled.view(np.int64)
 
 
 def blocks_for(ids: int, false_positives: float) -> int:
@@ -146,6 +203,14 @@ def _expected_rate(ids_per_block: float) -> float:
         probability *= ids_per_block / ids
         rate += probability * (1 - (1 - 1 / _PART_BITS) ** ids) ** _PARTS
     return rate
+
+
+def _rows_with(words: U64Array, blocks: I64Array, bits: U64Array) -> I64Array:
+    """Return the rows in whose blocks all of their bits are set."""
+    # Every block is there; numpy is faster where it need not tell if one is not.
+    met = words.take(blocks, mode="clip")
+    met &= bits
+    return np.flatnonzero(met == bits)
 
 
 def _bits_of(lo: U64Array, word: int) -> U64Array:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import BloomFilter, blocks_for
+from sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
 from sinks.seen_ids.entries import Entries
 from sinks.seen_ids.ordering import U64Array
 from sinks.seen_ids.segment import mapped_table
@@ -149,7 +149,8 @@ def stretched(hi: U64Array, count: int) -> U64Array:
 def share_passes(share: bytes, hi: U64Array, lo: U64Array, *, count: int) -> bool:
     """Tell whether the share of a chunk lets all IDs of the chunk pass."""
     bloom = BloomFilter.joined({0: share}, count=1)
-    return len(bloom.find_possible(_words_of_share(hi, count), lo)) == len(hi)
+    asked = Asked(_words_of_share(hi, count), lo)
+    return len(bloom.find_possible(asked)) == len(hi)
 
 
 def _share(entries: Entries, count: int, blocks: int) -> BloomFilter:

@@ -8,7 +8,8 @@ Segments are merged behind the batches' backs, in a thread of their own: an ID i
 rewritten about log4(N / batch) times, and a look-up searches about as many segments.
 
 Of buckets that were merged in Postgres only the filters are fetched at first; their
-chunks follow in the same thread, the newest bucket first (stored_chunks.py).
+chunks follow in the same thread, the newest bucket first (stored_chunks.py), and are
+asked as one when all are here (chunk_group.py).
 
 Segments follow each other by sequence. Buckets are a column of them and not folders: a
 batch of old events touches hundreds of buckets, and a search costs by the number of
@@ -26,6 +27,7 @@ from typing import Protocol
 
 from sinks.protocol.errors import TallyweirError
 from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
+from sinks.seen_ids.chunk_group import ChunkGroup
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.segment import Columns, SegmentView, write_merged
 from sinks.seen_ids.stored_chunks import (
@@ -113,7 +115,7 @@ class CatalogCopy:
         self._directory = directory
         self._merger = merger
         self._false_positives = false_positives
-        self._chunks: list[LazyChunks] = []
+        self._chunks: list[ChunkGroup] = []
         self._readers: list[ChunkReader] = []
         self._fetching: Future[None] | None = None
         self._segments: list[_Segment] = []
@@ -163,12 +165,12 @@ class CatalogCopy:
 
     def _advance(self, catalog: RunSource, through_sequence: int) -> None:
         """Take what was committed since; so many IDs at a time become a segment."""
-        chunks: list[LazyChunks] = []
+        chunks: list[StoredChunks] = []
         segments: list[_Segment] = []
         pending: list[Columns] = []
         for fetched in self._fetch(catalog, self._through, through_sequence):
             if isinstance(fetched, StoredChunks):
-                chunks.append(LazyChunks(fetched, self._directory))
+                chunks.append(fetched)
                 if fetched.reader not in self._readers:
                     self._readers.append(fetched.reader)
                 continue
@@ -188,7 +190,8 @@ class CatalogCopy:
                 pending = []
         if pending:
             segments.append(self._write(pending))
-        self._chunks += chunks
+        if chunks:
+            self._chunks.append(ChunkGroup.over(chunks, self._directory))
         self._segments += segments
         self._through = through_sequence
 
@@ -212,14 +215,16 @@ class CatalogCopy:
 
     def _fetch_behind(self) -> None:
         """Have the chunks fetched that are not here yet."""
-        self._chunks = [one for one in self._chunks if one.bucket >= self._live_from]
+        live = (group.from_bucket(self._live_from) for group in self._chunks)
+        self._chunks = [group for group in live if group.chunks]
         if self._fetching is None or self._fetching.done():
             # An error is met again by whoever looks an ID up, and told by that one.
             self._fetching = None
             self._fetch_next()
 
     def _fetch_next(self) -> None:
-        awaited = [one for one in self._chunks if not one.is_fetched]
+        chunks = (one for group in self._chunks for one in group.chunks)
+        awaited = [one for one in chunks if not one.is_fetched]
         if awaited:
             try:
                 self._fetching = self._merger.submit(

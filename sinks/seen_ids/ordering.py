@@ -91,19 +91,30 @@ def find_pairs(
     Returns:
         The rows of the query that are there, and where they are.
     """
+    left = np.searchsorted(sorted_hi, hi)
+    return find_pairs_from(left, sorted_hi, sorted_lo, hi, lo)
+
+
+def find_pairs_from(
+    left: I64Array,
+    sorted_hi: U64Array,
+    sorted_lo: U64Array,
+    hi: U64Array,
+    lo: U64Array,
+) -> tuple[I64Array, I64Array]:
+    """Do the same where the first place of each ``hi`` is known already."""
     if not len(sorted_hi):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    left = np.searchsorted(sorted_hi, hi)
-    met = sorted_hi[np.minimum(left, len(sorted_hi) - 1)] == hi
-    rows = np.flatnonzero(met)
-    if not rows.size:
-        return rows, rows
-    begin = left[rows]
-    end = np.searchsorted(sorted_hi, hi[rows], side="right")
-    at = _lower_bound(sorted_lo, begin, end, lo[rows])
-    inside = at < end
-    rows, at = rows[inside], at[inside]
+    rows = np.flatnonzero(sorted_hi.take(left, mode="clip") == hi)
+    at = left[rows]
     same = sorted_lo[at] == lo[rows]
+    rest = np.flatnonzero(~same)
+    if rest.size:
+        # Others begin with the same word; or the ID is not there, by chance of a hash.
+        end = np.searchsorted(sorted_hi, hi[rows[rest]], side="right")
+        at[rest] = _lower_bound(sorted_lo, at[rest], end, lo[rows[rest]])
+        inside = at[rest] < end
+        same[rest[inside]] = sorted_lo[at[rest[inside]]] == lo[rows[rest[inside]]]
     return rows[same], at[same]
 
 

@@ -20,16 +20,23 @@ from typing import Protocol
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, BloomFilter, blocks_for
+from sinks.seen_ids.bloom_filter import (
+    FALSE_POSITIVES,
+    Asked,
+    BloomFilter,
+    blocks_for,
+)
 from sinks.seen_ids.claim import NO_HASH, Found
 from sinks.seen_ids.ordering import (
     BoolArray,
     I64Array,
     U64Array,
     find_pairs,
+    find_pairs_from,
     last_of_each,
     merge_order,
 )
+from sinks.seen_ids.place_index import PlaceIndex
 from sinks.seen_ids.run import Run
 
 _COLUMNS = 4
@@ -64,6 +71,7 @@ class Columns:
         buckets: Under which each ID is filed.
         bloom: Over the fingerprints, where there is one. It spares look-ups and
             decides nothing: what it does not rule out is looked up.
+        places: Of the first words, where there are many.
     """
 
     hi: U64Array
@@ -71,6 +79,7 @@ class Columns:
     payload_hashes: U64Array
     buckets: I64Array
     bloom: BloomFilter | None = None
+    places: PlaceIndex | None = None
 
     def __len__(self) -> int:
         return len(self.hi)
@@ -101,22 +110,28 @@ class Columns:
             buckets=self.buckets[begin:end],
         )
 
-    def find(self, hi: U64Array, lo: U64Array) -> tuple[I64Array, I64Array]:
-        """Return the rows of the query that are here, and where they are."""
+    def find(self, asked: Asked) -> tuple[I64Array, I64Array]:
+        """Return the rows of the question that are here, and where they are."""
         if self.bloom is None:
-            return find_pairs(self.hi, self.lo, hi, lo)
-        rows = self.bloom.find_possible(hi, lo)
-        found, at = find_pairs(self.hi, self.lo, hi[rows], lo[rows])
+            return self._search(asked.hi, asked.lo)
+        rows = self.bloom.find_possible(asked)
+        found, at = self._search(asked.hi[rows], asked.lo[rows])
         return rows[found], at
 
-    def look_up(self, hi: U64Array, lo: U64Array) -> Hits:
-        """Return the rows of the query that are here, and what is known of them."""
-        rows, at = self.find(hi, lo)
+    def look_up(self, asked: Asked) -> Hits:
+        """Return the rows of the question that are here, and what is known of them."""
+        rows, at = self.find(asked)
         return Hits(
             rows=rows,
             payload_hashes=self.payload_hashes[at],
             buckets=self.buckets[at],
         )
+
+    def _search(self, hi: U64Array, lo: U64Array) -> tuple[I64Array, I64Array]:
+        if self.places is None:
+            return find_pairs(self.hi, self.lo, hi, lo)
+        left = self.places.find_places(self.hi, hi)
+        return find_pairs_from(left, self.hi, self.lo, hi, lo)
 
 
 def mapped_table(directory: Path, columns: int, rows: int) -> U64Array:
@@ -244,6 +259,7 @@ def _columns_of(table: U64Array, false_positives: float) -> Columns:
         payload_hashes=payload_hashes,
         buckets=buckets.view(np.int64),
         bloom=BloomFilter.over(hi, lo, blocks=blocks),
+        places=PlaceIndex(hi),
     )
 
 
@@ -252,9 +268,32 @@ class Part(Protocol):
 
     def __len__(self) -> int: ...
 
-    def look_up(self, hi: U64Array, lo: U64Array) -> Hits:
-        """Return the rows of the query that are here, and what is known of them."""
+    def look_up(self, asked: Asked) -> Hits:
+        """Return the rows of the question that are here, and what is known of them."""
         ...
+
+
+def find_newest(parts: Sequence[Part], asked: Asked, live_from_bucket: int) -> Found:
+    """Look IDs up in several parts; of several entries the newest answers.
+
+    Args:
+        parts: Of two that hold IDs of one bucket, the one that holds the older
+            batches is first.
+        asked: The question.
+        live_from_bucket: IDs of older buckets are as if never seen.
+    """
+    found: BoolArray = np.zeros(len(asked), dtype=np.bool_)
+    hashes = np.full(len(asked), NO_HASH, dtype=np.uint64)
+    buckets = np.full(len(asked), live_from_bucket, dtype=np.int64)
+    for part in parts:
+        hits = part.look_up(asked)
+        if hits.rows.size:
+            newer = np.flatnonzero(hits.buckets >= buckets[hits.rows])
+            rows = hits.rows[newer]
+            found[rows] = True
+            hashes[rows] = hits.payload_hashes[newer]
+            buckets[rows] = hits.buckets[newer]
+    return Found(found=found, payload_hashes=hashes, buckets=buckets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -276,15 +315,4 @@ class SegmentView:
         An ID that was corrected has several. Each was filed under the bucket of the
         one before it or a later one, so the newest is the last of the latest bucket.
         """
-        found: BoolArray = np.zeros(len(hi), dtype=np.bool_)
-        hashes = np.full(len(hi), NO_HASH, dtype=np.uint64)
-        buckets = np.full(len(hi), self.live_from_bucket, dtype=np.int64)
-        for part in self.parts:
-            hits = part.look_up(hi, lo)
-            if hits.rows.size:
-                newer = np.flatnonzero(hits.buckets >= buckets[hits.rows])
-                rows = hits.rows[newer]
-                found[rows] = True
-                hashes[rows] = hits.payload_hashes[newer]
-                buckets[rows] = hits.buckets[newer]
-        return Found(found=found, payload_hashes=hashes, buckets=buckets)
+        return find_newest(self.parts, Asked(hi, lo), self.live_from_bucket)

@@ -11,7 +11,7 @@ nothing about them, so it does no harm when the bucket is merged again meanwhile
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,15 +19,18 @@ from typing import Protocol
 import numpy as np
 
 from sinks.protocol.errors import RetryableError
-from sinks.seen_ids.bloom_filter import BloomFilter
+from sinks.seen_ids.bloom_filter import Asked, BloomFilter
 from sinks.seen_ids.bucket_merge import first_word, stretched
 from sinks.seen_ids.claim import NO_HASH
 from sinks.seen_ids.entries import Entries
-from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array, find_pairs
+from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array
+from sinks.seen_ids.place_index import PlaceIndex
 from sinks.seen_ids.segment import Columns, Hits, mapped_table
 
-#: IDs of one question that are looked up one by one; for more, fetching is faster.
+#: So many IDs of one question are looked up one by one, or one for so many of the
+#: bucket; for more, fetching is faster.
 _LOOK_UPS_MAX = 2_000
+_IDS_PER_LOOK_UP = 1_500
 #: IDs that are fetched at a time.
 _FETCHED_IDS = 1 << 20
 _COLUMNS = 3
@@ -95,11 +98,20 @@ class LazyChunks:
     Args:
         stored: What was found.
         directory: On a local disk, for 24 bytes an ID once it is fetched.
+        on_fetched: Called with the words of IDs, sorted, before they are here; with
+            some of them again where a fetch has failed.
     """
 
-    def __init__(self, stored: StoredChunks, directory: Path) -> None:
+    def __init__(
+        self,
+        stored: StoredChunks,
+        directory: Path,
+        *,
+        on_fetched: Callable[[U64Array, U64Array], None],
+    ) -> None:
         self._stored = stored
         self._directory = directory
+        self._on_fetched = on_fetched
         self._fetching = threading.Lock()
         self._room: U64Array | None = None
         self._fetched_parts = 0
@@ -121,25 +133,29 @@ class LazyChunks:
         """Whether Postgres is not asked any more."""
         return self._columns is not None
 
-    def look_up(self, hi: U64Array, lo: U64Array) -> Hits:
-        """Return the rows of the query that are here, and what is known of them.
+    def look_up(self, asked: Asked) -> Hits:
+        """Return the rows of the question that are here, and what is known of them.
 
         Raises:
             TallyweirError: The chunks could not be read; or ``SEEN_IDS_GONE``.
         """
-        rows = self._stored.bloom.find_possible(hi, lo)
-        if rows.size > _LOOK_UPS_MAX:
+        rows = self._stored.bloom.find_possible(asked)
+        possible = asked.take(rows)
+        if rows.size > max(_LOOK_UPS_MAX, len(self) // _IDS_PER_LOOK_UP):
             while self.fetch_some():
                 pass
         columns = self._columns
         if columns is not None:
-            found, at = find_pairs(columns.hi, columns.lo, hi[rows], lo[rows])
-            rows, hashes = rows[found], columns.payload_hashes[at]
-        elif rows.size:
-            is_there, hashes = self._ask(hi[rows], lo[rows])
+            hits = columns.look_up(possible)
+            return Hits(
+                rows=rows[hits.rows],
+                payload_hashes=hits.payload_hashes,
+                buckets=hits.buckets,
+            )
+        hashes: U64Array = np.empty(0, dtype=np.uint64)
+        if rows.size:
+            is_there, hashes = self._ask(possible.hi, possible.lo)
             rows, hashes = rows[is_there], hashes[is_there]
-        else:
-            hashes = np.empty(0, dtype=np.uint64)
         buckets = np.full(len(rows), self.bucket, dtype=np.int64)
         return Hits(rows=rows, payload_hashes=hashes, buckets=buckets)
 
@@ -161,6 +177,7 @@ class LazyChunks:
         begin = self._fetched_parts
         end = min(begin + self._parts_at_once, stored.count)
         newest = self._read_parts(begin, end).newest()
+        self._on_fetched(newest.hi, newest.lo)
         until = self._fetched_ids + len(newest)
         self._room[:, self._fetched_ids : until] = (
             newest.hi,
@@ -171,7 +188,13 @@ class LazyChunks:
         if end == stored.count:
             hi, lo, hashes = self._room[:, :until]
             bucket = np.broadcast_to(np.int64(stored.bucket), until)
-            self._columns = Columns(hi=hi, lo=lo, payload_hashes=hashes, buckets=bucket)
+            self._columns = Columns(
+                hi=hi,
+                lo=lo,
+                payload_hashes=hashes,
+                buckets=bucket,
+                places=PlaceIndex(hi),
+            )
 
     def _make_room(self) -> U64Array:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import BloomFilter
+from sinks.seen_ids.bloom_filter import Asked, BloomFilter
 from sinks.seen_ids.claim import Candidates, Claim
 from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array
 from spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
@@ -128,11 +128,11 @@ def counted_filters() -> Iterator[FilterCounts]:
     counts = FilterCounts()
     plain = BloomFilter.find_possible
 
-    def counting(asked: BloomFilter, hi: U64Array, lo: U64Array) -> I64Array:
-        rows = plain(asked, hi, lo)
-        counts.asked += len(hi)
+    def counting(bloom: BloomFilter, asked: Asked) -> I64Array:
+        rows = plain(bloom, asked)
+        counts.asked += len(asked)
         counts.passed += len(rows)
-        counts.passing.append(hi[rows])
+        counts.passing.append(asked.hi[rows])
         return rows
 
     setattr(BloomFilter, "find_possible", counting)  # noqa: B010 - mypy forbids `=`

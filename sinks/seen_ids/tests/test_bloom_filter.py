@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sinks.seen_ids import bloom_filter
 from sinks.seen_ids.bloom_filter import (
     FALSE_POSITIVES,
+    Asked,
     BloomFilter,
     bits_per_id,
     blocks_for,
@@ -48,13 +49,17 @@ def test_what_is_there_is_always_possible(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bloom_filter, "_ROWS_AT_ONCE", rows_at_once)
         bloom = _filter(hi, lo)
-    assert bloom.find_possible(hi, lo).tolist() == list(range(len(pairs)))
-    assert bloom.find_possible(hi[::-1], lo[::-1]).tolist() == list(range(len(pairs)))
+    assert bloom.find_possible(Asked(hi, lo)).tolist() == list(range(len(pairs)))
+    assert bloom.find_possible(Asked(hi[::-1], lo[::-1])).tolist() == list(
+        range(len(pairs))
+    )
     # Beside IDs that are not there, most of which are left out on the way.
     other_hi, other_lo = _random(2 * len(pairs), SEED)
     order = np.argsort(np.concatenate([hi, other_hi]), kind="stable")
     rows = bloom.find_possible(
-        np.concatenate([hi, other_hi])[order], np.concatenate([lo, other_lo])[order]
+        Asked(
+            np.concatenate([hi, other_hi])[order], np.concatenate([lo, other_lo])[order]
+        )
     )
     assert set(np.flatnonzero(order < len(pairs))) <= set(rows)
 
@@ -64,7 +69,7 @@ def test_as_few_ids_pass_that_are_not_there_as_was_promised(ids: int) -> None:
     """The rate is the one that the size was computed for, at every size."""
     bloom = _filter(*_random(ids, SEED))
     asked = 400_000
-    passed = len(bloom.find_possible(*_random(asked, SEED + 1)))
+    passed = len(bloom.find_possible(Asked(*_random(asked, SEED + 1))))
     # Five standard deviations of the count, and what a filter's own luck adds.
     assert abs(passed / asked - FALSE_POSITIVES) < 0.0005
 
@@ -72,7 +77,9 @@ def test_as_few_ids_pass_that_are_not_there_as_was_promised(ids: int) -> None:
 def test_an_empty_filter_lets_nothing_pass() -> None:
     """A segment may have lost all its IDs to the horizon."""
     nothing = np.empty(0, dtype=np.uint64)
-    assert not len(_filter(nothing, nothing).find_possible(*_random(1_000, SEED)))
+    assert not len(
+        _filter(nothing, nothing).find_possible(Asked(*_random(1_000, SEED)))
+    )
 
 
 def test_a_filter_takes_about_two_bytes_an_id() -> None:

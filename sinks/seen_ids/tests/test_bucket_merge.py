@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from sinks.protocol.errors import FatalError
 from sinks.seen_ids import bucket_merge
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, BloomFilter, blocks_for
+from sinks.seen_ids.bloom_filter import (
+    FALSE_POSITIVES,
+    Asked,
+    BloomFilter,
+    blocks_for,
+)
 from sinks.seen_ids.bucket_merge import BucketMerge, Chunk, first_word
 from sinks.seen_ids.entries import Entries
 from sinks.seen_ids.ordering import U64Array
@@ -127,8 +132,8 @@ def test_the_shares_of_chunks_are_one_filter_of_the_rate_that_was_asked(
     chunks = _merged([rows], rate=rate)
     assert len(chunks) == 64
     joined = BloomFilter.joined({c.number: c.filter for c in chunks}, count=64)
-    assert len(joined.find_possible(hi, lo)) == 50_000
-    passed = len(joined.find_possible(hi[::-1] ^ np.uint64(1), lo)) / 50_000
+    assert len(joined.find_possible(Asked(hi, lo))) == 50_000
+    passed = len(joined.find_possible(Asked(hi[::-1] ^ np.uint64(1), lo))) / 50_000
     assert abs(passed - rate) < 0.4 * rate
     whole = BloomFilter.over(hi, lo, blocks=blocks)
     assert whole.encode() == joined.encode()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sinks.seen_ids.bloom_filter import Asked
 from sinks.seen_ids.segment import Columns, write_merged
 from sinks.seen_ids.tests.catalog import run_of
 
@@ -29,7 +30,7 @@ def test_the_last_entry_of_the_latest_bucket_stays(
         for bucket, one in filed
     ]
     merged = write_merged(tmp_path, sources, 0)
-    hits = merged.look_up(*np.array([[5], [5]], dtype=np.uint64))
+    hits = merged.look_up(Asked(*np.array([[5], [5]], dtype=np.uint64)))
     assert [counts] == list(
         zip(hits.buckets.tolist(), hits.payload_hashes.tolist(), strict=True)
     )

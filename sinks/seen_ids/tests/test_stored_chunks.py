@@ -9,8 +9,9 @@ import pytest
 
 from sinks.protocol.errors import RetryableError
 from sinks.seen_ids import bucket_merge, stored_chunks
+from sinks.seen_ids.bloom_filter import Asked, BloomFilter
 from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.ordering import U64Array
+from sinks.seen_ids.ordering import I64Array, U64Array
 from sinks.seen_ids.segment import SegmentView
 from sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, Never, run_of
 
@@ -188,3 +189,67 @@ def test_entries_of_one_id_on_both_sides_of_a_slice_are_all_looked_at(
     )
     hi, lo = np.array([[9], [9]], dtype=np.uint64)
     assert view.find(hi, lo).payload_hashes.tolist() == [200]
+
+
+_BUCKETS = (0, 3600, 7200)
+
+
+def _filled(seed: int = SEED) -> MemoryCatalog:
+    """Return a catalog of three merged buckets, a batch each."""
+    catalog = MemoryCatalog()
+    for batch, (bucket, pairs) in enumerate(
+        zip(_BUCKETS, np.split(_pairs(seed, 30_000), 3), strict=True)
+    ):
+        run = [(int(hi), int(lo)) for hi, lo in pairs]
+        catalog.append(batch, [run_of(run, bucket=bucket, payload_hash=batch + 1)])
+        catalog.merge(bucket, batch)
+    return catalog
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_ids_of_several_buckets_are_found_in_theirs(
+    tmp_path: Path,
+    is_idle: bool,  # noqa: FBT001
+) -> None:
+    """Here, behind one filter over all of them, or where they are stored."""
+    catalog = _filled()
+    view = _open(catalog, tmp_path, is_idle=is_idle)
+    pairs = _pairs(SEED, 30_000)[::30]
+    buckets = np.repeat(_BUCKETS, 10_000)[::30]
+    order = np.argsort(pairs[:, 0])
+    found = view.find(*pairs[order].T)
+    assert found.found.all()
+    assert found.buckets.tolist() == buckets[order].tolist()
+    assert _seen(view, _pairs(SEED + 1, 20_000)) == 0
+
+
+def test_of_fetched_buckets_a_new_id_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The filter over all of them rules it out; their own hear of the rest."""
+    view = _open(_filled(), tmp_path, is_idle=True)
+    plain = BloomFilter.find_possible
+    counts: list[int] = []
+
+    def count(bloom: BloomFilter, asked: Asked) -> I64Array:
+        counts.append(len(asked))
+        return plain(bloom, asked)
+
+    monkeypatch.setattr(BloomFilter, "find_possible", count)
+    assert _seen(view, _pairs(SEED + 1, 20_000)) == 0
+    # One in a hundred passes the first, and is asked of three more.
+    assert 1.02 < sum(counts) / 20_000 < 1.04
+
+
+def test_a_bucket_that_has_expired_leaves_the_group_that_it_is_in(
+    tmp_path: Path,
+) -> None:
+    """The filter over all may still let its IDs pass, and nothing is found then."""
+    catalog = _filled()
+    copy = CatalogCopy(tmp_path, AtOnce())
+    for live_from, expected in ((0, 30_000), (3600, 20_000), (7201, 0)):
+        view = copy.view(
+            catalog=catalog, live_from_bucket=live_from, through_sequence=2
+        )
+        assert _seen(view, _pairs(SEED, 30_000)) == expected
+        assert sum(map(len, view.parts)) == expected

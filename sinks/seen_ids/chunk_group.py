@@ -1,0 +1,96 @@
+"""The merged buckets of a catalog, asked as one.
+
+A bucket has a filter of its own, and a horizon is about eight buckets. So long as their
+chunks are not all here, an ID is asked of each filter. While they are fetched, their
+IDs are put into one more filter over all of them, and from then on that is asked first:
+a new ID costs the same however many buckets there are, and only what passes is asked
+of each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
+from sinks.seen_ids.ordering import I64Array, U64Array
+from sinks.seen_ids.segment import Hits, find_newest
+from sinks.seen_ids.stored_chunks import LazyChunks, StoredChunks
+
+#: What passes is asked of the buckets' own filters, so this one may be small.
+_FALSE_POSITIVES = 0.01
+_BEFORE_ANY_BUCKET = -(2**63)
+
+
+class _CommonFilter:
+    """A filter that is filled by several threads, and asked when it is full."""
+
+    def __init__(self, ids: int) -> None:
+        self.bloom = BloomFilter.of_nothing(blocks=blocks_for(ids, _FALSE_POSITIVES))
+        self._adding = threading.Lock()
+
+    def add(self, hi: U64Array, lo: U64Array) -> None:
+        # A bit that two threads set at a time could be lost, and with it an ID.
+        with self._adding:
+            self.bloom.add(hi, lo)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChunkGroup:
+    """Chunks of some buckets, of which some may have expired since.
+
+    Attributes:
+        chunks: Of the buckets that have not, the oldest first.
+        common: Over what was fetched of all of them.
+    """
+
+    chunks: tuple[LazyChunks, ...]
+    common: _CommonFilter
+
+    @classmethod
+    def over(cls, stored: Sequence[StoredChunks], directory: Path) -> ChunkGroup:
+        """Make a group of which nothing is here yet.
+
+        Args:
+            stored: What was found, one for each bucket.
+            directory: On a local disk, for what is fetched.
+        """
+        common = _CommonFilter(sum(int(one.ids.sum()) for one in stored))
+        oldest_first = sorted(stored, key=lambda one: one.bucket)
+        return cls(
+            chunks=tuple(
+                LazyChunks(one, directory, on_fetched=common.add)
+                for one in oldest_first
+            ),
+            common=common,
+        )
+
+    def __len__(self) -> int:
+        return sum(map(len, self.chunks))
+
+    def from_bucket(self, live_from_bucket: int) -> ChunkGroup:
+        """Return the group without the buckets that have expired."""
+        live = (one for one in self.chunks if one.bucket >= live_from_bucket)
+        return replace(self, chunks=tuple(live))
+
+    def look_up(self, asked: Asked) -> Hits:
+        """Return the rows of the question that are here, and what is known of them.
+
+        Raises:
+            TallyweirError: The chunks could not be read; or ``SEEN_IDS_GONE``.
+        """
+        rows: I64Array = np.arange(len(asked))
+        if all(one.is_fetched for one in self.chunks):
+            rows = self.common.bloom.find_possible(asked)
+            asked = asked.take(rows)
+        known = find_newest(self.chunks, asked, _BEFORE_ANY_BUCKET)
+        at = np.flatnonzero(known.found)
+        return Hits(
+            rows=rows[at],
+            payload_hashes=known.payload_hashes[at],
+            buckets=known.buckets[at],
+        )
