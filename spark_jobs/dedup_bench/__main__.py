@@ -30,7 +30,7 @@ from spark_jobs.dedup_bench.ids_driver import (
     copy_directory,
     started_ids_driver,
 )
-from spark_jobs.dedup_bench.numbered_events import TASKS
+from spark_jobs.dedup_bench.numbered_events import TASKS, EventTimes
 from spark_jobs.settings import DriverSettings
 
 _MICRO = 1_000_000
@@ -48,10 +48,14 @@ def main() -> None:
 
 
 def fill(settings: DriverSettings, task: Task) -> Figures:
-    """Publish the events ``begin`` to ``end`` in batches, all of them new."""
+    """Publish the events ``begin`` to ``end`` in batches, all of them new.
+
+    ``times`` says when they happened, if it was not as in ``bench dedup``.
+    """
     begin, end = task["begin"], task["end"]
+    times = EventTimes(**task.get("times", {}))
     began = time.perf_counter()
-    with started_ids_driver(settings) as driver:
+    with started_ids_driver(settings, times) as driver:
         for first in range(begin, end, task["batch"]):
             last = min(first + task["batch"], end)
             batch = driver.plan(np.arange(first, last, dtype=np.int64))

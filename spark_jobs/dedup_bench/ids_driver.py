@@ -26,7 +26,13 @@ from sinks.protocol.votes import EventCounts, PartitionTally, Vote, tally_votes
 from sinks.seen_ids.claim import Claim, RowClass, new_runs
 from sinks.seen_ids.claim_holder import ClaimHolder
 from sinks.seen_ids.ordering import I64Array
-from spark_jobs.dedup_bench.numbered_events import TASKS, Question, questions_of
+from spark_jobs.dedup_bench.numbered_events import (
+    EVENT_TIMES,
+    TASKS,
+    EventTimes,
+    Question,
+    questions_of,
+)
 from spark_jobs.home_layout import SHARDS
 from spark_jobs.id_claims import opened_id_claims, terms_of
 from spark_jobs.settings import DriverSettings
@@ -72,6 +78,7 @@ class IdsDriver:
     holder: ClaimHolder
     staging: KeptConnection
     dsn: str
+    times: EventTimes
     batches: int = 0
     attempts: int = field(default=0)
 
@@ -83,7 +90,10 @@ class IdsDriver:
             for position in map(progress.positions.get, _PARTITIONS)
         ]
         questions = questions_of(
-            numbers, starts=starts, bucket_seconds=LAYOUT.bucket_seconds
+            numbers,
+            starts=starts,
+            bucket_seconds=LAYOUT.bucket_seconds,
+            times=self.times,
         )
         self.batches += 1
         plan = BatchPlan(
@@ -185,8 +195,14 @@ class IdsDriver:
 
 
 @contextmanager
-def started_ids_driver(settings: DriverSettings) -> Iterator[IdsDriver]:
+def started_ids_driver(
+    settings: DriverSettings, times: EventTimes = EVENT_TIMES
+) -> Iterator[IdsDriver]:
     """Start as a driver does: claim an epoch, settle, and hold the IDs.
+
+    Args:
+        settings: Where the home is.
+        times: When the events happened.
 
     Raises:
         TallyweirError: As claiming an epoch does.
@@ -207,6 +223,7 @@ def started_ids_driver(settings: DriverSettings) -> Iterator[IdsDriver]:
                 holder=claims.holder,
                 staging=staging,
                 dsn=settings.home_dsn,
+                times=times,
             )
 
 

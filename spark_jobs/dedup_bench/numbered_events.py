@@ -18,10 +18,28 @@ TASKS = 4
 
 #: What a fingerprint costs does not depend on the key.
 _KEY = b"bench".ljust(KEY_BYTES, b".")
-#: 2026-01-01; before the clock of whoever runs this, which no event may be ahead of.
-_BEGIN_US = 1_767_225_600_000_000
-#: 200 events a second, so that 10**8 of them fit into a horizon of seven days.
-_GAP_US = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTimes:
+    """When numbered events happened.
+
+    Attributes:
+        begin_us: Number 0; 2026-01-01, before the clock of whoever runs this, which no
+            event may be ahead of.
+        gap_us: From one event to the next; at 200 a second 10**8 of them fit into a
+            horizon of seven days.
+    """
+
+    begin_us: int = 1_767_225_600_000_000
+    gap_us: int = 5_000
+
+    def of(self, numbers: I64Array) -> I64Array:
+        """Tell when events happened; a repeat has the time of what it repeats."""
+        return self.begin_us + numbers * self.gap_us
+
+
+EVENT_TIMES = EventTimes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +55,17 @@ class Question:
     event_time_max_us: int
 
 
-def event_times_us(numbers: I64Array) -> I64Array:
-    """Tell when events happened; a repeat has the time of what it repeats."""
-    return _BEGIN_US + numbers * _GAP_US
-
-
 def ids_of(numbers: I64Array) -> U64Array:
     """Fingerprint the IDs of events."""
     return fingerprint([pa.array(numbers)], _KEY)
 
 
 def questions_of(
-    numbers: I64Array, *, starts: Sequence[int], bucket_seconds: int
+    numbers: I64Array,
+    *,
+    starts: Sequence[int],
+    bucket_seconds: int,
+    times: EventTimes = EVENT_TIMES,
 ) -> list[Question]:
     """Share a batch out among its tasks, in order.
 
@@ -56,9 +73,10 @@ def questions_of(
         numbers: Of its events, in the order of their offsets.
         starts: The offset that each task's partition is read from.
         bucket_seconds: How much event time a bucket covers.
+        times: When they happened.
     """
     return [
-        _question(share, place, start, bucket_seconds)
+        _question(share, place, start, bucket_seconds, times)
         for place, (share, start) in enumerate(
             zip(np.array_split(numbers, TASKS), starts, strict=True)
         )
@@ -66,19 +84,19 @@ def questions_of(
 
 
 def _question(
-    numbers: I64Array, place: int, start: int, bucket_seconds: int
+    numbers: I64Array, place: int, start: int, bucket_seconds: int, times: EventTimes
 ) -> Question:
     pairs = ids_of(numbers)
-    times = event_times_us(numbers)
+    times_us = times.of(numbers)
     written = Candidates(
         place=np.full(len(numbers), place, dtype=np.int64),
         offset=np.arange(start, start + len(numbers), dtype=np.int64),
-        bucket=times // 1_000_000 // bucket_seconds * bucket_seconds,
+        bucket=times_us // 1_000_000 // bucket_seconds * bucket_seconds,
         hi=np.ascontiguousarray(pairs[:, 0]),
         lo=np.ascontiguousarray(pairs[:, 1]),
         # A repeat is one to the last byte, so its payload has the same hash.
         payload_hashes=np.maximum(pairs[:, 0] ^ pairs[:, 1], np.uint64(1)),
     )
     return Question(
-        candidates=written.take(written.order()), event_time_max_us=int(times.max())
+        candidates=written.take(written.order()), event_time_max_us=int(times_us.max())
     )

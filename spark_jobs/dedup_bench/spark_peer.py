@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, to_bytes
 from sinks.seen_ids.ordering import I64Array
-from spark_jobs.dedup_bench.numbered_events import event_times_us, ids_of
+from spark_jobs.dedup_bench.numbered_events import EVENT_TIMES, ids_of
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
 
@@ -95,7 +95,7 @@ def _write(folder: Path, batches: Iterable[I64Array]) -> None:
             len(batch),
             [None, pa.py_buffer(to_bytes(ids_of(batch)))],
         )
-        times = pa.array(event_times_us(batch)).cast(pa.timestamp("us", "UTC"))
+        times = pa.array(EVENT_TIMES.of(batch)).cast(pa.timestamp("us", "UTC"))
         table = pa.table({"event_id": keys.cast(pa.binary()), "event_time": times})
         file = folder / f"{number:04}.parquet"
         pq.write_table(table, file, compression="none")

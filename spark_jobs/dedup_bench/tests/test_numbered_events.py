@@ -7,8 +7,9 @@ import numpy as np
 from sinks.seen_ids.round_claims import RoundClaims
 from sinks.seen_ids.tests.catalog import view_of
 from spark_jobs.dedup_bench.numbered_events import (
+    EVENT_TIMES,
     TASKS,
-    event_times_us,
+    EventTimes,
     ids_of,
     questions_of,
 )
@@ -29,7 +30,7 @@ def test_each_task_asks_for_its_own_partition_in_order() -> None:
         set(one.place.tolist()) for one in asked
     ]
     assert all(one.is_in_order() for one in asked)
-    latest = [int(event_times_us(_NUMBERS)[i : i + 2].max()) for i in (0, 2, 4, 6)]
+    latest = [int(EVENT_TIMES.of(_NUMBERS)[i : i + 2].max()) for i in (0, 2, 4, 6)]
     assert latest == [question.event_time_max_us for question in questions]
 
 
@@ -51,3 +52,17 @@ def test_a_bucket_begins_at_a_multiple_of_its_length() -> None:
     first, second = (int(q.candidates.bucket[0]) for q in questions[:2])
     assert 0 == first % 60
     assert 60 == second - first
+
+
+def test_events_may_be_given_other_times() -> None:
+    """So that they fill the buckets that another pipeline's events belong to."""
+    times = EventTimes(begin_us=3_600_000_000, gap_us=30_000_000)
+    questions = questions_of(
+        np.array([0, 1, 2, 3], dtype=np.int64),
+        starts=[0] * TASKS,
+        bucket_seconds=60,
+        times=times,
+    )
+    buckets = [int(one.candidates.bucket[0]) for one in questions]
+    assert [3_600, 3_600, 3_660, 3_660] == buckets
+    assert 3_690_000_000 == questions[3].event_time_max_us
