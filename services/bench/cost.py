@@ -28,12 +28,10 @@ from services.bench.bench_world import (
 )
 from services.bench.driver_phases import Phases, phases_between, read_phases
 from services.bench.driver_run import await_events, read_batches, running_driver
+from services.bench.measured_processes import SERVERS, processes_of
 from services.bench.rates import Rates, check_verified, rates_of
 from services.bench.spark_event_log import keep_event_log, read_shuffled_bytes
 from services.embedded.daemon import free_port
-from services.embedded.kafka import EmbeddedKafka
-from services.embedded.postgres import EmbeddedPostgres
-from services.embedded.state_directory import state_directory
 from services.endpoints import Endpoints
 from sinks.metrics_endpoint import PORT_VARIABLE
 
@@ -189,29 +187,19 @@ def _log_bytes(dsn: str) -> int:
 
 
 def _cpu_seconds(driver: psutil.Process, pipeline: BenchPipeline) -> dict[str, float]:
-    directory = state_directory() / "bench"
-    below = driver.children(recursive=True)
-    jvms = [process for process in below if process.name() == "java"]
-    workers = [process for process in below if process.name() != "java"]
-    servers = [
-        EmbeddedPostgres(directory / name).daemon.find()
-        for name in ("postgres", *pipeline.databases)
-    ]
     return {
-        "broker": _of_server(EmbeddedKafka(directory / "kafka").daemon.find()),
-        "jvm": sum(map(_of_process, jvms)),
-        "python": sum(map(_of_process, workers)),
-        "driver": _of_process(driver),
-        "postgres": sum(map(_of_server, servers)),
+        part: sum(map(_of_server if part in SERVERS else _of_process, processes))
+        for part, processes in processes_of(driver, pipeline).items()
     }
 
 
-def _of_server(server: psutil.Process | None) -> float:
+def _of_server(server: psutil.Process) -> float:
     """Add up a server and its sessions, those that have ended too."""
-    assert server is not None, "the benchmark's server runs"
     ended = server.cpu_times()
     living = sum(map(_of_process, server.children(recursive=True)))
-    return ended.children_user + ended.children_system + _of_process(server) + living
+    return float(
+        ended.children_user + ended.children_system + _of_process(server) + living
+    )
 
 
 def _of_process(process: psutil.Process) -> float:

@@ -32,6 +32,7 @@ JOIN (
 WHERE pipeline = %s
 ORDER BY sequence
 """
+_CLAIM = "SELECT epoch FROM tallyweir.epoch_claim WHERE pipeline = %s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,37 @@ def running_driver(
         if driver.poll() is None:
             os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
+
+
+def await_claim(
+    driver: subprocess.Popen[bytes],
+    dsn: str,
+    pipeline: BenchPipeline,
+    *,
+    timeout_s: float,
+) -> None:
+    """Wait until a pipeline has claimed its first epoch: then the home knows it.
+
+    Raises:
+        FatalError: The driver ended, or did not get there in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not _is_claimed(dsn, pipeline):
+        if driver.poll() is not None or time.monotonic() > deadline:
+            raise incomplete_run(
+                f"{pipeline.name} has claimed no epoch.",
+                fix="Run the pipeline by hand to see its messages.",
+            )
+        time.sleep(_POLL_S)
+
+
+def _is_claimed(dsn: str, pipeline: BenchPipeline) -> bool:
+    with psycopg.connect(dsn) as connection:
+        try:
+            claim = connection.execute(_CLAIM, (pipeline.name,)).fetchone()
+        except psycopg.errors.UndefinedTable:
+            return False
+    return claim is not None
 
 
 def await_events(

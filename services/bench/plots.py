@@ -21,6 +21,7 @@ _RATE = Axis(label="events per second; longer is better")
 _RATE_AXIS = Axis(label="events per second")
 _COST_AXIS = Axis(label="processor time, µs per event")
 _HALF = 480
+_MEGA = 1_000_000
 _AXIS_LABELS = {
     "task_slots": "tasks of Spark at a time",
     "kafka_partitions": "partitions of the topic",
@@ -170,6 +171,63 @@ def plot_scale(figures: Figures) -> str:
     return write_figure("How cost grows as work grows", charts, columns=2)
 
 
+def plot_full_catalog(figures: Figures) -> str:
+    """Draw the rates with each catalog."""
+    rows = [
+        Bars(name=name, values=_cold_and_warm(figures[one]))
+        for name, one in (
+            ("no IDs in the catalog", "empty"),
+            (f"{figures['ids']:,} IDs in the catalog", "full"),
+        )
+    ]
+    return _rates("Throughput by what the catalog holds", rows)
+
+
+def plot_soak(figures: Figures) -> str:
+    """Draw rate, lag, memory and catalog over the time of the load."""
+    spans = figures["over_time"]
+    seconds = Axis(
+        label="seconds of the load; not compared: the first "
+        f"{figures['settling_seconds']:.0f}"
+    )
+
+    def line(name: str, key: str, unit: float = 1.0) -> Line:
+        return Line(
+            name=name, points=[(one["second"], one[key] / unit) for one in spans]
+        )
+
+    parts = [
+        Line(
+            name=_words(part),
+            points=[
+                (one["second"], one["memory_bytes"][part] / _MEGA) for one in spans
+            ],
+        )
+        for part in spans[0]["memory_bytes"]
+    ]
+    charts = [
+        line_chart(title, seconds, axis, lines, width=_HALF)
+        for title, axis, lines in (
+            (
+                f"At {figures['rate']:,} events/s",
+                _RATE_AXIS,
+                [line("read", "events_per_second"), line("sent", "sent_per_second")],
+            ),
+            ("Lag", Axis(label="messages"), [line("waiting", "lag_records")]),
+            ("Memory that is no file", Axis(label="MB"), parts),
+            (
+                "Seen-ID catalog",
+                Axis(label="MB"),
+                [
+                    line("stored", "catalog_bytes", _MEGA),
+                    line("computed", "computed_bytes", _MEGA),
+                ],
+            ),
+        )
+    ]
+    return write_figure("A steady load over time", charts, columns=2)
+
+
 def plot_dedup(figures: Figures) -> str:
     """Draw cost, room and the wait after a start, by the size of the catalog."""
     points = figures["points"]
@@ -226,6 +284,8 @@ PLOTS: Mapping[str, Callable[[Figures], str]] = {
     "latency": plot_latency,
     "scale": plot_scale,
     "dedup": plot_dedup,
+    "soak": plot_soak,
+    "full-catalog": plot_full_catalog,
 }
 
 

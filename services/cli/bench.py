@@ -69,6 +69,8 @@ def register(app: typer.Typer) -> None:
     bench.command(epilog=example("tallyweir bench joins --json"))(joins)
     bench.command(epilog=example("tallyweir bench dedup --json"))(dedup)
     bench.command(epilog=example("tallyweir bench ingest --json"))(ingest)
+    bench.command(epilog=example("tallyweir bench full-catalog --json"))(full_catalog)
+    bench.command(epilog=example("tallyweir bench soak --json"))(soak)
     app.add_typer(bench)
 
 
@@ -229,6 +231,38 @@ def dedup(
         say=note,
     )
     _show_tables("dedup", figures, dedup_tables, as_json=as_json, plot=plot)
+
+
+def full_catalog(
+    ids: Annotated[
+        int,
+        typer.Option(min=1_000_000, max=100_000_000, help="IDs in the full catalog."),
+    ] = 100_000_000,
+    events: _Events = 2_000_000,
+    seed: _Seed = 7,
+    as_json: _Json = False,
+    plot: _Plot = None,
+) -> None:
+    """Events per second with a full catalog of seen IDs, beside an empty one."""
+    from services.bench.full_catalog import full_catalog_tables, measure_full_catalog
+
+    figures = measure_full_catalog(ids=ids, events=events, seed=seed, say=note)
+    _show_tables(
+        "full-catalog", figures, full_catalog_tables, as_json=as_json, plot=plot
+    )
+
+
+def soak(
+    minutes: Annotated[int, typer.Option(min=2, help="Of the steady load.")] = 30,
+    seed: _Seed = 7,
+    as_json: _Json = False,
+    plot: _Plot = None,
+) -> None:
+    """Memory, rate and catalog over time, at 80 % of what the pipeline sustains."""
+    from services.bench.soak import measure_soak, soak_tables
+
+    figures = measure_soak(minutes=minutes, seed=seed, say=note)
+    _show_tables("soak", figures, soak_tables, as_json=as_json, plot=plot)
 
 
 def ingest(

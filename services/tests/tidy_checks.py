@@ -33,6 +33,7 @@ SLEEPERS = {
     "services/bench/driver_run.py": "polls the ledger of another process",
     "spark_jobs/dedup_bench/catalog_figures.py": "looks whether merges have ended",
     "services/bench/latency.py": "sends at a pace, and polls a table for its rows",
+    "services/bench/soak.py": "sends at a pace, and polls the ledger",
     "services/bench/small_batches.py": "polls a table as a reader without events would",
     "services/images/engine.py": "polls a server until it answers",
     "services/embedded/daemon.py": "polls a server until it answers",

@@ -63,6 +63,27 @@ _FIGURES: dict[str, dict[str, Any]] = {
             {"second": 5.0, "p50_ms": 600, "p90_ms": 800, "p99_ms": 950},
         ],
     },
+    "soak": {
+        "rate": 100_000,
+        "settling_seconds": 60.0,
+        "over_time": [
+            {
+                "second": second,
+                "events_per_second": 99_000,
+                "sent_per_second": 100_000,
+                "lag_records": 50_000,
+                "memory_bytes": {"jvm": 1_500_000_000, "driver": 200_000_000},
+                "catalog_bytes": 500_000_000,
+                "computed_bytes": 510_000_000,
+            }
+            for second in (10, 20, 30)
+        ],
+    },
+    "full-catalog": {
+        "ids": 100_000_000,
+        "empty": _RATES,
+        "full": {"events_per_second": 72, "cold_events_per_second": 51},
+    },
     "scale": {
         "axes": {
             axis: [{"value": value, **_POINT} for value in values]
@@ -93,6 +114,17 @@ _SAYS = {
     "windows": {"Tallyweir", "Peer", "at least once", "51", "merge", "100k"},
     "cost": {"jvm", "6.42", "shuffled by Spark", "208"},
     "latency": {"median", "90 %", "99 %", "latency, ms"},
+    "soak": {
+        "At 100,000 events/s",
+        "Memory that is no file",
+        "jvm",
+        "driver",
+        "waiting",
+        "stored",
+        "computed",
+        "seconds of the load; not compared: the first 60",
+    },
+    "full-catalog": {"no IDs in the catalog", "100,000,000 IDs in the catalog", "72"},
     "scale": {
         "Task slots",
         "Window keys: cost",

@@ -1,0 +1,134 @@
+"""What the long benchmarks do to a home beside its driver, on a real server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from integration_tests.harness.filed_ids import HOUR, LAYOUT, FiledIds
+from integration_tests.harness.postgres_driver import PIPELINE, PostgresDriver, query
+from services.bench.bench_world import BenchPipeline
+from services.bench.catalog_handover import (
+    count_handed_over,
+    hand_over,
+    read_buckets,
+    take_back,
+)
+from services.bench.row_parts import RowParts
+from sinks.postgres import catalog_merge
+from sinks.postgres.audit import verify
+from sinks.postgres.connection import connect
+from sinks.postgres.run_source import PostgresRunSource
+from sinks.protocol.errors import FatalError
+from sinks.seen_ids import bucket_merge
+from sinks.seen_ids.catalog_copy import CatalogCopy
+from sinks.seen_ids.tests.catalog import Never
+
+_RECEIVER = "receiver"
+
+
+@pytest.fixture
+def world(home_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FiledIds:
+    """A pipeline that files IDs, and whose closed buckets are merged at once."""
+    monkeypatch.setattr(catalog_merge, "_MARGIN_BATCHES", 0)
+    monkeypatch.setattr(bucket_merge, "CHUNK_IDS", 64)
+    return FiledIds(dsn=home_dsn, directory=tmp_path)
+
+
+def _verified(dsn: str, pipeline: str) -> list[str]:
+    with psycopg.connect(dsn) as connection:
+        receipt = verify(connection, pipeline)
+    return [check.name for check in receipt.failed]
+
+
+def test_a_driver_finds_the_ids_that_its_pipeline_was_given(
+    world: FiledIds, tmp_path: Path
+) -> None:
+    """Runs and chunks, with their payloads' hashes, before its first batch."""
+    PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline=_RECEIVER))
+    world.publish_hours(3)
+    world.merge()
+
+    hand_over(world.dsn, giver=PIPELINE, receiver=_RECEIVER, say=lambda _: None)
+
+    given = read_buckets(world.dsn, _RECEIVER)
+    assert [0, HOUR, 2 * HOUR] == [one.bucket for one in given]
+    assert [True, True, False] == [one.is_merged for one in given]
+    assert [300] * 3 == [one.ids for one in given]
+    assert [] == read_buckets(world.dsn, PIPELINE)
+    with connect(world.dsn, application_name="test") as connection:
+        view = CatalogCopy(tmp_path, Never()).view(
+            catalog=PostgresRunSource(connection, _RECEIVER),
+            live_from_bucket=0,
+            through_sequence=0,
+        )
+        world.check(view)
+
+
+def test_what_was_given_is_taken_back_and_what_batches_have_added_stays(
+    world: FiledIds,
+) -> None:
+    """So that verify can count what batches have added."""
+    giver = PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline="giver"))
+    giver.home.close()
+    world.publish_hours(2)
+    hand_over(world.dsn, giver=PIPELINE, receiver="giver", say=lambda _: None)
+    # Back again, to a pipeline that has batches.
+    hand_over(world.dsn, giver="giver", receiver=PIPELINE, say=lambda _: None)
+    world.publish(2 * HOUR)
+    assert 600 == count_handed_over(world.dsn, PIPELINE)
+    assert "seen_ids" in _verified(world.dsn, PIPELINE)
+
+    take_back(world.dsn, PIPELINE)
+
+    assert 0 == count_handed_over(world.dsn, PIPELINE)
+    left = read_buckets(world.dsn, PIPELINE)
+    assert [(2 * HOUR, 100)] == [(one.bucket, one.ids) for one in left]
+
+
+def _parts(world: FiledIds, *, rows_per_part: int) -> RowParts:
+    pipeline = BenchPipeline(name=PIPELINE, file=Path("none"), table="numbers")
+    return RowParts(world.dsn, pipeline, rows_per_part=rows_per_part)
+
+
+def _rows(dsn: str) -> int:
+    ((rows,),) = query(dsn, "SELECT count(*) FROM numbers")
+    return int(rows)
+
+
+def test_rows_are_dropped_once_they_are_a_part_and_a_driver_writes_on(
+    world: FiledIds,
+) -> None:
+    """All of them have been counted at the end, and verify misses nothing else."""
+    parts = _parts(world, rows_per_part=3)
+    for batch in range(1, 6):
+        world.publish(0)
+        parts.drop_some(batch)
+        assert batch % 3 == _rows(world.dsn)
+    parts.drop_all()
+    assert (5, 0) == (parts.rows, _rows(world.dsn))
+    assert ["append_outputs"] == _verified(world.dsn, PIPELINE)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM numbers WHERE kafka_offset = 1",
+        "INSERT INTO numbers (TABLE numbers LIMIT 1)",
+        "UPDATE numbers SET kafka_offset = 2 WHERE kafka_offset = 1",
+    ],
+)
+def test_a_part_with_other_rows_than_its_batches_have_leaves_no_figure(
+    world: FiledIds, damage: str
+) -> None:
+    """A row is missing, one is there twice, and one is another's."""
+    parts = _parts(world, rows_per_part=1)
+    for _ in range(3):
+        world.publish(0)
+    with psycopg.connect(world.dsn) as connection:
+        connection.execute(damage.encode())
+    with pytest.raises(FatalError, match="BENCH_WRONG"):
+        parts.drop_all()

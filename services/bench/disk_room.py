@@ -1,0 +1,44 @@
+"""Whether a run's data has room on the disk, before minutes of measuring."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from sinks.protocol.errors import ConfigurationError
+
+_GIB = 1 << 30
+
+
+def free_bytes(directory: Path) -> int:
+    """Return what may still be written to a directory's disk."""
+    return shutil.disk_usage(directory).free
+
+
+def check_room(free: int, needs: Mapping[str, int], *, fix: str) -> None:
+    """Refuse a run whose data has no room.
+
+    Args:
+        free: Bytes.
+        needs: Bytes by what they are for.
+        fix: How to need less.
+
+    Raises:
+        ConfigurationError: ``BENCH_ROOM``.
+    """
+    needed = sum(needs.values())
+    if needed <= free:
+        return
+    parts = ", ".join(f"{_in_gib(size)} for {name}" for name, size in needs.items())
+    raise ConfigurationError(
+        "BENCH_ROOM",
+        saw=f"{_in_gib(free)} of the disk are free; the run needs {_in_gib(needed)}: "
+        f"{parts}.",
+        why="A disk that fills up ends a run in its middle, and whatever else uses it.",
+        fix=fix,
+    )
+
+
+def _in_gib(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB"

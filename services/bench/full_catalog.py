@@ -1,0 +1,322 @@
+"""Events per second with a full catalog of seen IDs, beside an empty one.
+
+The same pipeline reads the same topic twice, with a horizon of seven days: once as any
+pipeline that begins, once with IDs in its catalog from the whole horizon. They are
+spread over the buckets of it evenly, the newest of which is that of the events
+themselves: so every event is held against filters, chunks and runs.
+
+To fill a catalog through Kafka would take hours. Other events' IDs are published by a
+driver that has nothing but IDs (``spark_jobs.dedup_bench``), merged into chunks as the
+resolver does it, and handed over by SQL as of batch 0: the rows are those of a catalog
+that has grown, only their owner is another. As always, the newest runs are not merged.
+
+``verify`` counts what batches have added to the catalog, and so would find IDs that
+none has. What was put in from outside is therefore counted by itself: all of it must
+be there when the run has ended. Then it is taken out, and ``verify`` must find nothing:
+the batches' own IDs are all there, each event has one row, and no other.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from services.bench.bench_program import run_program
+from services.bench.bench_world import (
+    DUPLICATES,
+    PAGE_VIEWS,
+    PARTITIONS,
+    TOPIC,
+    BenchPipeline,
+    bench_servers,
+    drop_table,
+    produce_rounds,
+    run_timeout_s,
+    varied,
+)
+from services.bench.catalog_handover import (
+    catalog_bytes,
+    count_handed_over,
+    hand_over,
+    read_buckets,
+    take_back,
+)
+from services.bench.disk_room import check_room, free_bytes
+from services.bench.driver_run import await_claim, await_events, running_driver
+from services.bench.id_batches import BATCH
+from services.bench.measured_processes import Resident, memory_of
+from services.bench.rates import (
+    Rates,
+    check_rows,
+    check_verified,
+    rates_of,
+    wrong_result,
+)
+from services.datasets.page_views import FIRST_VIEW_MICROS
+from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, state_directory
+from services.endpoints import Endpoints, program_environment
+from services.ingest.topics import ensure_topic
+from services.resolver.merging import merge_catalogs
+
+#: At least so much of the rate with an empty catalog.
+RATIO_MIN = 0.8
+_ROUNDS = 4
+_HORIZON: Mapping[str, object] = {"deduplicate": {"horizon": "7 days"}}
+#: As a pipeline with that horizon has them, and the one that fills as well.
+BUCKETS = 8
+BUCKET_SECONDS = 7 * 86_400 // BUCKETS
+_FILLER = "bench-dedup"
+_FILL_BATCHES = 200
+_FILL_BATCH_MIN = 10_000
+#: IDs that one process fills in before the next one says how far it is.
+_FILLED_AT_ONCE = 10_000_000
+_FILL_TIMEOUT_S = 3_600.0
+_START_TIMEOUT_S = 600.0
+
+#: An ID in Postgres, where one bucket is there twice while it changes hands; in the
+#: driver's copy while that is merged; and in a bucket's merge.
+_BYTES_PER_ID = 31 + 31 // BUCKETS + 64 + 32 // BUCKETS
+#: A message, and the row that it becomes.
+_BYTES_PER_EVENT = 130 + 150
+_LOG_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """A run of the pipeline, from the start of its driver."""
+
+    rates: Rates
+    first_batch_seconds: float
+    memory: Mapping[str, Resident]
+
+    def figures(self) -> dict[str, object]:
+        """Give everything, rounded."""
+        return {
+            **self.rates.figures(),
+            "first_batch_seconds": round(self.first_batch_seconds, 1),
+            "driver_bytes": self.memory["driver"].own,
+            "driver_file_bytes": self.memory["driver"].files,
+            "jvm_bytes": self.memory["jvm"].own,
+            "python_bytes": self.memory["python"].own,
+        }
+
+
+def measure_full_catalog(
+    *, ids: int, events: int, seed: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure four rounds of ``events``, without IDs in the catalog and with ``ids``.
+
+    Raises:
+        ConfigurationError: ``BENCH_ROOM``.
+        FatalError: A run did not end, or the result is not right.
+    """
+    total = _ROUNDS * events
+    check_room(
+        free_bytes(state_directory()),
+        {
+            "IDs": ids * _BYTES_PER_ID,
+            "events": total * _BYTES_PER_EVENT,
+            "Postgres' log": _LOG_BYTES,
+        },
+        fix="Make room, or measure fewer --ids.",
+    )
+    with bench_servers() as endpoints:
+        dsn = endpoints.home_dsn
+        empty = varied(PAGE_VIEWS, "empty_catalog", keys=_HORIZON)
+        full = varied(PAGE_VIEWS, "full_catalog", keys=_HORIZON)
+        say("making the pipelines known")
+        ensure_topic(endpoints.kafka_bootstrap, TOPIC, partitions=PARTITIONS)
+        with running_driver(endpoints, full) as driver:
+            await_claim(driver, dsn, full, timeout_s=_START_TIMEOUT_S)
+        distinct = produce_rounds(
+            endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
+        )
+        say("running with an empty catalog")
+        without = _run(endpoints, empty, events, distinct)
+        say(f"empty: {without.rates}")
+        check_verified(dsn, empty)
+        drop_table(dsn, empty.table)
+        began = time.monotonic()
+        _fill(endpoints, ids, say)
+        catalog = _hand_over(dsn, full, ids, say)
+        filled = time.monotonic() - began
+        say(f"running with {ids:,} IDs")
+        within = _run(endpoints, full, events, distinct)
+        say(f"full: {within.rates}")
+        _check_handed_over(dsn, full, ids)
+        take_back(dsn, full.name)
+        check_verified(dsn, full)
+    ratios = ratios_of(within.rates, without.rates)
+    return {
+        "ids": ids,
+        "ratio": ratios,
+        "bars": {"ratio_min": RATIO_MIN},
+        "within_bars": {name: ratio >= RATIO_MIN for name, ratio in ratios.items()},
+        "empty": without.figures(),
+        "full": within.figures(),
+        "catalog": {**catalog, "fill_seconds": round(filled)},
+        "verified": True,
+        "events": total,
+        "duplicates": DUPLICATES,
+        "seed": seed,
+    }
+
+
+def ratios_of(full: Rates, empty: Rates) -> dict[str, float]:
+    """Compare two runs, cold and warm."""
+    return {
+        "cold": round(full.cold / empty.cold, 2),
+        "warm": round(full.warm / empty.warm, 2),
+    }
+
+
+def fill_times(ids: int) -> dict[str, int]:
+    """Spread so many events over the horizon's buckets, up to that of page views.
+
+    Returns:
+        When the first one happened, and the gap between two, in microseconds.
+    """
+    newest = FIRST_VIEW_MICROS // 1_000_000 // BUCKET_SECONDS * BUCKET_SECONDS
+    begin = newest - (BUCKETS - 1) * BUCKET_SECONDS
+    return {
+        "begin_us": begin * 1_000_000,
+        "gap_us": BUCKETS * BUCKET_SECONDS * 1_000_000 // ids,
+    }
+
+
+def fill_batch(ids: int) -> int:
+    """Return the size of the batches that fill: many enough that most are merged."""
+    return min(BATCH, max(_FILL_BATCH_MIN, ids // _FILL_BATCHES))
+
+
+def _run(
+    endpoints: Endpoints, pipeline: BenchPipeline, events: int, distinct: int
+) -> _Run:
+    total = _ROUNDS * events
+    began = time.time()
+    with running_driver(endpoints, pipeline) as driver:
+        batches = await_events(
+            driver,
+            endpoints.home_dsn,
+            pipeline,
+            events=total,
+            timeout_s=run_timeout_s(total),
+        )
+        memory = memory_of(psutil.Process(driver.pid), pipeline)
+    check_rows(endpoints, pipeline, distinct)
+    return _Run(
+        rates=rates_of(batches, events, rounds=_ROUNDS),
+        first_batch_seconds=batches[0].published_at - began,
+        memory=memory,
+    )
+
+
+def _fill(endpoints: Endpoints, ids: int, say: Callable[[str], None]) -> None:
+    """Publish IDs under a pipeline of their own, and merge its closed buckets."""
+    folder = str(state_directory() / "bench" / "filler")
+    environment = program_environment(endpoints) | {STATE_DIRECTORY_VARIABLE: folder}
+    for begin in range(0, ids, _FILLED_AT_ONCE):
+        end = min(begin + _FILLED_AT_ONCE, ids)
+        say(f"publishing IDs {begin:,} to {end:,}")
+        run_program(
+            [sys.executable, "-m", "spark_jobs.dedup_bench"],
+            environment,
+            timeout_s=_FILL_TIMEOUT_S,
+            task={
+                "do": "fill",
+                "begin": begin,
+                "end": end,
+                "batch": fill_batch(ids),
+                "times": fill_times(ids),
+            },
+        )
+    say("merging closed buckets")
+    with redirect_stdout(sys.stderr):
+        merged = merge_catalogs(endpoints.home_dsn)
+    assert not merged.failures, "nobody else merges here"
+
+
+def _hand_over(
+    dsn: str, receiver: BenchPipeline, ids: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Give the filled catalog to a pipeline whose driver does not run.
+
+    Raises:
+        FatalError: ``BENCH_WRONG``: it is not what was to be filled in.
+    """
+    buckets = read_buckets(dsn, _FILLER)
+    check_buckets([one.bucket for one in buckets], ids)
+    hand_over(dsn, giver=_FILLER, receiver=receiver.name, say=say)
+    _check_handed_over(dsn, receiver, ids)
+    return {
+        "buckets": len(buckets),
+        "buckets_merged": sum(one.is_merged for one in buckets),
+        "bytes_per_id": round(catalog_bytes(dsn, receiver.name) / ids, 1),
+    }
+
+
+def check_buckets(found: Sequence[int], ids: int) -> None:
+    """See that events would meet IDs in every bucket that is alive, their own too.
+
+    Raises:
+        FatalError: ``BENCH_WRONG``.
+    """
+    begin = fill_times(ids)["begin_us"] // 1_000_000
+    wanted = [begin + number * BUCKET_SECONDS for number in range(BUCKETS)]
+    if found != wanted:
+        raise wrong_result(f"The IDs are in buckets {found} instead of {wanted}.")
+
+
+def _check_handed_over(dsn: str, pipeline: BenchPipeline, ids: int) -> None:
+    found = count_handed_over(dsn, pipeline.name)
+    if found != ids:
+        raise wrong_result(
+            f"{pipeline.name} has {found} IDs from outside instead of {ids}."
+        )
+
+
+def full_catalog_tables(
+    figures: Mapping[str, Any],
+) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
+    """Return what people read: rates, starts and memory, with each catalog."""
+    rows = [
+        (
+            ids,
+            f"{one['cold_events_per_second']:,}",
+            f"{one['events_per_second']:,}",
+            f"{one['first_batch_seconds']:.1f}",
+            f"{one['driver_bytes'] / 1e6:,.0f}",
+        )
+        for ids, one in (
+            ("none", figures["empty"]),
+            (f"{figures['ids']:,}", figures["full"]),
+        )
+    ]
+    ratio = figures["ratio"]
+    return [
+        (
+            (
+                *("IDs", "cold events/s", "warm events/s", "first batch s"),
+                "driver's Python MB",
+            ),
+            [*rows, ("ratio", ratio["cold"], ratio["warm"], "", "")],
+        ),
+        (
+            ("bar", "cold", "warm"),
+            [
+                (
+                    f"at least {figures['bars']['ratio_min']}",
+                    *(
+                        "holds" if holds else "missed"
+                        for holds in figures["within_bars"].values()
+                    ),
+                )
+            ],
+        ),
+    ]

@@ -1,0 +1,55 @@
+-- Hands the seen IDs of one pipeline over to another one, as if they had been there
+-- before its first batch: they are of batch 0, which no pipeline has.
+
+-- name: pipeline_number
+SELECT pipeline_number FROM tallyweir.pipeline WHERE pipeline = %(pipeline)s
+
+-- name: buckets
+SELECT bucket, sum(ids)::bigint, count(*) FILTER (WHERE chunk >= 0)
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND NOT is_hidden
+GROUP BY bucket
+ORDER BY bucket
+
+-- name: create_bucket
+SELECT tallyweir.create_bucket(%(pipeline_number)s, %(bucket)s)
+
+-- name: hand_over
+INSERT INTO tallyweir.seen_id_run (
+    pipeline, bucket, sequence, ids, first, last, fingerprints, payload_hashes,
+    chunk, chunks, oldest_sequence, sequences, filter
+)
+SELECT
+    %(receiver)s, bucket, 0, ids, first, last, fingerprints, payload_hashes,
+    chunk, chunks,
+    CASE WHEN chunk >= 0 THEN 0 END,
+    -- Of each ID the batch that added it, counted from the oldest: it is the oldest.
+    CASE WHEN chunk >= 0 THEN decode(repeat('00000000', ids), 'hex') END,
+    filter
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(giver)s
+  AND bucket = %(bucket)s
+  AND NOT is_hidden
+
+-- name: drop_bucket
+SELECT tallyweir.drop_bucket(%(pipeline_number)s, %(bucket)s)
+
+-- name: handed_over
+SELECT coalesce(sum(ids), 0)::bigint
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND sequence = 0
+
+-- name: take_back
+DELETE FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND sequence = 0
+
+-- name: catalog_bytes
+SELECT coalesce(sum(pg_total_relation_size(pg_class.oid)), 0)::bigint
+FROM pg_class
+JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE nspname = 'tallyweir'
+  AND relkind = 'r'
+  AND starts_with(relname, 'seen_id_run_p' || %(pipeline_number)s::text || '_')
