@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NoReturn
 
 from pyspark.sql import DataFrame
 
@@ -17,6 +18,7 @@ from sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
 from sinks.protocol.identity import BatchKey, SparkBatchId
+from sinks.protocol.offsets import OffsetRange
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 from sinks.protocol.recovery import check_topic_identity
 from sinks.protocol.stage_ahead import StageAhead, find_basis
@@ -27,6 +29,11 @@ from spark_jobs.spark_failure import SPARK_FAILURES, what_failed_and_why
 
 #: Seconds between two looks for timers that are due.
 _TICK_LOOK_S = 1.0
+#: Seconds after which Spark is asked again, which knows of new partitions and what to
+#: do with more than the driver stages by itself.
+_OWN_BATCHES_S = 10.0
+#: Seconds until it is noticed that the driver is to stop.
+_OWN_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +83,32 @@ class Bridge:
 
     The first error is kept in ``failure`` as what it is; Spark only passes on its
     words. After ``drain`` no further batch is begun.
+
+    While batches are small, Spark takes longer to plan one than the driver to stage it.
+    So a call goes on, if it may, with batches of what comes meanwhile. Spark's next
+    range overlaps with theirs then, and what is left of it is the next batch.
+
+    Args:
+        parts: What it works with.
+        goes_on: Whether a call may.
+        on_planned: Told of each batch that is planned.
+        on_published: Told of each batch that is published.
     """
 
     def __init__(
         self,
         parts: BridgeParts,
         *,
+        goes_on: bool,
         on_planned: Callable[[BatchPlan], None],
         on_published: Callable[[BatchReport], None],
     ) -> None:
         self._parts = parts
+        # Ticks need the times between Spark's batches.
+        self._goes_on = goes_on and not parts.jobs.layout.keyed
+        #: Batches planned so far that came to be staged, and where they end.
+        self._batches = 0
+        self._ends = dict(parts.starts)
         self._on_planned = on_planned
         self._on_published = on_published
         self._coordinator = Coordinator(
@@ -105,7 +128,8 @@ class Bridge:
             if self._draining or self.failure is not None:
                 return
             with self._failure_kept():
-                self._run(raw, SparkBatchId(batch_id))
+                self._run_planned(raw, batch_id)
+                self._go_on()
 
     def tick(self, *, at_once: bool = False) -> bool:
         """See to what is to be done while Spark has no batch at hand.
@@ -144,6 +168,10 @@ class Bridge:
         """
         return self._finish(timeout_s, self._ahead.settle)
 
+    def begin_no_more(self) -> None:
+        """Begin no further batch; a call that goes on returns soon."""
+        self._draining = True
+
     def end(self, timeout_s: float) -> None:
         """Wait for what is being published when the query has ended.
 
@@ -173,24 +201,54 @@ class Bridge:
         self._publishing = begin_in_thread(publish)
         return self._publishing
 
-    def _run(self, raw: DataFrame, batch_id: SparkBatchId) -> None:
+    def _run_planned(self, raw: DataFrame, batch_id: int) -> None:
+        """Run what Spark has planned, less what went before."""
+        parts = self._parts
+        planned = read_planned_ranges(parts.checkpoint, batch_id, parts.starts)
+        done = {
+            one.topic_partition: end
+            for one in planned
+            if (end := self._ends.get(one.topic_partition, 0)) > one.from_offset
+        }
+        ranges = [
+            replace(one, from_offset=begin, until_offset=max(begin, one.until_offset))
+            for one in planned
+            for begin in [done.get(one.topic_partition, one.from_offset)]
+        ]
+        self._run(ranges, lambda: parts.jobs.leave_out(raw, done))
+
+    def _go_on(self) -> None:
+        """Run batches of what comes, until Spark is to be asked again."""
+        ends_at = time.monotonic() + _OWN_BATCHES_S
+        while self._goes_on and not self._draining and time.monotonic() < ends_at:
+            ranges = self._parts.jobs.driver_stage.await_more(_OWN_LOOK_S)
+            if ranges is None:
+                return
+            if ranges:
+                self._run(ranges, _not_here)
+            elif not self._ahead.is_at_work:
+                self._ahead.settle()
+
+    def _run(
+        self, ranges: Sequence[OffsetRange], records: Callable[[], DataFrame]
+    ) -> None:
+        if not any(covered.length for covered in ranges):
+            return
         times = _Times()
 
-        def plan(former: VotedBatch | None) -> BatchPlan | None:
+        def plan(former: VotedBatch | None) -> BatchPlan:
             with times.spent_on("plan"), making(FaultPoint.PLANNED):
-                planned = self._plan(batch_id, former)
-            if not any(covered.length for covered in planned.ranges):
-                return None
+                planned = self._plan(ranges, former)
             self._on_planned(planned)
             return planned
 
         def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
             with times.spent_on("stage"):
-                staged = self._parts.jobs.stage_events(raw, plan, rejected)
-                self._check_topics_are_the_same(plan)
-                return staged
+                return self._stage(records, plan, rejected)
 
         self._ahead.run_batch(plan, stage, partial(self._publish, times))
+        self._batches += 1
+        self._ends = {one.topic_partition: one.until_offset for one in ranges}
 
     def _publish(self, times: _Times, voted: VotedBatch) -> None:
         with times.spent_on("publish"):
@@ -242,32 +300,46 @@ class Bridge:
                 topic_ids={},
             )
 
-    def _plan(self, batch_id: SparkBatchId, former: VotedBatch | None) -> BatchPlan:
+    def _plan(
+        self, ranges: Sequence[OffsetRange], former: VotedBatch | None
+    ) -> BatchPlan:
         parts = self._parts
         basis = find_basis(parts.home, parts.jobs.layout.clock_rule, former)
         planned_at_us = parts.home.read_clock_us()
         parts.jobs.lookups.refresh(planned_at_us)
-        ranges = read_planned_ranges(parts.checkpoint, batch_id, parts.starts)
-        ids = parts.admin.read_topic_ids()
-        check_topic_identity(basis.topic_ids, ids)
         return BatchPlan(
-            key=BatchKey(epoch=parts.epoch, spark_batch_id=batch_id),
+            key=BatchKey(epoch=parts.epoch, spark_batch_id=SparkBatchId(self._batches)),
             ranges=ranges,
             watermark_us=basis.watermark_us,
             after_sequence=basis.after_sequence,
             clocks=basis.clocks,
             planned_at_us=planned_at_us,
-            topic_ids=ids,
+            topic_ids=basis.topic_ids,
             lookups=parts.jobs.versions,
         )
 
-    def _check_topics_are_the_same(self, plan: BatchPlan) -> None:
-        """Make sure that the rows just read are still the same topics'.
+    def _stage(
+        self,
+        records: Callable[[], DataFrame],
+        plan: BatchPlan,
+        rejected: Sequence[RejectedRow],
+    ) -> StagedBatch:
+        """Run phase one, and make sure that what it read is still the same topics'.
 
-        A topic that is deleted and made again while a batch reads it would otherwise
-        give other events under the planned offsets.
+        A topic that is deleted and made again would otherwise give other events under
+        the planned offsets. No id is ever given twice, so a topic that has its own
+        when all is read has had it all the time: asked before, nothing more would be
+        known. The broker is asked while the rows are staged.
         """
-        check_topic_identity(plan.topic_ids, self._parts.admin.read_topic_ids())
+        answers: list[Callable[[], Mapping[str, str]]] = []
+        staged = self._parts.jobs.stage_events(
+            records,
+            plan,
+            rejected,
+            on_read=lambda: answers.append(self._parts.admin.ask_topic_ids()),
+        )
+        check_topic_identity(plan.topic_ids, answers[-1]())
+        return staged
 
     @contextmanager
     def _failure_kept(self) -> Iterator[None]:
@@ -291,6 +363,20 @@ class Bridge:
         except TallyweirError:
             return error
         return error
+
+
+def _not_here() -> NoReturn:
+    """Stand for the frame of a batch that Spark has not planned.
+
+    Raises:
+        RetryableError: ``DRIVER_STAGE_FAILED``.
+    """
+    raise RetryableError(
+        "DRIVER_STAGE_FAILED",
+        saw="The driver could not read a batch again.",
+        why="The batch at hand was dropped whole.",
+        fix="Nothing to do if it passes; else report it with the driver's output.",
+    )
 
 
 def _explain(error: Exception) -> Exception:

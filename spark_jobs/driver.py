@@ -229,6 +229,8 @@ class Driver:
     def _run_query(self, prepared: _Prepared, parts: BridgeParts) -> None:
         bridge = Bridge(
             parts,
+            # What comes after the start is not for a driver that ends there.
+            goes_on=not self._once,
             on_planned=self._note_planned,
             on_published=partial(self._note_published, parts.home),
         )
@@ -254,6 +256,7 @@ class Driver:
             ) as watch:
                 self._await(query, bridge, watch)
         finally:
+            bridge.begin_no_more()
             query.stop()
             bridge.end(DRAIN_TIMEOUT_S)
             self.metrics.note_ended(failed=bridge.failure is not None)

@@ -2,13 +2,17 @@
 
 Of a batch of some hundred records most of the time goes into starting tasks: Python
 workers are handed the task, ask for their IDs, and hand their votes back. So the driver
-takes such a batch's rows from Spark and runs the very same task on them. Staging, vote
-and everything after them are the same; only the place differs.
+takes such a batch's rows and runs the very same task on them. Staging, vote and
+everything after them are the same; only the place differs.
+
+Rows that Spark computes something of are taken from Spark; records as they were read
+are read here.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -16,8 +20,10 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.protocol.errors import RetryableError, TallyweirError
 from sinks.protocol.identity import Attempt
+from sinks.protocol.offsets import OffsetRange
 from sinks.protocol.ports import BatchPlan, StagedBatch
 from sinks.protocol.votes import Vote
+from spark_jobs.record_reader import ReadRecords, RecordReader, TooManyBytesError
 from spark_jobs.spark_failure import SPARK_FAILURES
 from spark_jobs.stage_task import StageTask
 from spark_jobs.task_worker import AnswersClaims, TaskWorker
@@ -37,10 +43,18 @@ class DriverStage:
     Args:
         offsets_max: How many offsets a small batch has at most.
         holder: Of the IDs; None if the pipeline looks at none.
+        reader: Of the stream's records, where tasks need them as they were read.
     """
 
-    def __init__(self, *, offsets_max: int, holder: AnswersClaims | None) -> None:
+    def __init__(
+        self,
+        *,
+        offsets_max: int,
+        holder: AnswersClaims | None,
+        reader: RecordReader | None,
+    ) -> None:
         self._offsets_max = offsets_max
+        self._reader = reader
         self._worker = TaskWorker(holder)
         # Spark counts its attempts upwards from 0, so none is ever met by one of these.
         self._attempts = map(Attempt, itertools.count(-1, -1))
@@ -49,29 +63,31 @@ class DriverStage:
 
     def takes(self, plan: BatchPlan) -> bool:
         """Tell whether a batch is small; a batch run, being no stream, is not."""
-        return (
-            plan.run is None
-            and plan.offsets <= self._offsets_max
-            and plan.offsets * self._record_bytes <= SMALL_BATCH_BYTES
-        )
+        return plan.run is None and self._is_small(plan.offsets)
 
     def counted(self, raw: DataFrame) -> DataFrame:
         """Have Spark count the records where it reads them."""
         return raw.observe(_RECORDS, F.count(F.lit(1)).alias(_RECORDS))
 
     def stage(
-        self, events: DataFrame, plan: BatchPlan, task: StageTask
+        self,
+        events: Callable[[], DataFrame],
+        plan: BatchPlan,
+        task: StageTask,
+        *,
+        on_read: Callable[[], None],
     ) -> StagedBatch | None:
         """Stage a small batch.
 
         Args:
-            events: What the task is to stage, made of what ``counted`` gave.
+            events: Makes what the task is to stage of what ``counted`` gave.
             plan: The batch's.
             task: What Spark's tasks would run on them.
+            on_read: Called when all records have been read.
 
         Returns:
-            What was staged; None if the rows are too many bytes for a driver, and
-            nothing is staged.
+            What was staged; None if the rows are too many bytes for a driver or do
+            not come, and nothing is staged.
 
         Raises:
             TallyweirError: What a task would have stated instead of a vote.
@@ -79,19 +95,26 @@ class DriverStage:
         Crash:
             As of a task: what is staged is not voted for, and nobody will move it.
         """
-        # One task reads all partitions: starting more takes longer than reading.
-        one = events.coalesce(1)
         try:
-            rows = one.toArrow()
-        except SPARK_FAILURES as failure:
-            if _TOO_LARGE not in str(failure):
-                raise
+            if self._reader is None:
+                read: ReadRecords | None = _collect(events())
+            else:
+                read = self._reader.read(plan.ranges)
+        except TooManyBytesError:
             self._record_bytes = 2 * SMALL_BATCH_BYTES / plan.offsets
             return None
+        if read is None:
+            return None
+        rows = read.rows
+        on_read()
         if rows.num_rows:
             self._record_bytes = rows.nbytes / rows.num_rows
-        return StagedBatch(
-            votes=[self._run(task, rows)], records_read=_records_read(one)
+        return StagedBatch(votes=[self._run(task, rows)], records_read=read.records)
+
+    def _is_small(self, offsets: int) -> bool:
+        return (
+            offsets <= self._offsets_max
+            and offsets * self._record_bytes <= SMALL_BATCH_BYTES
         )
 
     def _run(self, task: StageTask, rows: pa.Table) -> Vote:
@@ -109,16 +132,46 @@ class DriverStage:
                 "output.",
             ) from error
 
+    def await_more(self, timeout_s: float) -> Sequence[OffsetRange] | None:
+        """Wait for records behind those of the last batch.
+
+        Returns:
+            What has come, to be read next; empty if nothing has. None if there is more
+            than a small batch, or nobody reads ahead.
+        """
+        if self._reader is None:
+            return None
+        ranges = self._reader.await_more(timeout_s, offsets_max=self._offsets_max)
+        if ranges and not self._is_small(sum(one.length for one in ranges)):
+            return None
+        return ranges
+
+    def stand_by(self) -> None:
+        """Read nothing ahead while others stage the batches."""
+        if self._reader is not None:
+            self._reader.stand_by()
+
     def close(self) -> None:
         """Let go of the connections."""
+        self.stand_by()
         self._worker.close()
 
 
-def _records_read(events: DataFrame) -> int:
-    """Return what Spark has counted beside the rows of a frame that was collected.
+def _collect(events: DataFrame) -> ReadRecords:
+    """Take the rows of a frame from Spark, with its count of the records.
 
-    An ``Observation`` is told of the action's end, which for ``toArrow`` is before its
-    job has begun.
+    Raises:
+        TooManyBytesError: Spark refuses to send so much.
     """
-    measured = events._jdf.queryExecution().observedMetrics()  # noqa: SLF001 - as above
-    return int(measured.apply(_RECORDS).getLong(0))
+    # One task reads all partitions: starting more takes longer than reading.
+    one = events.coalesce(1)
+    try:
+        rows = one.toArrow()
+    except SPARK_FAILURES as failure:
+        if _TOO_LARGE not in str(failure):
+            raise
+        raise TooManyBytesError from failure
+    # An ``Observation`` is told of the action's end, which for ``toArrow`` is before
+    # its job has begun.
+    measured = one._jdf.queryExecution().observedMetrics()  # noqa: SLF001 - as above
+    return ReadRecords(rows=rows, records=int(measured.apply(_RECORDS).getLong(0)))

@@ -293,6 +293,11 @@ class EventFrameRecipe:
         check_columns(self.pipeline, self.contracts.fields, added)
         return transformed
 
+    @property
+    def reads_headers(self) -> bool:
+        """Whether something of an event is in its record's headers."""
+        return isinstance(self.pipeline.source.event_id, HeaderId)
+
     def _header_ids(self) -> list[Column]:
         identity = self.pipeline.source.event_id
         if not isinstance(identity, HeaderId):

@@ -82,6 +82,22 @@ class KafkaAdmin:
         """
         return _ids(self._describe())
 
+    def ask_topic_ids(self) -> Callable[[], dict[str, str]]:
+        """Ask for the topics' ids, and do not wait for the answer.
+
+        Returns:
+            Waits for it; returns and raises what ``read_topic_ids`` does.
+        """
+        futures = self._begin_describing(BROKER_TIMEOUT_S)
+
+        def answer() -> dict[str, str]:
+            try:
+                return _ids(self._results(futures))
+            except KafkaException:
+                return self.read_topic_ids()
+
+        return answer
+
     def read_positions(self) -> Mapping[TopicPartition, BrokerPosition]:
         """Return id, log start and log end of every partition of the topics.
 
@@ -133,15 +149,19 @@ class KafkaAdmin:
         )
 
     def _describe(self) -> dict[str, TopicDescription]:
-        def ask(timeout_s: float) -> dict[str, TopicDescription]:
-            futures = self._client.describe_topics(
-                TopicCollection(list(self._topics)), request_timeout=timeout_s
-            )
-            return {
-                topic: self._result(topic, future) for topic, future in futures.items()
-            }
+        return self._insist(
+            lambda timeout_s: self._results(self._begin_describing(timeout_s))
+        )
 
-        return self._insist(ask)
+    def _begin_describing(
+        self, timeout_s: float
+    ) -> Mapping[str, Future[TopicDescription]]:
+        return self._client.describe_topics(
+            TopicCollection(list(self._topics)), request_timeout=timeout_s
+        )
+
+    def _results(self, futures: Mapping[str, Future[_T]]) -> dict[str, _T]:
+        return {topic: self._result(topic, future) for topic, future in futures.items()}
 
     def _offsets(
         self,

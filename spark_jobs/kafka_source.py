@@ -32,6 +32,11 @@ def committed_records(bootstrap: str) -> dict[str, str]:
     return {**spark_options(bootstrap), "kafka.isolation.level": "read_committed"}
 
 
+def group_prefix(pipeline: str) -> str:
+    """Return what the names of a pipeline's consumer groups begin with."""
+    return f"tallyweir-{pipeline}"
+
+
 def read_stream(
     spark: SparkSession,
     settings: DriverSettings,
@@ -92,7 +97,7 @@ def _event_records(settings: DriverSettings, pipeline: Pipeline) -> dict[str, st
         # A range that retention has deleted stops the pipeline.
         "failOnDataLoss": "true",
         "includeHeaders": str(isinstance(pipeline.source.event_id, HeaderId)).lower(),
-        "groupIdPrefix": f"tallyweir-{pipeline.name}",
+        "groupIdPrefix": group_prefix(pipeline.name),
         # A task asks for offsets that are there already, so there is nothing to wait
         # for. Yet the consumer asks for more ahead, at the end of a log; the broker
         # lets that wait so long, and with it what Spark asks next on the connection:

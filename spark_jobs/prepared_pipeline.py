@@ -16,15 +16,16 @@ from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.participant import PostgresParticipant
 from sinks.postgres.preflight import check_distinct
 from sinks.protocol.publication import Publisher
-from spark_jobs.driver_stage import DriverStage
+from spark_jobs.driver_stage import SMALL_BATCH_BYTES, DriverStage
 from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.home_layout import SHARDS, build_home_layout, read_columns
 from spark_jobs.id_claims import opened_id_claims
-from spark_jobs.kafka_source import empty_batch
+from spark_jobs.kafka_source import empty_batch, group_prefix
 from spark_jobs.lookups import Lookups, open_lookups
 from spark_jobs.model_file import Model, read_model
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.predictor import Predictor
+from spark_jobs.record_reader import RecordReader
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
 from spark_jobs.source_places import SourcePlaces
@@ -101,8 +102,12 @@ class PreparedPipeline:
             driver_stage = opened.enter_context(
                 closing(
                     DriverStage(
-                        offsets_max=self.settings.small_batch_offsets_max,
+                        offsets_max=min(
+                            self.settings.small_batch_offsets_max,
+                            self.settings.batch_offsets_max,
+                        ),
                         holder=None if claims is None else claims.holder,
+                        reader=self._reader(places),
                     )
                 )
             )
@@ -120,6 +125,17 @@ class PreparedPipeline:
                 else None,
                 tasks=min(tasks, SHARDS),
             )
+
+    def _reader(self, places: SourcePlaces) -> RecordReader | None:
+        """Return what reads small batches without Spark, where that is possible."""
+        if not self.computes_nothing or self.recipe.reads_headers:
+            return None
+        return RecordReader(
+            self.settings.kafka_bootstrap,
+            group=f"{group_prefix(self.name)}-driver",
+            places=places,
+            bytes_max=SMALL_BATCH_BYTES,
+        )
 
     def _dsns(self) -> dict[str, str]:
         known = {**self.settings.databases, HOME: self.settings.home_dsn}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -12,6 +12,7 @@ from sinks.postgres.home import PostgresHome
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.protocol.errors import RetryableError
+from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch, StagedKeys
 from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
 from sinks.protocol.votes import BatchTally
@@ -32,6 +33,10 @@ from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
 #: How often a batch is staged at most.
 _STAGINGS_MAX = 5
 _NO_ROUND = 0
+
+
+def _nobody_asks() -> None:
+    """Stand for whoever wants to know when records have been read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +75,25 @@ class StageJobs:
         """
         return stream if self.as_read is None else stream.select(*self.as_read)
 
+    def leave_out(
+        self, records: DataFrame, before: Mapping[TopicPartition, int]
+    ) -> DataFrame:
+        """Leave out of a stream's chosen columns the records before some offsets."""
+        place, offset = F.col(PLACE), F.col(OFFSET)
+        if self.as_read is None:
+            place, offset = self.places.column(), F.col("offset")
+        for partition, begin in before.items():
+            is_there = place == F.lit(self.places.number(partition))
+            records = records.where(~(is_there & (offset < F.lit(begin))))
+        return records
+
     def stage_events(
-        self, raw: DataFrame, plan: BatchPlan, rejected: Sequence[RejectedRow]
+        self,
+        records: Callable[[], DataFrame],
+        plan: BatchPlan,
+        rejected: Sequence[RejectedRow],
+        *,
+        on_read: Callable[[], None] = _nobody_asks,
     ) -> StagedBatch:
         """Run phase one, and again until what was staged can be relied on.
 
@@ -81,13 +103,21 @@ class StageJobs:
         what a lost executor leaves, or the sign of lost rows: only the second comes
         back when the batch is staged again, and is left to ``tally_votes``.
 
+        Args:
+            records: Makes a frame of the batch's records, as Spark's source gives
+                them. Asked for where they are not read otherwise.
+            plan: The batch's.
+            rejected: What tables have refused of it so far.
+            on_read: Called each time when all records have been read.
+
         Raises:
             RetryableError: ``STAGING_UNSETTLED``.
             TallyweirError: What a task has stated instead of a vote.
         """
         claim_round = self._begin_claims(plan)
         for _ in range(_STAGINGS_MAX):
-            staged = self._stage_once(raw, plan, rejected, claim_round)
+            task = self._task(plan, rejected, claim_round)
+            staged = self._stage_once(records, plan, task, on_read)
             seen = (
                 tally for vote in staged.votes for tally in vote.partitions.values()
             )
@@ -111,29 +141,35 @@ class StageJobs:
 
     def _stage_once(
         self,
-        raw: DataFrame,
+        records: Callable[[], DataFrame],
         plan: BatchPlan,
-        rejected: Sequence[RejectedRow],
-        claim_round: int,
+        task: StageTask,
+        on_read: Callable[[], None],
     ) -> StagedBatch:
-        task = self._task(plan, rejected, claim_round)
         is_transformed = self.recipe.pipeline.transform is not None
         # Users' code is kept out of the driver, and so are the rows it makes.
         if not is_transformed and self.driver_stage.takes(plan):
-            events = self._events(raw, plan, self.driver_stage.counted)
-            staged = self.driver_stage.stage(events, plan, task)
+            counted = self.driver_stage.counted
+            staged = self.driver_stage.stage(
+                lambda: self._events(records(), plan, counted),
+                plan,
+                task,
+                on_read=on_read,
+            )
             if staged is not None:
                 return staged
+        self.driver_stage.stand_by()
         observation = Observation()
-        records = F.count(F.lit(1)).alias("records")
+        count = F.count(F.lit(1)).alias("records")
         events = self._events(
-            raw, plan, lambda rows: rows.observe(observation, records)
+            records(), plan, lambda rows: rows.observe(observation, count)
         )
         if is_transformed:
             # All copies of an event, which a transform may double, must meet.
             share = F.pmod(F.xxhash64(PLACE, OFFSET), F.lit(self.tasks))
             events = events.repartitionById(self.tasks, share.cast("int"))
         lines = events.mapInArrow(task, VOTE_SCHEMA).collect()
+        on_read()
         votes = [parse_vote(line["vote"]) for line in lines]
         return StagedBatch(votes=votes, records_read=observation.get["records"])
 

@@ -15,8 +15,9 @@ Epoch = NewType("Epoch", int)
 #: back together with the results when the database is restored.
 Sequence = NewType("Sequence", int)
 
-#: Spark's micro-batch number. It restarts at 0 with every fresh checkpoint, so it
-#: identifies a batch only together with the epoch.
+#: The number of a batch among those of its claim, whether Spark has planned it or the
+#: driver. It restarts at 0 with every claim, so it identifies a batch only together
+#: with the epoch.
 SparkBatchId = NewType("SparkBatchId", int)
 
 #: One try at one task. Unique within an epoch, because one driver runs one Spark
@@ -28,7 +29,7 @@ Attempt = NewType("Attempt", int)
 class BatchKey:
     """Identifies one planned batch over all drivers that a pipeline ever had.
 
-    A tick is a batch without events, which Spark knows nothing of: it has no number.
+    A tick is a batch without events; it has no number.
     """
 
     epoch: Epoch

@@ -138,7 +138,7 @@ class RunExecution:
             raw = source.read(prepared.spark)
 
             def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
-                staged = jobs.stage_events(raw, plan, rejected)
+                staged = jobs.stage_events(lambda: raw, plan, rejected)
                 source.check_unchanged()
                 return staged
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan, StagedBatch
 from sinks.protocol.votes import Vote
 from spark_jobs.driver_stage import SMALL_BATCH_BYTES, DriverStage
+from spark_jobs.record_reader import ReadRecords, RecordReader, TooManyBytesError
 from spark_jobs.stage_task import StageTask
 from spark_jobs.task_worker import TaskWorker
 
@@ -75,18 +76,43 @@ class _Frame:
         return self._counted
 
 
+class _Reader:
+    """Stands for the reader: gives one answer, to whoever asks."""
+
+    def __init__(self, answer: ReadRecords | Exception | None) -> None:
+        self._answer = answer
+        self.asked: list[Sequence[OffsetRange]] = []
+        self.standing_by = False
+        self.more: Sequence[OffsetRange] | None = None
+
+    def await_more(self, _: float, *, offsets_max: int) -> Sequence[OffsetRange] | None:
+        assert offsets_max == _OFFSETS_MAX
+        return self.more
+
+    def read(self, ranges: Sequence[OffsetRange]) -> ReadRecords | None:
+        self.asked.append(ranges)
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    def stand_by(self) -> None:
+        self.standing_by = True
+
+
 class _Task:
     """Stands for the task: votes for nothing, or fails."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         self._failure = failure
         self.rows: list[int] = []
+        self.moments: list[str] = []
 
     def stage(
         self, batches: Sequence[pa.RecordBatch], attempt: Attempt, _: TaskWorker
     ) -> Vote:
         if self._failure is not None:
             raise self._failure
+        self.moments.append("staged")
         self.rows.append(sum(batch.num_rows for batch in batches))
         return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
 
@@ -94,15 +120,24 @@ class _Task:
 def _stage(
     stage: DriverStage, frame: _Frame, task: _Task, plan: BatchPlan
 ) -> StagedBatch | None:
-    return stage.stage(cast(DataFrame, frame), plan, cast(StageTask, task))
+    return stage.stage(
+        lambda: cast(DataFrame, frame),
+        plan,
+        cast(StageTask, task),
+        on_read=lambda: task.moments.append("read"),
+    )
 
 
 def _values(count: int, length: int) -> pa.Table:
     return pa.table({"value": pa.array([b"x" * length] * count, pa.binary())})
 
 
-def _driver_stage(offsets_max: int = _OFFSETS_MAX) -> DriverStage:
-    return DriverStage(offsets_max=offsets_max, holder=None)
+def _driver_stage(
+    offsets_max: int = _OFFSETS_MAX, reader: _Reader | None = None
+) -> DriverStage:
+    return DriverStage(
+        offsets_max=offsets_max, holder=None, reader=cast(RecordReader | None, reader)
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,6 +196,71 @@ def test_what_was_read_is_what_spark_has_counted() -> None:
     staged = _stage(_driver_stage(), frame, task, _plan(4))
     assert staged is not None
     assert (4, [3], 1) == (staged.records_read, task.rows, frame.partitions)
+
+
+def test_records_as_they_were_read_are_not_taken_from_spark() -> None:
+    """Their number is the reader's, whatever the number of rows."""
+    reader = _Reader(ReadRecords(rows=_values(3, 1), records=4))
+    frame, task, plan = _Frame(AssertionError("asked")), _Task(), _plan(4)
+    staged = _stage(_driver_stage(reader=reader), frame, task, plan)
+    assert staged is not None
+    assert (4, [3], [plan.ranges]) == (staged.records_read, task.rows, reader.asked)
+
+
+@pytest.mark.parametrize("reader", [True, False])
+def test_it_is_told_that_all_is_read_before_anything_is_staged(*, reader: bool) -> None:
+    """Who is told asks the broker meanwhile whose records these were."""
+    rows, task = _values(1, 1), _Task()
+    read = _Reader(ReadRecords(rows=rows, records=1)) if reader else None
+    _stage(_driver_stage(reader=read), _Frame(rows, counted=1), task, _plan(1))
+    assert ["read", "staged"] == task.moments
+
+
+def test_records_that_do_not_come_are_left_to_tasks() -> None:
+    """Of this batch only: the next one is tried again."""
+    stage, task = _driver_stage(reader=_Reader(None)), _Task()
+    assert _stage(stage, _Frame(_values(1, 1)), task, _plan(60)) is None
+    assert [] == task.moments
+    assert stage.takes(_plan(60))
+
+
+def test_records_that_are_too_large_for_the_driver_are_left_to_tasks() -> None:
+    """And so are the next ones, as when Spark hands too much over."""
+    stage, task = _driver_stage(reader=_Reader(TooManyBytesError())), _Task()
+    assert _stage(stage, _Frame(_values(1, 1)), task, _plan(60)) is None
+    assert [] == task.moments
+    assert not stage.takes(_plan(60))
+    assert stage.takes(_plan(30))
+
+
+def test_what_comes_next_is_the_readers_to_say() -> None:
+    """Without one, or with nobody who reads ahead, Spark says it."""
+    assert _driver_stage().await_more(1.0) is None
+    reader = _Reader(None)
+    stage = _driver_stage(reader=reader)
+    for more in [_plan(3).ranges, [], None]:
+        reader.more = more
+        assert stage.await_more(1.0) == more
+
+
+def test_a_batch_of_large_records_is_none_of_the_drivers_own() -> None:
+    """Nobody else could stage it then: Spark knows nothing of it."""
+    rows = _values(2, SMALL_BATCH_BYTES // 50)
+    reader = _Reader(ReadRecords(rows=rows, records=2))
+    stage = _driver_stage(reader=reader)
+    _stage(stage, _Frame(rows), _Task(), _plan(2))
+    reader.more = _plan(51).ranges
+    assert stage.await_more(1.0) is None
+    reader.more = _plan(49).ranges
+    assert stage.await_more(1.0) == reader.more
+
+
+@pytest.mark.parametrize("leave", [DriverStage.stand_by, DriverStage.close])
+def test_nothing_is_read_ahead_for_nobody(leave: Callable[[DriverStage], None]) -> None:
+    """While tasks stage, or when the claim has ended."""
+    reader = _Reader(None)
+    leave(_driver_stage(reader=reader))
+    assert reader.standing_by
 
 
 def test_attempts_are_none_of_sparks() -> None:

@@ -1,0 +1,94 @@
+"""Batches that the driver plans itself, between those of Spark: all is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
+from integration_tests.harness.readings import Sent, sent
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+_FEW = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "60"}
+_TURNS = 30
+#: Nothing of it is computed by Spark: only then does the driver read and plan itself.
+_PIPELINE = (
+    SOURCE
+    + """
+    deduplicate: {{horizon: 7 days}}
+    outputs:
+      - append: {{table: readings}}
+"""
+)
+
+
+def test_the_driver_and_spark_plan_batches_in_turn(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Each goes on where the other has stopped, by whole offsets.
+
+    Spark's ranges overlap with what the driver has staged meanwhile, and a batch that
+    is too large for the driver is read by tasks, from the middle of such a range.
+    """
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.write_pipeline(_PIPELINE)
+    everything: dict[tuple[int, int], Sent] = {}
+    with world.driver(environment=_FEW) as driver:
+        driver.wait_for("driver started")
+        for turn in range(_TURNS):
+            everything |= world.topic.send(numbered(world, 4 * turn, 4))
+            world.await_read(len(everything))
+            if turn % 10 == 9:
+                everything |= world.topic.send(numbered(world, 1_000 * turn, 500))
+                world.await_read(len(everything))
+        planned_by_spark = len(list(world.state.glob("checkpoints/*/*/offsets/[0-9]*")))
+        assert planned_by_spark < len(world.ledger())
+    world.assert_fates(everything)
+
+
+def test_aborted_transactions_are_in_no_batch_of_the_drivers_own(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Their offsets and markers are read over."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.write_pipeline(_PIPELINE)
+    everything = world.topic.send(numbered(world, 0, 4))
+    with world.driver(environment=_FEW) as driver:
+        driver.wait_for("driver started")
+        world.await_read(len(everything))
+        for turn in range(1, _TURNS):
+            first = 100 * turn
+            everything |= world.topic.send_in_transactions(
+                [
+                    (numbered(world, first, 3), True),
+                    (numbered(world, first + 50, 3), False),
+                ]
+            )
+            world.await_read(len(everything))
+    world.assert_fates(everything)
+
+
+def test_a_row_that_is_refused_in_a_batch_of_the_drivers_own_is_dead(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """The batch is read again, and so is the one that was staged behind it."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.write_pipeline(_PIPELINE)
+    everything = world.topic.send(numbered(world, 0, 4))
+    with world.driver(environment=_FEW) as driver:
+        driver.wait_for("driver started")
+        world.await_read(len(everything))
+        world.execute("ALTER TABLE readings ADD CHECK (amount <> 1000)")
+        for turn in range(1, _TURNS):
+            refused = sent(
+                world.contract,
+                event_id=f"refused{turn}",
+                amount=1000,
+                partition=turn % 2,
+                fate="REJECTED_BY_POSTGRES",
+            )
+            everything |= world.topic.send([*numbered(world, 10 * turn, 4), refused])
+        world.await_read(len(everything))
+    world.assert_fates(everything)
