@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 
 from integration_tests.harness.postgres_driver import layout_of
 from integration_tests.harness.window_model import Event, Row, Rules
-from sinks.postgres.attempt_register import transactions_of
+from sinks.postgres.attempt_register import register_attempt, transactions_of
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
 from sinks.postgres.naming import TableNames
@@ -200,6 +200,8 @@ class WindowWorld:
         return aggregate_windows(table, taken, self._output, 0), late, revised
 
     def _stage(self, rows: pa.Table) -> None:
+        # Under a test's savepoint rows have its id, and so has the register's.
+        register_attempt(self.connection, _NAMES, Attempt(self._attempt))
         columns = [column.name for column in self._output.staging_columns]
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
             _NAMES.staging("output_0"), sql.SQL(", ").join(map(sql.Identifier, columns))
