@@ -9,11 +9,11 @@ committed, with offsets that add up to the batches' checksums. Then it is droppe
 
 from __future__ import annotations
 
-import psycopg
 from psycopg import sql
 
 from services.bench.bench_world import BenchPipeline
 from services.bench.rates import wrong_result
+from sinks.postgres.connection import connect
 from sinks.postgres.statements import load_statements
 
 _SQL = load_statements("services.bench", "soak.sql")
@@ -63,14 +63,13 @@ class RowParts:
             "pipeline": self._pipeline.name,
             "after_sequence": self._through_sequence,
         }
-        with psycopg.connect(self._dsn, autocommit=True) as connection:
-            with connection.transaction():
-                # Waits for the batch that is being published; the next one waits.
-                connection.execute(_SQL["rename_part"].format(**names))
-                connection.execute(_SQL["begin_part"].format(**names))
-                ((through,),) = connection.execute(
-                    _SQL["last_sequence"], values
-                ).fetchall()
+        # As the driver connects, so that the new table is where the old one was.
+        with connect(self._dsn, application_name="tallyweir bench") as connection:
+            # Waits for the batch that is being published; the next one waits.
+            connection.execute(_SQL["rename_part"].format(**names))
+            connection.execute(_SQL["begin_part"].format(**names))
+            ((through,),) = connection.execute(_SQL["last_sequence"], values).fetchall()
+            connection.commit()
             values["through_sequence"] = through
             (found,) = connection.execute(_SQL["count_part"].format(**names)).fetchall()
             (claimed,) = connection.execute(_SQL["claimed_part"], values).fetchall()
