@@ -74,7 +74,7 @@ def test_memory_that_grows_by_more_than_a_twentieth_is_not_flat() -> None:
     grown = [
         _sample(
             number,
-            own_bytes=_sample(0).own_bytes
+            own_bytes=dict(_sample(0).own_bytes)
             | {"jvm": 1_500_000_000 + number * 30_000_000},
         )
         for number in range(12)
@@ -89,7 +89,7 @@ def test_what_ids_take_by_design_is_not_counted_as_growth() -> None:
         _sample(
             number,
             ids=_IDS + number * more // 12,
-            own_bytes=_sample(0).own_bytes
+            own_bytes=dict(_sample(0).own_bytes)
             | {"driver": 200_000_000 + round(FILTER_BYTES_PER_ID * number * more / 12)},
         )
         for number in range(12)
@@ -104,7 +104,8 @@ def test_the_brokers_memory_is_not_ours() -> None:
     """It is told, and not judged."""
     grown = [
         _sample(
-            number, own_bytes=_sample(0).own_bytes | {"broker": number * 10_000_000_000}
+            number,
+            own_bytes=dict(_sample(0).own_bytes) | {"broker": number * 10_000_000_000},
         )
         for number in range(12)
     ]
