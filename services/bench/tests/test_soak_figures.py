@@ -126,6 +126,15 @@ def test_a_rate_that_falls_or_a_lag_that_rises_is_not_flat() -> None:
     assert not _judge(waiting)["throughput_flat"]
 
 
+def test_a_run_that_has_caught_up_at_first_may_read_as_fast_as_is_sent() -> None:
+    """A pause before it is no higher rate."""
+    caught_up = [
+        _sample(number, read=_sample(number).read - max(0, 6 - number) * 200_000)
+        for number in range(12)
+    ]
+    assert all(_judge(caught_up).values())
+
+
 @pytest.mark.parametrize("wrong", [0.9, 1.1])
 def test_a_catalog_that_is_larger_or_smaller_than_computed_is_found(
     wrong: float,
