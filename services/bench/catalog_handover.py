@@ -76,13 +76,6 @@ def take_back(dsn: str, pipeline: str) -> None:
         connection.execute(_SQL["take_back"], {"pipeline": pipeline})
 
 
-def catalog_bytes(dsn: str, pipeline: str) -> int:
-    """Return the room that a pipeline's catalog takes in Postgres."""
-    with psycopg.connect(dsn) as connection:
-        number = _number_of(connection, pipeline)
-        return _one(connection, "catalog_bytes", pipeline_number=number)
-
-
 def _number_of(connection: psycopg.Connection[TupleRow], pipeline: str) -> int:
     return _one(connection, "pipeline_number", pipeline=pipeline)
 

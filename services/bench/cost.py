@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import psutil
-import psycopg
 
 from services.bench.bench_world import (
     DUPLICATES,
@@ -30,6 +29,7 @@ from services.bench.driver_phases import Phases, phases_between, read_phases
 from services.bench.driver_run import await_events, read_batches, running_driver
 from services.bench.measured_processes import SERVERS, processes_of
 from services.bench.rates import Rates, check_verified, rates_of
+from services.bench.server_bytes import read_log_bytes
 from services.bench.spark_event_log import keep_event_log, read_shuffled_bytes
 from services.embedded.daemon import free_port
 from services.endpoints import Endpoints
@@ -171,19 +171,11 @@ def _spend_until(
     return Spent(
         events=sum(batch.read for batch in batches),
         cpu_seconds=_cpu_seconds(psutil.Process(driver.pid), pipeline),
-        log_bytes=sum(map(_log_bytes, dsns_of(endpoints, pipeline))),
+        log_bytes=sum(map(read_log_bytes, dsns_of(endpoints, pipeline))),
         shuffled_bytes=read_shuffled_bytes(pipeline),
         phases=read_phases(port),
         at=time.monotonic(),
     )
-
-
-def _log_bytes(dsn: str) -> int:
-    with psycopg.connect(dsn) as connection:
-        ((log_bytes,),) = connection.execute(
-            "SELECT (pg_current_wal_lsn() - '0/0')::bigint"
-        ).fetchall()
-    return int(log_bytes)
 
 
 def _cpu_seconds(driver: psutil.Process, pipeline: BenchPipeline) -> dict[str, float]:

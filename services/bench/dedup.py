@@ -32,6 +32,7 @@ from services.bench.bench_program import run_program
 from services.bench.bench_world import bench_postgres
 from services.bench.id_batches import (
     BATCH,
+    IDS_PIPELINE,
     REPEATS,
     SizeBatches,
     draw_batches,
@@ -39,6 +40,7 @@ from services.bench.id_batches import (
     save_batches,
 )
 from services.bench.rates import wrong_result
+from services.bench.server_bytes import read_catalog_bytes, read_log_bytes
 from services.bench.unique_index import measure_unique_index
 from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, state_directory
 from services.endpoints import Endpoints, child_environment, program_environment
@@ -67,16 +69,6 @@ GUARANTEES: Mapping[str, str] = {
 FLAT = ("probe_us", "append_us")
 FLAT_WITHIN = 1.5
 START_WITHIN_S = 10.0
-
-_CATALOG_BYTES = """
-SELECT coalesce(sum(pg_total_relation_size(pg_class.oid)), 0)::bigint
-FROM pg_class
-JOIN pg_namespace ON pg_namespace.oid = relnamespace
-WHERE nspname = 'tallyweir'
-  AND relkind = 'r'
-  AND starts_with(relname, 'seen_id')
-"""
-_LOG_POSITION = "SELECT (pg_current_wal_lsn() - '0/0')::bigint"
 
 Figures = dict[str, Any]
 
@@ -161,7 +153,7 @@ def _measure_ours(world: _World, batches: SizeBatches, *, filled: int) -> Figure
     with redirect_stdout(sys.stderr):
         merged = merge_catalogs(world.endpoints.home_dsn)
     assert not merged.failures, "nobody else merges here"
-    stored = _number(world.endpoints.home_dsn, _CATALOG_BYTES)
+    stored = read_catalog_bytes(world.endpoints.home_dsn, IDS_PIPELINE)
     save = partial(save_batches, directory=world.folder)
     asked = save(batches.asked, name="asked")
     started = {}
@@ -173,11 +165,11 @@ def _measure_ours(world: _World, batches: SizeBatches, *, filled: int) -> Figure
         started[repeats] = world.run(do="start", ask=file)
         _check_new(started[repeats]["survivors"], batches.size)
     world.say(f"measuring {batches.size:,} IDs")
-    log_before = _number(world.endpoints.home_dsn, _LOG_POSITION)
+    log_before = read_log_bytes(world.endpoints.home_dsn)
     (new,) = save([batches.new], name="new")
     appended = save(batches.appended, name="appended")
     measured = world.run(do="measure", ask=asked, ask_new=new, append=appended)
-    log_bytes = _number(world.endpoints.home_dsn, _LOG_POSITION) - log_before
+    log_bytes = read_log_bytes(world.endpoints.home_dsn) - log_before
     for survivors in (
         *measured.pop("probe_survivors"),
         *measured.pop("append_survivors"),
@@ -238,13 +230,6 @@ def _check_spark(spark: Figures, batches: SizeBatches) -> None:
             f"Spark dropped {spark['dropped']} repeats instead of {wanted}, and holds "
             f"{spark['ids_at_end']} IDs instead of {batches.size_after}."
         )
-
-
-def _number(dsn: str, statement: str) -> int:
-    with psycopg.connect(dsn) as connection:
-        row = connection.execute(statement.encode()).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def _forget(dsn: str) -> None:

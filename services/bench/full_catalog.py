@@ -41,7 +41,6 @@ from services.bench.bench_world import (
     varied,
 )
 from services.bench.catalog_handover import (
-    catalog_bytes,
     count_handed_over,
     hand_over,
     read_buckets,
@@ -49,7 +48,7 @@ from services.bench.catalog_handover import (
 )
 from services.bench.disk_room import check_room, free_bytes
 from services.bench.driver_run import await_claim, await_events, running_driver
-from services.bench.id_batches import BATCH
+from services.bench.id_batches import BATCH, IDS_PIPELINE
 from services.bench.measured_processes import Resident, memory_of
 from services.bench.rates import (
     Rates,
@@ -58,6 +57,7 @@ from services.bench.rates import (
     rates_of,
     wrong_result,
 )
+from services.bench.server_bytes import read_catalog_bytes
 from services.datasets.page_views import FIRST_VIEW_MICROS
 from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, state_directory
 from services.endpoints import Endpoints, program_environment
@@ -71,7 +71,6 @@ _HORIZON: Mapping[str, object] = {"deduplicate": {"horizon": "7 days"}}
 #: As a pipeline with that horizon has them, and the one that fills as well.
 BUCKETS = 8
 BUCKET_SECONDS = 7 * 86_400 // BUCKETS
-_FILLER = "bench-dedup"
 _FILL_BATCHES = 200
 _FILL_BATCH_MIN = 10_000
 #: IDs that one process fills in before the next one says how far it is.
@@ -250,14 +249,14 @@ def _hand_over(
     Raises:
         FatalError: ``BENCH_WRONG``: it is not what was to be filled in.
     """
-    buckets = read_buckets(dsn, _FILLER)
+    buckets = read_buckets(dsn, IDS_PIPELINE)
     check_buckets([one.bucket for one in buckets], ids)
-    hand_over(dsn, giver=_FILLER, receiver=receiver.name, say=say)
+    hand_over(dsn, giver=IDS_PIPELINE, receiver=receiver.name, say=say)
     _check_handed_over(dsn, receiver, ids)
     return {
         "buckets": len(buckets),
         "buckets_merged": sum(one.is_merged for one in buckets),
-        "bytes_per_id": round(catalog_bytes(dsn, receiver.name) / ids, 1),
+        "bytes_per_id": round(read_catalog_bytes(dsn, receiver.name) / ids, 1),
     }
 
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 I64Array = npt.NDArray[np.int64]
 
+#: The pipeline that has nothing but IDs.
+IDS_PIPELINE = "bench-dedup"
 #: Events of a batch, as a driver plans it by default.
 BATCH = 500_000
 #: The share of events that repeat an earlier one.

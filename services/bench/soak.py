@@ -41,6 +41,7 @@ from services.bench.driver_run import read_batches, running_driver
 from services.bench.measured_processes import memory_of
 from services.bench.rates import check_rows, check_verified, wrong_result
 from services.bench.row_parts import RowParts
+from services.bench.server_bytes import read_catalog_bytes
 from services.bench.soak_figures import (
     WITHIN,
     Sample,
@@ -193,7 +194,6 @@ class _Soak:
             ((ids, committed, watermark, bucket_seconds),) = connection.execute(
                 _SQL["catalog"], {"pipeline": self.pipeline.name}
             ).fetchall()
-            ((stored,),) = connection.execute(_SQL["catalog_bytes"]).fetchall()
         return Sample(
             at=time.monotonic(),
             sent=self.topic.count_sent(),
@@ -207,7 +207,9 @@ class _Soak:
                 horizon_s=HORIZON_S,
                 bucket_seconds=bucket_seconds,
             ),
-            catalog_bytes=stored,
+            catalog_bytes=read_catalog_bytes(
+                self.endpoints.home_dsn, self.pipeline.name
+            ),
             phases=read_phases(self.port),
         )
 

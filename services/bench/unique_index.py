@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow
 
 from services.bench.id_batches import BATCH, I64Array, new_in
 from services.bench.rates import wrong_result
+from services.bench.server_bytes import read_log_bytes
 from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, hash_parts, to_bytes
 from sinks.seen_ids.part_words import KEY_BYTES, Part, Tag
 
@@ -35,7 +36,6 @@ _SET_UP = (
 _INDEX = f"CREATE UNIQUE INDEX ON {TABLE} (id)"
 _INSERT = f"INSERT INTO {TABLE} SELECT id FROM {_STAGED} ON CONFLICT DO NOTHING"  # noqa: S608 - constants
 _SIZES = f"SELECT pg_table_size('{TABLE}'), pg_indexes_size('{TABLE}')"
-_LOG_POSITION = "SELECT (pg_current_wal_lsn() - '0/0')::bigint"
 
 #: What COPY wants in binary: a signature, flags, and the length of an extension.
 _COPY_HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -58,9 +58,9 @@ def measure_unique_index(
         _fill(connection, size)
         filled = time.perf_counter() - began
         heap, index = _row(connection, _SIZES)
-        (log_before,) = _row(connection, _LOG_POSITION)
+        log_before = read_log_bytes(dsn)
         spent = [_insert(connection, batch) for batch in batches]
-        (log_after,) = _row(connection, _LOG_POSITION)
+        log_after = read_log_bytes(dsn)
         connection.execute(f"DROP TABLE {TABLE}, {_STAGED}")
     events = sum(map(len, batches))
     staging = sum(one for one, _ in spent) / events * _MICRO

@@ -45,11 +45,3 @@ WHERE pipeline = %(pipeline)s
 DELETE FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
   AND sequence = 0
-
--- name: catalog_bytes
-SELECT coalesce(sum(pg_total_relation_size(pg_class.oid)), 0)::bigint
-FROM pg_class
-JOIN pg_namespace ON pg_namespace.oid = relnamespace
-WHERE nspname = 'tallyweir'
-  AND relkind = 'r'
-  AND starts_with(relname, 'seen_id_run_p' || %(pipeline_number)s::text || '_')

@@ -33,14 +33,6 @@ SELECT
 FROM tallyweir.pipeline AS home
 WHERE pipeline = %(pipeline)s
 
--- name: catalog_bytes
-SELECT coalesce(sum(pg_total_relation_size(pg_class.oid)), 0)::bigint
-FROM pg_class
-JOIN pg_namespace ON pg_namespace.oid = relnamespace
-WHERE nspname = 'tallyweir'
-  AND relkind = 'r'
-  AND starts_with(relname, 'seen_id_run_p')
-
 -- name: rename_part
 ALTER TABLE {table} RENAME TO {part}
 
