@@ -100,9 +100,13 @@ class PublishedBatch:
     """What a driver said that it has published."""
 
     driver: int
-    has_tasks: bool
     epoch: int
     sequence: int
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether tasks of Spark staged it, and not the driver itself."""
+        return _has_tasks(self.driver)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -324,7 +328,6 @@ class Supervisor(threading.Thread):
                 self._told.published.append(
                     PublishedBatch(
                         driver=driver.number,
-                        has_tasks=driver.has_tasks,
                         epoch=int(str(event["epoch"])),
                         sequence=int(str(event["sequence"])),
                     )

@@ -166,7 +166,6 @@ def witnesses(found: Observation) -> Witnesses:
         told=tuple(
             PublishedBatch(
                 driver=1,
-                has_tasks=True,
                 epoch=batch.epoch,
                 sequence=batch.sequence,
             )
