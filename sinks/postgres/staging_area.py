@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -60,8 +61,8 @@ class StagingArea:
             self._tables |= staging_tables(layout, branch)
             self._targets |= append_targets(layout, branch)
         self._installation = None if is_home else claim.installation
-        #: Rows that are of no use any more, by the set they lie in.
-        self._rows = [0] * STAGING_SETS
+        #: Rows that are of no use any more, by table, in each set.
+        self._rows: list[Counter[str]] = [Counter() for _ in range(STAGING_SETS)]
 
     def create(self, connection: psycopg.Connection[TupleRow]) -> None:
         """Create the tables, empty, where result tables are; the caller commits."""
@@ -83,21 +84,23 @@ class StagingArea:
 
         Each attempt has a row in the register, whether it has others or not.
         """
-        rows = sum(staged.get(table, 0) for table in self._tables)
-        self._rows[sequence % STAGING_SETS] += rows + attempts
+        rows = self._rows[sequence % STAGING_SETS]
+        rows.update({table: staged.get(table, 0) for table in self._tables})
+        rows[ATTEMPTS] += attempts
 
     def tidy(self) -> None:
-        """Empty the tables of each set that enough lies in.
+        """Empty what was filled of each set that enough lies in.
 
         Sets that nothing was published from are left alone: a batch is being staged.
+        So are empty tables, each of which would be given new files.
 
         Raises:
             RetryableError: Someone else has a lock on them; they stay until next time.
         """
         for number, rows in enumerate(self._rows):
-            if rows > STAGED_ROWS_KEPT:
+            if rows.total() > STAGED_ROWS_KEPT:
                 self._session.run("emptying staging", partial(self._truncate, number))
-                self._rows[number] = 0
+                rows.clear()
 
     def drop_superseded(self) -> None:
         """Drop staging of older epochs; one that is locked waits for a later start.
@@ -142,7 +145,8 @@ class StagingArea:
                 sequence=number,
                 installation=self._installation,
             )
-            for table in (ATTEMPTS, *self._tables)
+            for table, rows in self._rows[number].items()
+            if rows
         )
         connection.execute("SET LOCAL lock_timeout = '1s'")
         connection.execute(sql.SQL("TRUNCATE {}").format(tables))
