@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.readings import Sent, sent
+from spark_jobs.bridge import OWN_BATCHES_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -45,6 +47,26 @@ def test_the_driver_and_spark_plan_batches_in_turn(
                 world.await_read(len(everything))
         planned_by_spark = len(list(world.state.glob("checkpoints/*/*/offsets/[0-9]*")))
         assert planned_by_spark < len(world.ledger())
+    world.assert_fates(everything)
+
+
+def test_a_partition_that_is_added_does_not_wait_for_the_drivers_own_batches_to_end(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Only Spark looks for partitions, and the driver knows when to ask it."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world.write_pipeline(_PIPELINE)
+    everything = world.topic.send(numbered(world, 0, 4, partitions=[0]))
+    with world.driver(environment=_FEW) as driver:
+        driver.wait_for("driver started")
+        world.await_read(len(everything))
+        everything |= world.topic.send(numbered(world, 100, 4, partitions=[0]))
+        world.await_read(len(everything))
+        world.topic.grow_to(2)
+        added_at = time.monotonic()
+        everything |= world.topic.send(numbered(world, 200, 4, partitions=[1]))
+        world.await_read(len(everything))
+        assert time.monotonic() - added_at < OWN_BATCHES_S / 2
     world.assert_fates(everything)
 
 

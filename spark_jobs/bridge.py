@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
@@ -18,59 +18,23 @@ from sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
 from sinks.protocol.identity import BatchKey, SparkBatchId
-from sinks.protocol.offsets import OffsetRange
+from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 from sinks.protocol.recovery import check_topic_identity
 from sinks.protocol.stage_ahead import StageAhead, find_basis
 from spark_jobs.background import begin_in_thread
+from spark_jobs.batch_report import BatchReport, BatchTimes
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.offset_log import read_planned_ranges
 from spark_jobs.spark_failure import SPARK_FAILURES, what_failed_and_why
 
 #: Seconds between two looks for timers that are due.
 _TICK_LOOK_S = 1.0
-#: Seconds after which Spark is asked again, which knows of new partitions and what to
-#: do with more than the driver stages by itself.
-_OWN_BATCHES_S = 10.0
+#: Seconds after which Spark is asked again in any case. Its planning takes some hundred
+#: milliseconds, for which events wait.
+OWN_BATCHES_S = 60.0
 #: Seconds until it is noticed that the driver is to stop.
 _OWN_LOOK_S = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchReport:
-    """What happened to a batch, for the log and for who watches the driver."""
-
-    plan: BatchPlan
-    result: BatchResult
-    seconds: float
-    #: Seconds of it by phase: plan, stage and publish, each with its repeats, and wait,
-    #: for the batch before it to be published and for phase 2b.
-    phases: Mapping[str, float]
-
-
-@dataclass(slots=True)
-class _Times:
-    """When a batch began, and the seconds of its phases so far."""
-
-    began: float = field(default_factory=time.monotonic)
-    plan: float = 0.0
-    stage: float = 0.0
-    publish: float = 0.0
-
-    @contextmanager
-    def spent_on(self, phase: str) -> Iterator[None]:
-        since = time.monotonic()
-        try:
-            yield
-        finally:
-            spent = getattr(self, phase) + time.monotonic() - since
-            setattr(self, phase, spent)
-
-    def report(self, plan: BatchPlan, result: BatchResult) -> BatchReport:
-        seconds = time.monotonic() - self.began
-        phases = {"plan": self.plan, "stage": self.stage, "publish": self.publish}
-        phases["wait"] = seconds - sum(phases.values())
-        return BatchReport(plan=plan, result=result, seconds=seconds, phases=phases)
 
 
 class Bridge:
@@ -109,6 +73,9 @@ class Bridge:
         #: Batches planned so far that came to be staged, and where they end.
         self._batches = 0
         self._ends = dict(parts.starts)
+        #: Those that Spark has planned for, and those that it has yet to hear of.
+        self._partitions = set(parts.starts)
+        self._new_partitions: set[TopicPartition] = set()
         self._on_planned = on_planned
         self._on_published = on_published
         self._coordinator = Coordinator(
@@ -172,6 +139,10 @@ class Bridge:
         """Begin no further batch; a call that goes on returns soon."""
         self._draining = True
 
+    def note_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take note of a topic's partitions: Spark is asked soon about new ones."""
+        self._new_partitions = set(partitions) - self._partitions
+
     def end(self, timeout_s: float) -> None:
         """Wait for what is being published when the query has ended.
 
@@ -205,6 +176,8 @@ class Bridge:
         """Run what Spark has planned, less what went before."""
         parts = self._parts
         planned = read_planned_ranges(parts.checkpoint, batch_id, parts.starts)
+        self._partitions = {one.topic_partition for one in planned}
+        self._new_partitions -= self._partitions
         done = {
             one.topic_partition: end
             for one in planned
@@ -219,8 +192,12 @@ class Bridge:
 
     def _go_on(self) -> None:
         """Run batches of what comes, until Spark is to be asked again."""
-        ends_at = time.monotonic() + _OWN_BATCHES_S
-        while self._goes_on and not self._draining and time.monotonic() < ends_at:
+        ends_at = time.monotonic() + OWN_BATCHES_S
+        while (
+            self._goes_on
+            and not (self._draining or self._new_partitions)
+            and time.monotonic() < ends_at
+        ):
             ranges = self._parts.jobs.driver_stage.await_more(_OWN_LOOK_S)
             if ranges is None:
                 return
@@ -234,7 +211,7 @@ class Bridge:
     ) -> None:
         if not any(covered.length for covered in ranges):
             return
-        times = _Times()
+        times = BatchTimes()
 
         def plan(former: VotedBatch | None) -> BatchPlan:
             with times.spent_on("plan"), making(FaultPoint.PLANNED):
@@ -250,12 +227,12 @@ class Bridge:
         self._batches += 1
         self._ends = {one.topic_partition: one.until_offset for one in ranges}
 
-    def _publish(self, times: _Times, voted: VotedBatch) -> None:
+    def _publish(self, times: BatchTimes, voted: VotedBatch) -> None:
         with times.spent_on("publish"):
             result = self._coordinator.publish(voted)
         self._end(times, voted.plan, result)
 
-    def _end(self, times: _Times, plan: BatchPlan, result: BatchResult) -> None:
+    def _end(self, times: BatchTimes, plan: BatchPlan, result: BatchResult) -> None:
         self._on_published(times.report(plan, result))
         with making(FaultPoint.SEALED):
             parts = self._parts
@@ -267,7 +244,7 @@ class Bridge:
         if not at_once and time.monotonic() < self._looks_again_at:
             return False
         self._looks_again_at = time.monotonic() + _TICK_LOOK_S
-        times = _Times()
+        times = BatchTimes()
         with times.spent_on("plan"):
             plan = self._plan_tick()
         if plan is None:

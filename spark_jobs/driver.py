@@ -33,11 +33,13 @@ from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.recovery import StoredPosition, decide_start, topic_ids
-from spark_jobs.bridge import BatchReport, Bridge
+from spark_jobs.batch_report import BatchReport
+from spark_jobs.bridge import Bridge
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.driver_metrics import DriverMetrics
 from spark_jobs.kafka_admin import KafkaAdmin, TopicState
 from spark_jobs.kafka_source import read_stream
+from spark_jobs.kept_memory import leave_lasting_objects
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.prepared_pipeline import (
     ClaimedDatabases,
@@ -248,11 +250,15 @@ class Driver:
             else writer.trigger(processingTime="0 seconds")
         )
         ids = topic_ids(streamed(parts.home.read_progress().positions))
+        leave_lasting_objects()
         query = writer.start()
         self.metrics.note_started(parts.epoch, parts.starts)
         try:
             with TopicWatch(
-                prepared.admin, ids, self._log, on_state=self._note_state
+                prepared.admin,
+                ids,
+                self._log,
+                on_state=partial(self._note_state, bridge),
             ) as watch:
                 self._await(query, bridge, watch)
         finally:
@@ -311,8 +317,9 @@ class Driver:
             ranges=_text(plan),
         )
 
-    def _note_state(self, state: TopicState) -> None:
+    def _note_state(self, bridge: Bridge, state: TopicState) -> None:
         self.metrics.note_ends(state.ends)
+        bridge.note_partitions(state.ends)
 
     def _note_published(self, home: PostgresHome, report: BatchReport) -> None:
         self._pauses = self._failures = 0

@@ -15,7 +15,7 @@ from sinks.metrics_endpoint import Check
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import TopicPartition
-from spark_jobs.bridge import BatchReport
+from spark_jobs.batch_report import BatchReport
 
 #: Work that is waiting, and no batch for so long: not ready. Longer than a batch of
 #: the greatest size takes on a slow machine.

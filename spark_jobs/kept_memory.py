@@ -1,4 +1,4 @@
-"""Keeps memory that a process of ours has freed, for the next batch to use again.
+"""Keeps what lasts from being worked on for each batch: freed memory, and objects.
 
 Columns of a batch are some megabytes each. The C library gives such memory back to the
 system as soon as it is freed, and the kernel then hands out every page of the next
@@ -9,6 +9,7 @@ batch's columns anew, filled with zeros: a third of a task's processor time
 from __future__ import annotations
 
 import ctypes
+import gc
 
 #: More than this is given back; a task of the usual size takes less.
 KEPT_BYTES = 256 * 1024 * 1024
@@ -28,3 +29,17 @@ def keep_freed_memory() -> None:
         # What is mapped for itself is always given back, so nothing usual may be.
         mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES)
         mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def leave_lasting_objects() -> None:
+    """Have Python's collector look no more at what is alive now.
+
+    It is some hundred thousand objects of libraries, which live as long as the process.
+    Each full collection would visit them all, for tens of milliseconds in which no
+    thread does anything, and a process that is forked would copy their pages.
+    To be called again when much of it has been replaced: what was left before is looked
+    at once more.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

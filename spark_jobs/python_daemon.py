@@ -10,7 +10,6 @@ Python's own thresholds and keeps freed memory for the next task.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 
-from spark_jobs.kept_memory import keep_freed_memory
+from spark_jobs.kept_memory import keep_freed_memory, leave_lasting_objects
 
 
 def main() -> None:
@@ -34,9 +33,7 @@ def main() -> None:
     # Arrow loads pandas, if it is there, when it first makes a numpy array of a column.
     np.asarray(pa.array([0]))
     keep_freed_memory()
-    # Objects that live for ever need not be looked at again, nor be copied on write.
-    gc.collect()
-    gc.freeze()
+    leave_lasting_objects()
     vars(daemon)["gc"] = SimpleNamespace(collect=_leave_garbage)
     daemon.manager()
 

@@ -13,7 +13,7 @@ from sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.votes import BatchTally, EventCounts, PartitionTally
-from spark_jobs.bridge import BatchReport
+from spark_jobs.batch_report import BatchReport
 from spark_jobs.driver_metrics import STALLED_AFTER_S, DriverMetrics
 
 _TP = TopicPartition("orders", 0)
