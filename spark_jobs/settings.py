@@ -15,7 +15,7 @@ from sinks.settings import HOME_DSN_VARIABLE, read_setting
 _PORT_MAX = 65_535
 
 #: Offsets that one batch reads at most, over all partitions.
-BATCH_OFFSETS_MAX = 500_000
+BATCH_OFFSETS_MAX = 250_000
 #: Up to so many offsets the driver stages a batch itself: of larger ones several tasks
 #: share the work.
 SMALL_BATCH_OFFSETS_MAX = 20_000
