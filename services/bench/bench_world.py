@@ -30,13 +30,6 @@ DUPLICATES = 0.02
 #: A run that is slower is given up.
 _EVENTS_PER_SECOND_MIN = 10_000
 _START_TIMEOUT_S = 600
-#: About 2 GB of log, as much as a run of eight million events writes.
-_FILLED_ROWS = 12_000_000
-_FILL = """
-CREATE TABLE bench_filler AS
-SELECT number, repeat('x', 120) AS filler
-FROM generate_series(1, %(rows)s) AS number
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,26 +154,12 @@ def count_rows_in(dsn: str, table: str) -> int:
 def bench_servers() -> Iterator[Endpoints]:
     """Start fresh servers of the benchmark's own; stop and remove them at the end."""
     with bench_postgres() as dsn:
-        _use_log_files(dsn)
         kafka = EmbeddedKafka(state_directory() / "bench" / "kafka")
         try:
             kafka.start()
             yield Endpoints(kafka_bootstrap=kafka.bootstrap, home_dsn=dsn)
         finally:
             kafka.stop()
-
-
-def _use_log_files(dsn: str) -> None:
-    """Have a fresh server write so much that a run finds files of its log to reuse.
-
-    A server that has been at work for some minutes writes into the files of its log
-    that it has used before. A fresh one fills each with zeros first, and waits for the
-    disk, so whoever is measured first would write its log twice.
-    """
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(_FILL, {"rows": _FILLED_ROWS})
-        connection.execute("DROP TABLE bench_filler")
-        connection.execute("CHECKPOINT")
 
 
 @contextmanager

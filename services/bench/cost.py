@@ -28,7 +28,7 @@ from services.bench.bench_world import (
 from services.bench.driver_phases import Phases, phases_between, read_phases
 from services.bench.driver_run import await_events, read_batches, running_driver
 from services.bench.measured_processes import SERVERS, processes_of
-from services.bench.rates import Rates, check_verified, rates_of
+from services.bench.rates import Rates, check_verified, rates_of, warm_up
 from services.bench.server_bytes import read_log_bytes
 from services.bench.spark_event_log import keep_event_log, read_shuffled_bytes
 from services.embedded.daemon import free_port
@@ -71,6 +71,7 @@ def measure_cost(
     """
     with bench_servers() as endpoints:
         produce_rounds(endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say)
+        warm_up(endpoints, events=_ROUNDS * events, say=say)
         say("running tallyweir")
         run = measure_run(endpoints, PAGE_VIEWS, events=events, rounds=_ROUNDS)
         check_verified(endpoints.home_dsn, PAGE_VIEWS)

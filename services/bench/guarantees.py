@@ -20,7 +20,13 @@ from services.bench.flink_peer import (
     check_java_compiler,
     run_flink_peer,
 )
-from services.bench.rates import Rates, measure_driver, rates_of, wrong_result
+from services.bench.rates import (
+    Rates,
+    measure_driver,
+    rates_of,
+    warm_up,
+    wrong_result,
+)
 from services.endpoints import Endpoints
 
 _WITH_IDS = "exactly_once"
@@ -51,6 +57,7 @@ def measure_guarantees(
         distinct = produce_rounds(
             endpoints, events=events, rounds=2, seed=seed, say=say
         )
+        warm_up(endpoints, events=2 * events, say=say)
         for variant in VARIANTS:
             say(f"running {variant}")
             rows = distinct if variant == _WITH_IDS else 2 * events

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import psycopg
 
-from services.bench.bench_world import BenchPipeline, count_rows, run_timeout_s
+from services.bench.bench_world import (
+    PAGE_VIEWS,
+    BenchPipeline,
+    count_rows,
+    drop_table,
+    run_timeout_s,
+    varied,
+)
 from services.bench.driver_run import MeasuredBatch, await_events, running_driver
 from services.endpoints import Endpoints
 from sinks.postgres.audit import verify
@@ -93,6 +100,33 @@ def measure_driver(
             timeout_s=run_timeout_s(total),
         )
     return rates_of(batches, events, rounds=rounds)
+
+
+def warm_up(endpoints: Endpoints, *, events: int, say: Callable[[str], None]) -> None:
+    """Run a driver over the topic once, unmeasured, and take its table away.
+
+    What servers and the system do for the first time would be counted against whoever
+    is measured first, which is ours. The broker's code is compiled, Postgres fills each
+    file of its log with zeros before it writes into it, and memory that nobody has
+    touched is slow to come by. A driver is a process of its own in each run.
+
+    Raises:
+        FatalError: The run did not end.
+    """
+    say("warming up broker and database")
+    rehearsal = varied(PAGE_VIEWS, "rehearsal")
+    with running_driver(endpoints, rehearsal) as driver:
+        await_events(
+            driver,
+            endpoints.home_dsn,
+            rehearsal,
+            events=events,
+            timeout_s=run_timeout_s(events),
+        )
+    drop_table(endpoints.home_dsn, rehearsal.table)
+    with psycopg.connect(endpoints.home_dsn, autocommit=True) as connection:
+        # Files of the log are used again only after one.
+        connection.execute("CHECKPOINT")
 
 
 def check_verified(dsn: str, pipeline: BenchPipeline) -> None:

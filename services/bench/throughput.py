@@ -35,6 +35,7 @@ from services.bench.rates import (
     check_verified,
     measure_driver,
     rates_of,
+    warm_up,
     wrong_result,
 )
 from services.bench.spark_peer import PeerQuery, run_spark_peer
@@ -113,6 +114,7 @@ def measure_throughput(
         distinct = produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
         )
+        warm_up(endpoints, events=total, say=say)
         say("running tallyweir")
         ours = measure_driver(endpoints, PAGE_VIEWS, events=events, rounds=_ROUNDS)
         say(f"tallyweir: {ours}")

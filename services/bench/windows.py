@@ -23,7 +23,7 @@ from services.bench.bench_world import (
     run_timeout_s,
 )
 from services.bench.driver_run import await_events, running_driver
-from services.bench.rates import Rates, rates_of, wrong_result
+from services.bench.rates import Rates, rates_of, warm_up, wrong_result
 from services.bench.spark_peer import PeerQuery, run_spark_peer
 from services.bench.touched_groups import measure_touched_groups, touched_groups_table
 from services.endpoints import Endpoints
@@ -59,6 +59,7 @@ def measure_windows(
         distinct = produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
         )
+        warm_up(endpoints, events=_ROUNDS * events, say=say)
         say("running tallyweir")
         ours, states = _measure_driver(endpoints, events)
         windows = check_counts(endpoints.home_dsn, WINDOWS, distinct)
