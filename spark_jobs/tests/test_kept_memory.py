@@ -1,11 +1,16 @@
-"""What a batch has freed serves the next one, without the kernel's help."""
+"""What a batch has freed serves the next one, and what lasts is left alone."""
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
+from collections.abc import Iterator
 
 import pytest
+
+from spark_jobs.kept_memory import leave_lasting_objects
 
 #: Makes some columns, frees them, makes them again; prints how often the kernel had to
 #: hand out a page in one such round, once memory has been taken for the first.
@@ -41,3 +46,31 @@ def test_columns_are_made_in_the_memory_of_those_before_them() -> None:
     """Left alone, the library gives most of it back, and gets it page by page again."""
     assert _faults("given back") > _COLUMN_PAGES
     assert _faults("kept") < _COLUMN_PAGES // 10
+
+
+class _Cycle:
+    """Something that only the collector can take away."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def _nothing_left_alone() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("_nothing_left_alone")
+def test_what_lasts_is_not_looked_at_until_it_is_asked_for_once_more() -> None:
+    """What a driver has replaced when it starts over does not stay for ever."""
+    lost, lasting = _Cycle(), _Cycle()
+    lost_seen, lasting_seen = weakref.ref(lost), weakref.ref(lasting)
+    del lost
+    leave_lasting_objects()
+    assert lost_seen() is None
+    del lasting
+    gc.collect()
+    assert lasting_seen() is not None
+    leave_lasting_objects()
+    assert lasting_seen() is None
