@@ -1,0 +1,46 @@
+"""What is emptied of staging, and what is left as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from integration_tests.harness.postgres_driver import (
+    PostgresDriver,
+    append_table,
+    layout_of,
+    query,
+)
+from sinks.postgres.naming import STAGING_SETS
+
+_LAYOUT = layout_of(append_table("numbers", number="bigint"))
+#: A table that is emptied gets another one.
+_FILES = """
+SELECT relname, relfilenode
+FROM pg_class
+WHERE relname LIKE %s
+ORDER BY relname
+"""
+
+
+def _files(dsn: str, table: str) -> list[tuple[str, int]]:
+    found = query(dsn, _FILES, f"{table}._")
+    assert len(found) == STAGING_SETS
+    return found
+
+
+def test_only_tables_with_rows_are_emptied(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most tables of a set are empty, and new files for them cost as much."""
+    monkeypatch.setattr("sinks.postgres.staging_area.STAGED_ROWS_KEPT", 2)
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    empty, attempts = _files(home_dsn, "dead_letter"), _files(home_dsn, "attempt")
+    filled = _files(home_dsn, "output_0")
+    driver.append([(1,), (2,)])
+    driver.home.tidy(live_from_us=None)
+    assert empty == _files(home_dsn, "dead_letter")
+    emptied = driver.sequence % STAGING_SETS
+    for before, table in ((filled, "output_0"), (attempts, "attempt")):
+        after = _files(home_dsn, table)
+        changed = [one != other for one, other in zip(before, after, strict=True)]
+        assert [number == emptied for number in range(STAGING_SETS)] == changed
