@@ -55,6 +55,7 @@ from services.bench.rates import (
     check_rows,
     check_verified,
     rates_of,
+    warm_up,
     wrong_result,
 )
 from services.bench.server_bytes import read_catalog_bytes
@@ -136,6 +137,7 @@ def measure_full_catalog(
         distinct = produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
         )
+        warm_up(endpoints, events=total, say=say)
         say("running with an empty catalog")
         without = _run(endpoints, empty, events, distinct)
         say(f"empty: {without.rates}")

@@ -9,6 +9,7 @@ import psycopg
 
 from services.bench.bench_world import (
     PAGE_VIEWS,
+    TOPIC,
     BenchPipeline,
     count_rows,
     drop_table,
@@ -102,8 +103,14 @@ def measure_driver(
     return rates_of(batches, events, rounds=rounds)
 
 
-def warm_up(endpoints: Endpoints, *, events: int, say: Callable[[str], None]) -> None:
-    """Run a driver over the topic once, unmeasured, and take its table away.
+def warm_up(
+    endpoints: Endpoints,
+    *,
+    events: int,
+    say: Callable[[str], None],
+    topic: str = TOPIC,
+) -> None:
+    """Run a driver over a topic's events once, unmeasured, and take its table away.
 
     What servers and the system do for the first time would be counted against whoever
     is measured first, which is ours. The broker's code is compiled, Postgres fills each
@@ -114,7 +121,7 @@ def warm_up(endpoints: Endpoints, *, events: int, say: Callable[[str], None]) ->
         FatalError: The run did not end.
     """
     say("warming up broker and database")
-    rehearsal = varied(PAGE_VIEWS, "rehearsal")
+    rehearsal = varied(PAGE_VIEWS, "rehearsal", topic=topic)
     with running_driver(endpoints, rehearsal) as driver:
         await_events(
             driver,

@@ -31,7 +31,7 @@ from services.bench.bench_world import (
 )
 from services.bench.cost import CostedRun, measure_run
 from services.bench.prediction import constants_of, predict
-from services.bench.rates import check_rows, check_verified
+from services.bench.rates import check_rows, check_verified, warm_up
 from services.bench.several_databases import running_participants
 from services.bench.windows import check_counts, read_state
 from services.datasets.page_views import USERS
@@ -131,6 +131,8 @@ def measure_scale(
             seed=seed,
             say=say,
         )
+        topic = _topic_of(world, BASE)
+        warm_up(endpoints, events=_ROUNDS * events, say=say, topic=topic)
         # Nothing is predicted without it, so it is the first.
         base = _run(world, BASE)
         axes = {axis: _measure_axis(world, axis) for axis in AXES}
