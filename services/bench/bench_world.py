@@ -131,10 +131,15 @@ def dsns_of(endpoints: Endpoints, pipeline: BenchPipeline) -> list[str]:
 
 
 def drop_table(dsn: str, table: str) -> None:
-    """Make room, for the next run to find the disk as the one before did."""
-    with psycopg.connect(dsn) as connection:
+    """Make room, for the next run to find the disk as the one before did.
+
+    It also begins right behind a checkpoint: after one Postgres uses the files of its
+    log again, and during one it is slower, so each run has as many as its length asks.
+    """
+    with psycopg.connect(dsn, autocommit=True) as connection:
         statement = psycopg.sql.SQL("DROP TABLE IF EXISTS {}")
         connection.execute(statement.format(psycopg.sql.Identifier(table)))
+        connection.execute("CHECKPOINT")
 
 
 def count_rows_in(dsn: str, table: str) -> int:

@@ -12,6 +12,7 @@ from services.bench.bench_world import (
     PAGE_VIEWS,
     bench_servers,
     count_rows_in,
+    drop_table,
     produce_rounds,
     varied,
 )
@@ -84,6 +85,7 @@ def _measure(endpoints: Endpoints, variant: str, events: int, rows: int) -> Rate
     rates = measure_driver(endpoints, pipeline, events=events)
     # Nothing was disturbed, so even at least once there is no repeat.
     _check_rows(endpoints, pipeline.table, rows)
+    drop_table(endpoints.home_dsn, pipeline.table)
     return rates
 
 

@@ -131,9 +131,6 @@ def warm_up(
             timeout_s=run_timeout_s(events),
         )
     drop_table(endpoints.home_dsn, rehearsal.table)
-    with psycopg.connect(endpoints.home_dsn, autocommit=True) as connection:
-        # Files of the log are used again only after one.
-        connection.execute("CHECKPOINT")
 
 
 def check_verified(dsn: str, pipeline: BenchPipeline) -> None:

@@ -120,6 +120,7 @@ def measure_throughput(
         say(f"tallyweir: {ours}")
         _check_rows(endpoints.home_dsn, PAGE_VIEWS.table, distinct, distinct=distinct)
         check_verified(endpoints.home_dsn, PAGE_VIEWS)
+        drop_table(endpoints.home_dsn, PAGE_VIEWS.table)
         for name, peer in _PEERS.items() if with_peers else ():
             say(f"running {name}: {peer.guarantee}")
             with failure_told(failed, name, say):
