@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,11 @@ class _Broker:
     answers: list[list[_Message]]
     begins: list[dict[int, int]] = field(default_factory=list)
     closed: int = 0
+    config: Mapping[str, object] = field(default_factory=dict)
+
+    def made(self, config: Mapping[str, object]) -> _Broker:
+        self.config = config
+        return self
 
     def assign(self, partitions: Sequence[Any]) -> None:
         self.begins.append({one.partition: one.offset for one in partitions})
@@ -78,7 +83,7 @@ class _Broker:
 def broker(monkeypatch: pytest.MonkeyPatch) -> _Broker:
     """Stand for every client that is made."""
     stand_in = _Broker([])
-    monkeypatch.setattr(record_reader, "Consumer", lambda _: stand_in)
+    monkeypatch.setattr(record_reader, "Consumer", stand_in.made)
     return stand_in
 
 
@@ -126,6 +131,21 @@ def test_rows_have_what_a_task_needs(broker: _Broker, reader: RecordReader) -> N
         KEY: [b"key", b"key"],
         VALUE: [b"value", None],
     }
+
+
+def test_the_client_is_asked_for_what_a_range_relies_on(
+    broker: _Broker, reader: RecordReader
+) -> None:
+    """Nothing that was not committed, nothing skipped, and every end of a log told."""
+    broker.answers = [[_Message(0)]]
+    assert [(0, 0)] == _offsets(reader, _range(0, 1))
+    relied_on = {
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+    }
+    assert relied_on.items() <= broker.config.items()
 
 
 def test_what_came_ahead_is_the_next_batchs(
