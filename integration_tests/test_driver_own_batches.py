@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _FEW = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "60"}
 _TURNS = 30
+#: Offsets that Spark plans at a time.
+_PLANNED = 100
 #: Nothing of it is computed by Spark: only then does the driver read and plan itself.
 _PIPELINE = (
     SOURCE
@@ -46,6 +48,28 @@ def test_the_driver_and_spark_plan_batches_in_turn(
                 everything |= world.topic.send(numbered(world, 1_000 * turn, 500))
                 world.await_read(len(everything))
         planned_by_spark = len(list(world.state.glob("checkpoints/*/*/offsets/[0-9]*")))
+        assert planned_by_spark < len(world.ledger())
+    world.assert_fates(everything)
+
+
+def test_spark_does_not_fall_behind_the_drivers_own_batches(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """It plans so many offsets at a time, and has to plan all that was staged.
+
+    Fallen behind, it would plan one range after the other in which nothing is left,
+    once there is more to read than the driver reads by itself.
+    """
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.write_pipeline(_PIPELINE)
+    everything: dict[tuple[int, int], Sent] = {}
+    with world.driver(environment=_FEW, batch=_PLANNED) as driver:
+        driver.wait_for("driver started")
+        for turn in range(_TURNS):
+            everything |= world.topic.send(numbered(world, 20 * turn, 20))
+            world.await_read(len(everything))
+        planned_by_spark = len(list(world.state.glob("checkpoints/*/*/offsets/[0-9]*")))
+        assert planned_by_spark >= len(everything) // _PLANNED
         assert planned_by_spark < len(world.ledger())
     world.assert_fates(everything)
 

@@ -54,7 +54,8 @@ class Bridge:
 
     Args:
         parts: What it works with.
-        goes_on: Whether a call may.
+        ahead_max: How many offsets a call may go on for behind what Spark has planned;
+            0 if none may. With more than Spark plans at a time it would fall behind.
         on_planned: Told of each batch that is planned.
         on_published: Told of each batch that is published.
     """
@@ -63,18 +64,19 @@ class Bridge:
         self,
         parts: BridgeParts,
         *,
-        goes_on: bool,
+        ahead_max: int,
         on_planned: Callable[[BatchPlan], None],
         on_published: Callable[[BatchReport], None],
     ) -> None:
         self._parts = parts
         # Ticks need the times between Spark's batches.
-        self._goes_on = goes_on and not parts.jobs.layout.keyed
+        self._ahead_max = 0 if parts.jobs.layout.keyed else ahead_max
         #: Batches planned so far that came to be staged, and where they end.
         self._batches = 0
         self._ends = dict(parts.starts)
-        #: Those that Spark has planned for, and those that it has yet to hear of.
-        self._partitions = set(parts.starts)
+        #: Where Spark's last plan ends.
+        self._planned_ends = dict(parts.starts)
+        #: What Spark has yet to hear of.
         self._new_partitions: set[TopicPartition] = set()
         self._on_planned = on_planned
         self._on_published = on_published
@@ -141,7 +143,7 @@ class Bridge:
 
     def note_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Take note of a topic's partitions: Spark is asked soon about new ones."""
-        self._new_partitions = set(partitions) - self._partitions
+        self._new_partitions = set(partitions) - self._planned_ends.keys()
 
     def end(self, timeout_s: float) -> None:
         """Wait for what is being published when the query has ended.
@@ -176,8 +178,8 @@ class Bridge:
         """Run what Spark has planned, less what went before."""
         parts = self._parts
         planned = read_planned_ranges(parts.checkpoint, batch_id, parts.starts)
-        self._partitions = {one.topic_partition for one in planned}
-        self._new_partitions -= self._partitions
+        self._planned_ends = {one.topic_partition: one.until_offset for one in planned}
+        self._new_partitions -= self._planned_ends.keys()
         done = {
             one.topic_partition: end
             for one in planned
@@ -194,7 +196,7 @@ class Bridge:
         """Run batches of what comes, until Spark is to be asked again."""
         ends_at = time.monotonic() + OWN_BATCHES_S
         while (
-            self._goes_on
+            self._offsets_ahead() < self._ahead_max
             and not (self._draining or self._new_partitions)
             and time.monotonic() < ends_at
         ):
@@ -205,6 +207,11 @@ class Bridge:
                 self._run(ranges, _not_here)
             elif not self._ahead.is_at_work:
                 self._ahead.settle()
+
+    def _offsets_ahead(self) -> int:
+        """Count what was staged behind the end of Spark's last plan."""
+        ends = self._planned_ends.items()
+        return sum(self._ends.get(place, end) - end for place, end in ends)
 
     def _run(
         self, ranges: Sequence[OffsetRange], records: Callable[[], DataFrame]

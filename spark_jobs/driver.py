@@ -232,7 +232,7 @@ class Driver:
         bridge = Bridge(
             parts,
             # What comes after the start is not for a driver that ends there.
-            goes_on=not self._once,
+            ahead_max=0 if self._once else self._settings.batch_offsets_max,
             on_planned=self._note_planned,
             on_published=partial(self._note_published, parts.home),
         )
