@@ -11,8 +11,12 @@ import pytest
 from integration_tests.containers.deployment import Deployment, running
 from services.embedded.state_directory import ROOT
 
-#: Small batches, for every kill to hit a pipeline that has work.
-_BATCH_OFFSETS_MAX = 1_000
+#: Small batches, for every kill to hit a pipeline that has work. Workers have it too: a
+#: driver would stage such batches itself.
+_DRIVER = {
+    "TALLYWEIR_BATCH_OFFSETS_MAX": "250",
+    "TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "0",
+}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,8 +36,7 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def system(secrets: Path) -> Iterator[Deployment]:
     """Every service of the compose file, running."""
-    settings = {"driver": {"TALLYWEIR_BATCH_OFFSETS_MAX": str(_BATCH_OFFSETS_MAX)}}
-    with running(Deployment(secrets, settings)) as deployment:
+    with running(Deployment(secrets, {"driver": _DRIVER})) as deployment:
         deployment.start("kafka", "postgres", "spark-master")
         deployment.start("migrate", "kafka-access", "spark-worker-1", "spark-worker-2")
         deployment.start("resolver", "relay", "ingest", "driver")
