@@ -8,9 +8,11 @@ batch becomes visible as a whole, and holds a partition's events without a gap.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,10 +63,12 @@ class _Load:
 
     Attributes:
         sent: When each event was handed over, by partition and offset.
+        newest: The last offset of each partition.
         seen: What a look found that no former one had: partition, offset, when.
     """
 
     sent: dict[tuple[int, int], float] = field(default_factory=dict)
+    newest: dict[int, int] = field(default_factory=dict)
     seen: list[tuple[int, int, float]] = field(default_factory=list)
 
 
@@ -177,18 +181,32 @@ def _run_load(endpoints: Endpoints, *, rate: int, seconds: int, seed: int) -> _L
     reader = threading.Thread(
         target=_look_until, args=(endpoints.home_dsn, load, ended), daemon=True
     )
-    reader.start()
-    _send(endpoints.kafka_bootstrap, load, rate=rate, seconds=seconds, seed=seed)
-    newest = dict(sorted(load.sent))
-    deadline = time.monotonic() + _LAST_TIMEOUT_S
-    while reader.is_alive() and time.monotonic() < deadline:
-        found = {partition: offset for partition, offset, _ in load.seen}
-        if all(found.get(place, -1) >= offset for place, offset in newest.items()):
-            break
-        time.sleep(_POLL_S)
-    ended.set()
-    reader.join()
+    with _collector_resting():
+        reader.start()
+        _send(endpoints.kafka_bootstrap, load, rate=rate, seconds=seconds, seed=seed)
+        deadline = time.monotonic() + _LAST_TIMEOUT_S
+        while reader.is_alive() and time.monotonic() < deadline:
+            found = {partition: offset for partition, offset, _ in load.seen}
+            if load.newest.items() <= found.items():
+                break
+            time.sleep(_POLL_S)
+        ended.set()
+        reader.join()
     return load
+
+
+@contextmanager
+def _collector_resting() -> Iterator[None]:
+    """Have nobody look through what was noted, every few seconds and for ever longer.
+
+    Meanwhile neither events are sent nor rows looked for, which was counted as the
+    pipeline's: 99 % rose from 120 to 400 ms in ten minutes.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _send(bootstrap: str, load: _Load, *, rate: int, seconds: int, seed: int) -> None:
@@ -199,6 +217,7 @@ def _send(bootstrap: str, load: _Load, *, rate: int, seconds: int, seed: int) ->
     def report_to(at: float) -> Callable[[Delivery], None]:
         def note(delivery: Delivery) -> None:
             load.sent[delivery.partition, delivery.offset] = at
+            load.newest[delivery.partition] = delivery.offset
 
         return note
 
