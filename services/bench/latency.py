@@ -64,11 +64,13 @@ class _Load:
     Attributes:
         sent: When each event was handed over, by partition and offset.
         newest: The last offset of each partition.
+        visible: The greatest offset of each partition that a look has found.
         seen: What a look found that no former one had: partition, offset, when.
     """
 
     sent: dict[tuple[int, int], float] = field(default_factory=dict)
     newest: dict[int, int] = field(default_factory=dict)
+    visible: dict[int, int] = field(default_factory=dict)
     seen: list[tuple[int, int, float]] = field(default_factory=list)
 
 
@@ -186,8 +188,8 @@ def _run_load(endpoints: Endpoints, *, rate: int, seconds: int, seed: int) -> _L
         _send(endpoints.kafka_bootstrap, load, rate=rate, seconds=seconds, seed=seed)
         deadline = time.monotonic() + _LAST_TIMEOUT_S
         while reader.is_alive() and time.monotonic() < deadline:
-            found = {partition: offset for partition, offset, _ in load.seen}
-            if load.newest.items() <= found.items():
+            newest = load.newest.items()
+            if all(load.visible.get(place, -1) >= offset for place, offset in newest):
                 break
             time.sleep(_POLL_S)
         ended.set()
@@ -234,7 +236,6 @@ def _send(bootstrap: str, load: _Load, *, rate: int, seconds: int, seed: int) ->
 
 def _look_until(dsn: str, load: _Load, ended: threading.Event) -> None:
     newest = sql.SQL(_NEWEST).format(table=sql.Identifier(PAGE_VIEWS.table))
-    known: dict[int, int] = {}
     page = 0
     with psycopg.connect(dsn, autocommit=True) as connection:
         while not ended.wait(_POLL_S):
@@ -243,6 +244,6 @@ def _look_until(dsn: str, load: _Load, ended: threading.Event) -> None:
             now = time.monotonic()
             for partition, offset, last_page in rows:
                 page = max(page, last_page)
-                if offset > known.get(partition, -1):
-                    known[partition] = offset
+                if offset > load.visible.get(partition, -1):
+                    load.visible[partition] = offset
                     load.seen.append((partition, offset, now))
