@@ -17,10 +17,15 @@ KEPT_BYTES = 256 * 1024 * 1024
 #: Names of the C library's ``malloc.h``.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 
 
 def keep_freed_memory() -> None:
     """Have this process, and those that it forks, keep what they free up to a bound.
+
+    One pool has it for all threads. By itself the library gives each thread one, which
+    it tries not to share: what a thread has freed then waits for this very thread, and
+    a driver grew for a quarter of an hour.
 
     Only the GNU C library can be told so; with any other all stays as it was.
     """
@@ -29,6 +34,7 @@ def keep_freed_memory() -> None:
         # What is mapped for itself is always given back, so nothing usual may be.
         mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES)
         mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(_M_ARENA_MAX, 1)
 
 
 def leave_lasting_objects() -> None:

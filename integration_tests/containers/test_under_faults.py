@@ -41,6 +41,8 @@ _ALL = (
     *("kafka", "postgres", "spark-master", "spark-worker-1", "spark-worker-2"),
     *("driver", "relay", "resolver", "ingest"),
 )
+#: Workers are among what breaks; a driver would stage such batches itself.
+_TASKS_ONLY = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "0"}
 _DRIVER = ["python", "-P", "-m", "spark_jobs"]
 _PIPELINES = "/etc/tallyweir/pipelines"
 
@@ -106,7 +108,7 @@ def scene(system: Deployment, secrets: Path, pipelines: Path) -> Iterator[Scene]
     """
     deployment = Deployment(
         secrets,
-        {"driver": {"TALLYWEIR_BATCH_OFFSETS_MAX": "2000"}},
+        {"driver": {**_TASKS_ONLY, "TALLYWEIR_BATCH_OFFSETS_MAX": "2000"}},
         pipelines=pipelines,
         volume_options={
             "postgres": {

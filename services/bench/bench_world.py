@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 from services.datasets.page_views import USERS, read_page_views
 from services.embedded.kafka import EmbeddedKafka
 from services.embedded.postgres import EmbeddedPostgres
-from services.embedded.state_directory import state_directory
+from services.embedded.state_directory import exclusive, state_directory
 from services.endpoints import Endpoints
 from services.ingest.producer import EventProducer
 from services.ingest.topics import ensure_topic
@@ -131,14 +131,20 @@ def dsns_of(endpoints: Endpoints, pipeline: BenchPipeline) -> list[str]:
 
 
 def drop_table(dsn: str, table: str) -> None:
-    """Make room, for the next run to find the disk as the one before did.
-
-    It also begins right behind a checkpoint: after one Postgres uses the files of its
-    log again, and during one it is slower, so each run has as many as its length asks.
-    """
+    """Make room, for the next run to find the disk as the one before did."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         statement = psycopg.sql.SQL("DROP TABLE IF EXISTS {}")
         connection.execute(statement.format(psycopg.sql.Identifier(table)))
+    checkpoint(dsn)
+
+
+def checkpoint(dsn: str) -> None:
+    """Have the next run begin right behind a checkpoint.
+
+    After one Postgres uses the files of its log again, and during one it is slower, so
+    each run has as many as its length asks.
+    """
+    with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CHECKPOINT")
 
 
@@ -171,14 +177,16 @@ def bench_servers() -> Iterator[Endpoints]:
 def bench_postgres() -> Iterator[str]:
     """Start a fresh database of the benchmark's own; remove it at the end."""
     directory = state_directory() / "bench"
-    shutil.rmtree(directory, ignore_errors=True)
-    postgres = EmbeddedPostgres(directory / "postgres")
-    try:
-        postgres.start()
-        yield postgres.dsn
-    finally:
-        postgres.stop()
+    # A second benchmark waits: both would measure each other, and have one directory.
+    with exclusive(directory.with_name("bench.turn")):
         shutil.rmtree(directory, ignore_errors=True)
+        postgres = EmbeddedPostgres(directory / "postgres")
+        try:
+            postgres.start()
+            yield postgres.dsn
+        finally:
+            postgres.stop()
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def run_timeout_s(events: int) -> float:

@@ -16,9 +16,10 @@ from services.bench.bench_world import (
     LEFT_TOPIC,
     RIGHT_TOPIC,
     bench_servers,
+    checkpoint,
     produce_rounds,
 )
-from services.bench.rates import measure_driver, rates_of, wrong_result
+from services.bench.rates import measure_driver, rates_of, warm_up, wrong_result
 from services.bench.spark_peer import PeerQuery, run_spark_peer
 
 PEER = (
@@ -51,10 +52,13 @@ def measure_joins(
         produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say, topics=_TOPICS
         )
+        # IDs decide which topic an event is in: each has half of the events, or nearly.
+        warm_up(endpoints, events=events // 2, say=say, topic=LEFT_TOPIC)
         say("running tallyweir")
         ours = measure_driver(endpoints, JOINS, events=events, rounds=_ROUNDS)
         say(f"tallyweir: {ours}")
         say("running the peer")
+        checkpoint(endpoints.home_dsn)
         batches = run_spark_peer(
             endpoints,
             PeerQuery.JOINS,

@@ -313,6 +313,8 @@ def _hold(soak: _Soak, *, rate: float, seconds: float) -> float:
         soak.parts = RowParts(
             soak.endpoints.home_dsn, soak.pipeline, rows_per_part=ROWS_PER_PART
         )
+        # Those that were sent to find the maximum; to count them takes a while.
+        soak.parts.drop_all()
     return soak.hold(rate=rate, seconds=seconds)
 
 

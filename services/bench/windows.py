@@ -19,6 +19,7 @@ from services.bench.bench_world import (
     WINDOWS,
     BenchPipeline,
     bench_servers,
+    checkpoint,
     produce_rounds,
     run_timeout_s,
 )
@@ -65,6 +66,7 @@ def measure_windows(
         windows = check_counts(endpoints.home_dsn, WINDOWS, distinct)
         say(f"tallyweir: {ours}")
         say("running the peer")
+        checkpoint(endpoints.home_dsn)
         batches = run_spark_peer(
             endpoints, PeerQuery.WINDOWS, _PEER_TABLE, events=_ROUNDS * events
         )
