@@ -31,7 +31,7 @@ from sinks.protocol.errors import (
 )
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan
+from sinks.protocol.ports import BatchPlan, Progress
 from sinks.protocol.recovery import StoredPosition, decide_start, topic_ids
 from spark_jobs.batch_report import BatchReport
 from spark_jobs.bridge import Bridge
@@ -182,13 +182,15 @@ class Driver:
         """Run one query under the claim that the databases were opened for."""
         home = databases.home
         claim = f"{home.claim.epoch}-{uuid.uuid4().hex[:12]}"
-        starts = self._read_starts(prepared.admin, home)
+        progress = home.read_progress()
+        starts = self._read_starts(prepared.admin, home, progress)
         with prepared.pipeline.opened_jobs(
             home,
             claim=claim,
             places=SourcePlaces(self._pipeline.source.topics),
             tasks=prepared.pipeline.parallelism,
         ) as jobs:
+            jobs.read_ids_ahead(progress)
             parts = BridgeParts(
                 databases=databases,
                 jobs=jobs,
@@ -206,10 +208,10 @@ class Driver:
             self._run_query(prepared, parts)
 
     def _read_starts(
-        self, admin: KafkaAdmin, home: PostgresHome
+        self, admin: KafkaAdmin, home: PostgresHome, progress: Progress
     ) -> dict[TopicPartition, int]:
         broker = admin.read_positions()
-        stored = streamed(home.read_progress().positions)
+        stored = streamed(progress.positions)
         starts = decide_start(stored, broker)
         fresh = {
             place: StoredPosition(topic_id=broker[place].topic_id, next_offset=offset)

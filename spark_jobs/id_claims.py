@@ -26,6 +26,8 @@ from spark_jobs.settings import DriverSettings
 
 #: Lower than every bucket: nothing has expired while there is no watermark.
 _BEFORE_ALL_BUCKETS = -(2**62)
+#: Batches are counted from one.
+_NO_BATCH = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +96,24 @@ def terms_of(plan: BatchPlan, layout: HomeLayout) -> RoundTerms:
     A batch that replaces all before it has none before it.
     """
     replaces = plan.run is not None and plan.run.replaces
+    return terms_after(
+        0 if replaces else plan.after_sequence, plan.watermark_us, layout
+    )
+
+
+def terms_after(
+    sequence: int, watermark_us: int | None, layout: HomeLayout
+) -> RoundTerms:
+    """Say what the IDs of events are held against that come after a batch.
+
+    Args:
+        sequence: Of the batch.
+        watermark_us: That it has left.
+        layout: Of a pipeline that deduplicates.
+    """
     return RoundTerms(
-        through_sequence=0 if replaces else plan.after_sequence,
-        live_from_bucket=_live_from_bucket(plan.watermark_us, layout),
+        through_sequence=sequence,
+        live_from_bucket=_live_from_bucket(watermark_us, layout),
         corrects=layout.corrected_by is not None,
     )
 

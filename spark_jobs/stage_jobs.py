@@ -13,14 +13,20 @@ from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch, StagedKeys
+from sinks.protocol.ports import (
+    BatchPlan,
+    Progress,
+    RejectedRow,
+    StagedBatch,
+    StagedKeys,
+)
 from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
 from sinks.protocol.votes import BatchTally
 from spark_jobs.driver_stage import DriverStage
 from spark_jobs.event_classes import Rules
 from spark_jobs.event_frame import OFFSET, PLACE, EventFrameRecipe
 from spark_jobs.home_layout import read_columns
-from spark_jobs.id_claims import IdClaims, terms_of
+from spark_jobs.id_claims import IdClaims, terms_after, terms_of
 from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.key_task import KeyTask
 from spark_jobs.lookups import Lookups
@@ -229,6 +235,17 @@ class StageJobs:
         if self.layout.horizon_us is None or plan.watermark_us is None:
             return None
         return plan.watermark_us - self.layout.horizon_us
+
+    def read_ids_ahead(self, progress: Progress) -> None:
+        """Have the IDs read that the next batch will be held against.
+
+        It takes seconds where there are many, and Spark takes as long to plan the first
+        batch of a query.
+        """
+        if self.claims is not None:
+            self.claims.holder.begin(
+                terms_after(progress.last_sequence, progress.watermark_us, self.layout)
+            )
 
     def _begin_claims(self, plan: BatchPlan) -> int:
         if self.claims is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sinks.seen_ids.claim import NO_HASH
-from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, from_bytes, to_bytes
+from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, to_bytes
 from sinks.seen_ids.ordering import (
     BoolArray,
     I64Array,
@@ -65,7 +65,9 @@ class Entries:
 
     def newest(self) -> Entries:
         """Return the last entry of each ID, which is the one that counts."""
-        return self.take(last_of_each(self.hi, self.lo))
+        last = last_of_each(self.hi, self.lo)
+        # Few IDs are ever corrected, so most columns need not be copied.
+        return self if last.all() else self.take(last)
 
     @classmethod
     def joined(cls, parts: Sequence[Entries]) -> Entries:
@@ -112,10 +114,11 @@ class Entries:
         """
         if len(fingerprints) == 0 or len(fingerprints) % FINGERPRINT_BYTES:
             raise damaged(bucket, f"{len(fingerprints)} bytes of fingerprints")
-        pairs = from_bytes(fingerprints)
-        hi, lo = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
-        rises = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] >= lo[:-1]))
-        if not rises.all():
+        pairs = np.frombuffer(fingerprints, dtype=_HASH_TYPE).reshape(-1, 2)
+        hi, lo = pairs[:, 0].astype(np.uint64), pairs[:, 1].astype(np.uint64)
+        # Equal words are rare, and only they need a look at the second ones.
+        at = np.flatnonzero(hi[1:] <= hi[:-1])
+        if ((hi[at] != hi[at + 1]) | (lo[at] > lo[at + 1])).any():
             raise damaged(bucket, "fingerprints out of order")
         hashes = np.full(len(hi), NO_HASH, dtype=np.uint64)
         if payload_hashes is not None:

@@ -73,7 +73,10 @@ def first_of_each(hi: U64Array, lo: U64Array) -> BoolArray:
 def last_of_each(hi: U64Array, lo: U64Array) -> BoolArray:
     """Mark the last row of each fingerprint in sorted columns."""
     last = np.ones(len(hi), dtype=np.bool_)
-    last[:-1] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
+    np.not_equal(hi[1:], hi[:-1], out=last[:-1])
+    # Equal words are rare, and only they need a look at the second ones.
+    equal = np.flatnonzero(~last)
+    last[equal] = lo[equal] != lo[equal + 1]
     return last
 
 

@@ -41,6 +41,13 @@ def _open(
     catalog: MemoryCatalog, directory: Path, *, is_idle: bool = False
 ) -> SegmentView:
     copy = CatalogCopy(directory, AtOnce() if is_idle else Never())
+    # A piece is fetched at each look, and a bucket is less than that.
+    for _ in _BUCKETS:
+        view = _look(copy, catalog)
+    return view
+
+
+def _look(copy: CatalogCopy, catalog: MemoryCatalog) -> SegmentView:
     return copy.view(catalog=catalog, live_from_bucket=0, through_sequence=_BATCHES)
 
 
@@ -101,6 +108,18 @@ def test_chunks_are_fetched_behind_the_batches_backs(
     assert _seen(view, np.concatenate([_pairs(SEED), _pairs(SEED + 1)])) == _IDS
     assert (catalog.slices, catalog.wholes) == (0, read)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_piece_of_the_chunks_is_fetched_beside_each_batch(
+    catalog: MemoryCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them at once would slow a driver down that has just started."""
+    monkeypatch.setattr(stored_chunks, "_FETCHED_IDS", _IDS // 4)
+    copy = CatalogCopy(tmp_path, AtOnce())
+    for pieces in (1, 2, 3, 4, 4):
+        view = _look(copy, catalog)
+        assert catalog.wholes == pieces
+        assert _seen(view, _pairs(SEED)[:50]) == 50
 
 
 def test_a_bucket_that_is_merged_again_meanwhile_is_as_it_was(
