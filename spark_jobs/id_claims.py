@@ -26,8 +26,6 @@ from spark_jobs.settings import DriverSettings
 
 #: Lower than every bucket: nothing has expired while there is no watermark.
 _BEFORE_ALL_BUCKETS = -(2**62)
-#: Batches are counted from one.
-_NO_BATCH = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +94,8 @@ def terms_of(plan: BatchPlan, layout: HomeLayout) -> RoundTerms:
     A batch that replaces all before it has none before it.
     """
     replaces = plan.run is not None and plan.run.replaces
-    return terms_after(
-        0 if replaces else plan.after_sequence, plan.watermark_us, layout
-    )
+    sequence = 0 if replaces else plan.after_sequence
+    return terms_after(sequence, plan.watermark_us, layout)
 
 
 def terms_after(
