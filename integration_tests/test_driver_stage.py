@@ -13,6 +13,7 @@ from integration_tests.harness.readings import Sent, sent
 from sinks.postgres.attempt_register import ATTEMPTS
 from sinks.postgres.naming import STAGING_SETS, staging_table
 from sinks.protocol.identity import Epoch
+from sinks.protocol.in_doubt import Claim
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -78,17 +79,27 @@ def test_a_connection_lost_in_the_drivers_own_stage_costs_nothing(
 
 
 def _staged_in_driver(world: DriverWorld, epoch: Epoch) -> set[bool]:
-    """Tell who has staged the rows that lie in an epoch's tables."""
-    found: set[bool] = set()
+    """Tell who has staged the rows that lie in an epoch's tables.
+
+    Attempts are named by the claim; the driver's own have the highest numbers.
+    """
+    ((nonce,),) = world.fetch(
+        f"SELECT nonce FROM tallyweir.epoch_claim WHERE epoch = {epoch}"
+    )
+    first = Claim(
+        installation="", pipeline_number=1, epoch=epoch, nonce=str(nonce)
+    ).attempt(0)
+    found: set[int] = set()
     for each in range(STAGING_SETS):
         table = staging_table(1, epoch, "output_0", sequence=each)
         registered = staging_table(1, epoch, ATTEMPTS, sequence=each)
         query = sql.SQL(
-            "SELECT DISTINCT attempt < 0 FROM {} AS staged JOIN {} AS registered "
+            "SELECT DISTINCT attempt FROM {} AS staged JOIN {} AS registered "
             "ON registered.xmin = staged.xmin"
         ).format(table, registered)
-        found |= {is_ours for (is_ours,) in world.fetch(query.as_string())}
-    return found
+        found |= {int(str(attempt)) for (attempt,) in world.fetch(query.as_string())}
+    assert all(0 <= attempt - first < 2**31 for attempt in found)
+    return {attempt - first >= 2**30 for attempt in found}
 
 
 def _records(world: DriverWorld, turn: int) -> list[Sent]:

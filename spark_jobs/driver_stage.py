@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.protocol.errors import RetryableError, TallyweirError
-from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import OffsetRange
 from sinks.protocol.ports import BatchPlan, StagedBatch
 from sinks.protocol.votes import Vote
@@ -57,7 +56,7 @@ class DriverStage:
         self._reader = reader
         self._worker = TaskWorker(holder)
         # Spark counts its attempts upwards from 0, so none is ever met by one of these.
-        self._attempts = map(Attempt, itertools.count(-1, -1))
+        self._attempts = itertools.count(-1, -1)
         #: Of a record, as the last batch was: nobody knows before it is read.
         self._record_bytes = 0.0
 

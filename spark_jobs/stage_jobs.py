@@ -200,12 +200,10 @@ class StageJobs:
     def stage_keys(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:
         """Run phase 2b: one task for each share of the keys."""
         watermark_us = plan.watermark_after(self.layout.clock_rule, tally)
-        claim = self.home.claim
         task = KeyTask(
             outputs=tuple(self._keyed_outputs()),
             pipeline=self.layout.pipeline,
-            pipeline_number=claim.pipeline_number,
-            epoch=claim.epoch,
+            claim=self.home.claim,
             voted=tally.attempts,
             sequence=plan.sequence,
             watermark_us=watermark_us,
@@ -267,7 +265,6 @@ class StageJobs:
         self, plan: BatchPlan, rejected: Sequence[RejectedRow], claim_round: int
     ) -> StageTask:
         pipeline = self.recipe.pipeline
-        claim = self.home.claim
         bound_us = in_microseconds(pipeline.source.future_bound)
         deduplicate = pipeline.deduplicate
         return StageTask(
@@ -284,9 +281,7 @@ class StageJobs:
             decoded_fields=self.recipe.decoded_fields(read_columns(self.layout)),
             aliases=self.recipe.aliases,
             declared_databases=pipeline.written_databases,
-            installation=claim.installation,
-            pipeline_number=claim.pipeline_number,
-            epoch=claim.epoch,
+            claim=self.home.claim,
             sequence=plan.sequence,
             claims=None if self.claims is None else self.claims.address,
             claim_round=claim_round,

@@ -28,7 +28,8 @@ from sinks.postgres.naming import TableNames
 from sinks.postgres.staging import StagingWriter
 from sinks.postgres.task_staging import TaskStaging
 from sinks.protocol.errors import FatalError, TallyweirError
-from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.identity import Attempt
+from sinks.protocol.in_doubt import Claim
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RowsRejectedError
 from sinks.protocol.vote_text import format_failure, format_vote
@@ -76,10 +77,8 @@ class StageTask:
     aliases: Mapping[str, str]
     #: The databases beside the home, as the pipeline file declares them.
     declared_databases: Mapping[str, str]
-    #: The home's, which its staging in other databases is named by.
-    installation: str
-    pipeline_number: int
-    epoch: Epoch
+    #: The driver's.
+    claim: Claim
     #: The batch's.
     sequence: int
     #: Whom to ask for IDs; None if the pipeline looks at none.
@@ -98,9 +97,9 @@ class StageTask:
         """Stage the rows of one task of Spark and yield its vote."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this inside a task only"
-        attempt = Attempt(context.taskAttemptId())
+        number = context.taskAttemptId()
         try:
-            vote = format_vote(self.stage(batches, attempt, this_process()))
+            vote = format_vote(self.stage(batches, number, this_process()))
         except TallyweirError as error:
             vote = format_failure(error)
         yield pa.RecordBatch.from_pydict({"vote": [vote]})
@@ -108,14 +107,14 @@ class StageTask:
     def stage(
         self,
         batches: Iterable[pa.RecordBatch],
-        attempt: Attempt,
+        number: int,
         worker: TaskWorker,
     ) -> Vote:
         """Stage rows, in whichever process.
 
         Args:
             batches: The rows, as ``EventFrameRecipe.for_tasks`` has chosen them.
-            attempt: What the staged rows are tagged by.
+            number: Of this attempt among those of the claim.
             worker: What the process keeps between tasks.
 
         Raises:
@@ -124,6 +123,7 @@ class StageTask:
         Crash:
             What is staged is not voted for, and nobody will ever move it.
         """
+        attempt = self.claim.attempt(number)
         received = [batch for batch in batches if batch.num_rows]
         if not received:
             return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
@@ -194,10 +194,10 @@ class StageTask:
         return StagingWriter(
             self._connect(worker, database),
             TableNames(
-                pipeline_number=self.pipeline_number,
-                epoch=self.epoch,
+                pipeline_number=self.claim.pipeline_number,
+                epoch=self.claim.epoch,
                 sequence=self.sequence,
-                installation=None if database == HOME else self.installation,
+                installation=None if database == HOME else self.claim.installation,
             ),
             attempt=attempt,
         )
@@ -206,7 +206,9 @@ class StageTask:
         """Return the connection that the worker keeps."""
         kept = worker.connections[database]
         dsn = self._dsn(database)
-        return kept.get(dsn, pipeline_number=self.pipeline_number, epoch=self.epoch)
+        return kept.get(
+            dsn, pipeline_number=self.claim.pipeline_number, epoch=self.claim.epoch
+        )
 
     def _dsn(self, database: str) -> str:
         if database == HOME:

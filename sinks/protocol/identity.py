@@ -20,8 +20,8 @@ Sequence = NewType("Sequence", int)
 #: with the epoch.
 SparkBatchId = NewType("SparkBatchId", int)
 
-#: One try at one task. Unique within an epoch, because one driver runs one Spark
-#: application; a retried or speculative try of the same task has another number.
+#: One try at one task; a retried or speculative try of the same task is another. A
+#: claim names its own (``Claim.attempt``), so none has the name of another claim's.
 Attempt = NewType("Attempt", int)
 
 

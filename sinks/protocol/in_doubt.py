@@ -27,8 +27,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sinks.protocol.errors import DisagreementError, FatalError
-from sinks.protocol.identity import Epoch
+from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
+
+#: What is left of 63 bits beside a nonce, to count a claim's attempts in.
+_ATTEMPT_BITS = 31
 
 #: Postgres takes fewer than 200 bytes.
 GLOBAL_ID_BYTES_MAX = 199
@@ -53,6 +56,20 @@ class Claim:
     pipeline_number: int
     epoch: Epoch
     nonce: str
+
+    def attempt(self, number: int) -> Attempt:
+        """Name an attempt by its number among those of this claim.
+
+        Two drivers may work under one epoch after a restore, and both count from 0. If
+        the rows of one were lost in a crash, as many of the other by the same name
+        would be published in their place.
+
+        Args:
+            number: Spark counts upwards from 0, and the driver downwards from -1 for
+                what it stages by itself. They would meet after 2^31 of both.
+        """
+        within = number % (1 << _ATTEMPT_BITS)
+        return Attempt(int(self.nonce, 16) << _ATTEMPT_BITS | within)
 
     def is_of_the_same_pipeline(self, other: Claim) -> bool:
         """Tell whether two claims are of one pipeline of one installation."""

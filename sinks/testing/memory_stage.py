@@ -38,23 +38,26 @@ class MemoryStage:
         branch_of: Which branch publishes a record.
         holds_record: Whether a position holds a record; the markers of Kafka's
             transactions do not.
+        name_attempt: Names what is staged, by the driver's claim.
         zombies: Whether each task is run twice, the second attempt without a vote,
             as speculation and lost executors do.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only; a stage has these
         self,
         database: MemoryDatabase,
         *,
         others: Mapping[str, MemoryStaging] | None = None,
         branch_of: Callable[[Position], str] = in_home,
         holds_record: Callable[[Position], bool] = lambda _: True,
+        name_attempt: Callable[[int], Attempt] = Attempt,
         zombies: bool = False,
     ) -> None:
         self._database = database
         self._staging = {HOME: database.staging, **(others or {})}
         self._branch_of = branch_of
         self._holds_record = holds_record
+        self._name_attempt = name_attempt
         self._zombies = zombies
         self._attempts = 0
         #: How often each batch was staged, by Spark's number.
@@ -139,4 +142,4 @@ class MemoryStage:
 
     def _next_attempt(self) -> Attempt:
         self._attempts += 1
-        return Attempt(self._attempts)
+        return self._name_attempt(self._attempts)

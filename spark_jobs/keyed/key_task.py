@@ -26,7 +26,8 @@ from sinks.postgres.keyed_table import KEYED_LOGS, KeyedTable
 from sinks.postgres.naming import TableNames
 from sinks.postgres.staging import StagingWriter
 from sinks.protocol.errors import ConfigurationError, TallyweirError
-from sinks.protocol.identity import Attempt, Epoch
+from sinks.protocol.identity import Attempt
+from sinks.protocol.in_doubt import Claim
 from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.vote_text import format_failure, format_keyed_vote
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
@@ -44,8 +45,7 @@ class KeyTask:
     Attributes:
         outputs: Each stateful output with its tables.
         pipeline: Its name.
-        pipeline_number: Its number in the home.
-        epoch: The driver's.
+        claim: The driver's.
         voted: The attempts of phase one that voted.
         sequence: What the batch will be published as.
         watermark_us: After the batch.
@@ -56,8 +56,7 @@ class KeyTask:
 
     outputs: Sequence[tuple[StatefulOutput, KeyedTable]]
     pipeline: str
-    pipeline_number: int
-    epoch: Epoch
+    claim: Claim
     voted: tuple[Attempt, ...]
     sequence: int
     watermark_us: int | None
@@ -78,14 +77,14 @@ class KeyTask:
     def _work(self, shards: Sequence[int]) -> KeyedVote:
         context = TaskContext.get()
         assert context is not None, "a task on keys runs inside Spark only"
-        attempt = Attempt(context.taskAttemptId())
+        attempt = self.claim.attempt(context.taskAttemptId())
         dsn = read_setting(os.environ, HOME_DSN_VARIABLE) or ""
         connection = _connection.get(
-            dsn, pipeline_number=self.pipeline_number, epoch=self.epoch
+            dsn, pipeline_number=self.claim.pipeline_number, epoch=self.claim.epoch
         )
         names = TableNames(
-            pipeline_number=self.pipeline_number,
-            epoch=self.epoch,
+            pipeline_number=self.claim.pipeline_number,
+            epoch=self.claim.epoch,
             sequence=self.sequence,
         )
         consumed: dict[str, int] = {}

@@ -108,13 +108,13 @@ class _Task:
         self.moments: list[str] = []
 
     def stage(
-        self, batches: Sequence[pa.RecordBatch], attempt: Attempt, _: TaskWorker
+        self, batches: Sequence[pa.RecordBatch], number: int, _: TaskWorker
     ) -> Vote:
         if self._failure is not None:
             raise self._failure
         self.moments.append("staged")
         self.rows.append(sum(batch.num_rows for batch in batches))
-        return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
+        return Vote(attempt=Attempt(number), partitions={}, staged={}, outputs={})
 
 
 def _stage(

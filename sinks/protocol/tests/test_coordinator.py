@@ -11,7 +11,12 @@ from sinks import faultpoints
 from sinks.faultpoints import FaultPoint
 from sinks.protocol.coordinator import PUBLISH_TRIES_MAX, Coordinator
 from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import FatalError, FencedError, OutcomeUnknownError
+from sinks.protocol.errors import (
+    FatalError,
+    FencedError,
+    OutcomeUnknownError,
+    RetryableError,
+)
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 from sinks.protocol.publication import Publisher
@@ -64,6 +69,37 @@ def test_rows_of_attempts_without_a_vote_are_left_behind() -> None:
     world = _World(zombies=True)
     world.coordinator.run_batch(world.plan, world.stage)
     assert list(range(10)) == world.offsets
+
+
+def test_rows_that_are_lost_are_not_made_up_for_by_a_twins() -> None:
+    """A restore takes a claim away: two drivers under one epoch have one staging.
+
+    A crash then empties it, and the other one stages as many rows by its own first
+    attempts before the batch is published.
+    """
+    database = MemoryDatabase()
+    backup = database.state
+    twin, home = database.new_driver(), database.new_driver()
+    twin.claim_epoch()
+    database.restore(backup)
+    epoch = home.claim_epoch()
+    assert (twin.claim.epoch, twin.claim.nonce) != (epoch, home.claim.nonce)
+    assert twin.claim.epoch == epoch
+    coordinator = Coordinator(Publisher(home))
+    stage, twins = (
+        MemoryStage(database, name_attempt=one.claim.attempt) for one in (home, twin)
+    )
+    progress = home.read_progress()
+    mine = plan_batch(progress, {_P0: 10}, epoch=epoch)
+    voted = coordinator.stage_batch(mine, stage)
+    database.crash()
+    other = TopicPartition("events", 1)
+    twins(plan_batch(progress, {other: 10}, epoch=epoch), [])
+
+    with pytest.raises(RetryableError, match="STAGED_ROWS_MISSING"):
+        coordinator.publish(voted)
+
+    assert not database.state.tables.get(RESULTS)
 
 
 def test_refused_rows_become_dead_letters_by_staging_again(

@@ -41,6 +41,15 @@ def _verdict(
     return decide_in_doubt(gid, facts, at_rest=at_rest)
 
 
+def test_no_two_claims_name_their_attempts_alike() -> None:
+    """Nor does one two of its own, be it Spark or the driver that has made them."""
+    numbers = (*range(-3, 4), 2**30)
+    names = [one.attempt(n) for one in (_CLAIM, _TWIN) for n in numbers]
+    assert len(names) == len(set(names))
+    last = replace(_CLAIM, nonce="f" * 8)
+    assert all(0 <= one.attempt(n) < 2**63 for one in (_CLAIM, last) for n in numbers)
+
+
 @pytest.mark.parametrize("at_rest", [None, _CLAIM, _OLDER])
 @pytest.mark.parametrize("newest", [_CLAIM, _OLDER, _TWIN])
 def test_what_is_decided_is_committed_by_everybody(

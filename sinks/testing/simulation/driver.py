@@ -11,6 +11,7 @@ from sinks.faultpoints import FaultPoint
 from sinks.protocol.coordinator import Coordinator, VotedBatch
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import TallyweirError
+from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan, RowsRejectedError
 from sinks.protocol.publication import Publisher
@@ -76,12 +77,12 @@ class SimulatedDriver:
         self._batch_length = batch_length
         self.home = world.home.new_driver()
         self._participants: list[MemoryParticipant] = []
-        # Attempts are counted from 1 by every driver, as Spark does.
         self._stage = MemoryStage(
             world.home,
             others={name: one.staging for name, one in world.others.items()},
             branch_of=world.branch_of,
             holds_record=world.holds_record,
+            name_attempt=self._name_attempt,
             zombies=chance.random() < 0.3,  # noqa: PLR2004 - some drivers have them
         )
         self._batches = 0
@@ -162,6 +163,10 @@ class SimulatedDriver:
         """Let servers do what its threads had told them before they died."""
         for participant in self._participants:
             participant.work()
+
+    def _name_attempt(self, number: int) -> Attempt:
+        """Every driver counts from 1, as Spark does from 0."""
+        return self.home.claim.attempt(number)
 
     def _choose_lengths(self) -> dict[TopicPartition, int]:
         return {
