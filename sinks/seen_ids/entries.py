@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sinks.seen_ids.claim import NO_HASH
-from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, to_bytes
+from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, from_bytes, to_bytes
 from sinks.seen_ids.ordering import (
     BoolArray,
     I64Array,
@@ -114,8 +114,7 @@ class Entries:
         """
         if len(fingerprints) == 0 or len(fingerprints) % FINGERPRINT_BYTES:
             raise damaged(bucket, f"{len(fingerprints)} bytes of fingerprints")
-        pairs = np.frombuffer(fingerprints, dtype=_HASH_TYPE).reshape(-1, 2)
-        hi, lo = pairs[:, 0].astype(np.uint64), pairs[:, 1].astype(np.uint64)
+        hi, lo = from_bytes(fingerprints).T
         # Equal words are rare, and only they need a look at the second ones.
         at = np.flatnonzero(hi[1:] <= hi[:-1])
         if ((hi[at] != hi[at + 1]) | (lo[at] > lo[at + 1])).any():

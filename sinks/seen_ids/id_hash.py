@@ -80,12 +80,13 @@ def to_bytes(fingerprints: U64Array) -> bytes:
 
 
 def from_bytes(stored: bytes | memoryview) -> U64Array:
-    """Read back what ``to_bytes`` wrote.
+    """Read back what ``to_bytes`` wrote, the first words in one piece, then the others.
 
     Raises:
         ValueError: The length is no multiple of 16 bytes.
     """
-    return np.frombuffer(stored, dtype=">u8").reshape(-1, 2).astype(np.uint64)
+    pairs = np.frombuffer(stored, dtype=">u8").reshape(-1, 2)
+    return pairs.astype(np.uint64, order="F")
 
 
 def _part_of(value: str | int) -> Part:

@@ -66,18 +66,24 @@ def _order(
 def first_of_each(hi: U64Array, lo: U64Array) -> BoolArray:
     """Mark the first row of each fingerprint in sorted columns."""
     first = np.ones(len(hi), dtype=np.bool_)
-    first[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
+    first[1:] = _differ(hi, lo)
     return first
 
 
 def last_of_each(hi: U64Array, lo: U64Array) -> BoolArray:
     """Mark the last row of each fingerprint in sorted columns."""
     last = np.ones(len(hi), dtype=np.bool_)
-    np.not_equal(hi[1:], hi[:-1], out=last[:-1])
-    # Equal words are rare, and only they need a look at the second ones.
-    equal = np.flatnonzero(~last)
-    last[equal] = lo[equal] != lo[equal + 1]
+    last[:-1] = _differ(hi, lo)
     return last
+
+
+def _differ(hi: U64Array, lo: U64Array) -> BoolArray:
+    """Tell of each row but the first whether it differs from the one before it."""
+    differ: BoolArray = hi[1:] != hi[:-1]
+    # Equal words are rare, and only they need a look at the second ones.
+    equal = np.flatnonzero(~differ)
+    differ[equal] = lo[equal + 1] != lo[equal]
+    return differ
 
 
 def is_strictly_sorted(hi: U64Array, lo: U64Array) -> bool:
