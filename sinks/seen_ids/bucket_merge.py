@@ -19,7 +19,7 @@ import numpy as np
 from sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
 from sinks.seen_ids.entries import Entries
 from sinks.seen_ids.ordering import U64Array
-from sinks.seen_ids.segment import mapped_table
+from sinks.seen_ids.word_table import WordTable
 
 #: A chunk has half so many to so many IDs: a look-up reads a slice of one.
 CHUNK_IDS = 1 << 14
@@ -116,19 +116,16 @@ class BucketMerge:
             return
         entries = Entries.joined(self._pending).sorted()
         self._pending, self._pending_entries = [], 0
-        table = mapped_table(self._directory, _COLUMNS, len(entries))
-        table[:] = (
-            entries.hi,
-            entries.lo,
-            entries.payload_hashes,
-            entries.sequences.view(np.uint64),
-        )
+        table = WordTable(self._directory, columns=_COLUMNS, rows=len(entries))
+        sequences = entries.sequences.view(np.uint64)
+        table.append((entries.hi, entries.lo, entries.payload_hashes, sequences))
+        hi, lo, payload_hashes, sequences = table.map()
         self._sorted.append(
             Entries(
-                hi=table[0],
-                lo=table[1],
-                payload_hashes=table[2],
-                sequences=table[3].view(np.int64),
+                hi=hi,
+                lo=lo,
+                payload_hashes=payload_hashes,
+                sequences=sequences.view(np.int64),
             )
         )
 

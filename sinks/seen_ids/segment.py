@@ -1,18 +1,13 @@
 """A segment: IDs of a range of batches, sorted, in one file that is mapped, not read.
 
-A file is four columns one after the other, native byte order, 8 bytes a value: ``hi``,
-``lo``, payload hash (0: none kept), bucket. A search touches ``hi``; the other columns
-are looked at only where ``hi`` is met, which a new ID practically never does. A Bloom
-filter in memory keeps most new IDs from being searched for at all.
-
-Files have no names, are written once and never changed.
+A file has four columns: ``hi``, ``lo``, payload hash (0: none kept), bucket. A search
+touches ``hi``; the other columns are looked at only where ``hi`` is met, which a new ID
+practically never does. A Bloom filter in memory keeps most new IDs from being searched
+for at all.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +33,9 @@ from sinks.seen_ids.ordering import (
 )
 from sinks.seen_ids.place_index import PlaceIndex
 from sinks.seen_ids.run import Run
+from sinks.seen_ids.word_table import WordTable
 
 _COLUMNS = 4
-_WORD_BYTES = 8
 #: IDs that are merged at a time, in memory.
 _BLOCK_IDS = 1 << 20
 
@@ -134,30 +129,6 @@ class Columns:
         return find_pairs_from(left, self.hi, self.lo, hi, lo)
 
 
-def mapped_table(directory: Path, columns: int, rows: int) -> U64Array:
-    """Return a table of words in a file of its own, which has no name.
-
-    Args:
-        directory: Where the file takes its room.
-        columns: Each of them lies in one piece.
-        rows: At least one.
-
-    Raises:
-        OSError: There is no room.
-
-    Crash:
-        The file is gone with the process.
-    """
-    # Whoever cleans up may have removed the folder.
-    directory.mkdir(parents=True, exist_ok=True)
-    size = columns * rows * _WORD_BYTES
-    with tempfile.TemporaryFile(dir=directory) as file:
-        # Room that is promised and not there would be found by a signal that kills.
-        os.posix_fallocate(file.fileno(), 0, size)
-        mapped = mmap.mmap(file.fileno(), size)
-    return np.frombuffer(mapped, dtype=np.uint64).reshape(columns, rows)
-
-
 def write_merged(
     directory: Path,
     sources: Sequence[Columns],
@@ -186,20 +157,12 @@ def write_merged(
     room = sum(map(len, sources))
     if not room:
         return Columns.of_nothing()
-    table = mapped_table(directory, _COLUMNS, room)
-    written = 0
+    table = WordTable(directory, columns=_COLUMNS, rows=room)
     for block in _blocks(sources, room):
         merged = _merge(block, live_from_bucket)
-        end = written + len(merged)
-        table[:, written:end] = (
-            merged.hi,
-            merged.lo,
-            merged.payload_hashes,
-            merged.buckets.view(np.uint64),
-        )
-        written = end
-    table.flags.writeable = False
-    return _columns_of(table[:, :written], false_positives)
+        buckets = merged.buckets.view(np.uint64)
+        table.append((merged.hi, merged.lo, merged.payload_hashes, buckets))
+    return _columns_of(table.map(), false_positives)
 
 
 def _blocks(sources: Sequence[Columns], ids: int) -> Iterator[list[Columns]]:

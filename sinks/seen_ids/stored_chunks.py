@@ -25,7 +25,8 @@ from sinks.seen_ids.claim import NO_HASH
 from sinks.seen_ids.entries import Entries
 from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array
 from sinks.seen_ids.place_index import PlaceIndex
-from sinks.seen_ids.segment import Columns, Hits, mapped_table
+from sinks.seen_ids.segment import Columns, Hits
+from sinks.seen_ids.word_table import WordTable
 
 #: So many IDs of one question are looked up one by one, or one for so many of the
 #: bucket; for more, fetching is faster.
@@ -113,9 +114,8 @@ class LazyChunks:
         self._directory = directory
         self._on_fetched = on_fetched
         self._fetching = threading.Lock()
-        self._room: U64Array | None = None
+        self._table: WordTable | None = None
         self._fetched_parts = 0
-        self._fetched_ids = 0
         self._columns: Columns | None = None
         total = int(stored.ids.sum())
         self._parts_at_once = max(1, stored.count * _FETCHED_IDS // max(total, 1))
@@ -163,7 +163,8 @@ class LazyChunks:
         """Fetch the next of the chunks, and return whether there are more.
 
         Raises:
-            TallyweirError: They could not be read or kept; nothing has changed.
+            TallyweirError: They could not be read, and nothing has changed; or they
+                could not be kept, and the first of them are fetched again.
         """
         with self._fetching:
             if self._columns is None:
@@ -171,36 +172,32 @@ class LazyChunks:
             return self._columns is None
 
     def _fetch_parts(self) -> None:
-        stored = self._stored
-        if self._room is None:
-            self._room = self._make_room()
-        begin = self._fetched_parts
+        stored, begin = self._stored, self._fetched_parts
         end = min(begin + self._parts_at_once, stored.count)
         newest = self._read_parts(begin, end).newest()
         self._on_fetched(newest.hi, newest.lo)
-        until = self._fetched_ids + len(newest)
-        self._room[:, self._fetched_ids : until] = (
-            newest.hi,
-            newest.lo,
-            newest.payload_hashes,
-        )
-        self._fetched_parts, self._fetched_ids = end, until
-        if end == stored.count:
-            hi, lo, hashes = self._room[:, :until]
-            bucket = np.broadcast_to(np.int64(stored.bucket), until)
-            self._columns = Columns(
-                hi=hi,
-                lo=lo,
-                payload_hashes=hashes,
-                buckets=bucket,
-                places=PlaceIndex(hi),
-            )
-
-    def _make_room(self) -> U64Array:
         try:
-            return mapped_table(self._directory, _COLUMNS, len(self))
+            table = self._table
+            if table is None:
+                table = WordTable(self._directory, columns=_COLUMNS, rows=len(self))
+                self._table = table
+            table.append((newest.hi, newest.lo, newest.payload_hashes))
+            if end == stored.count:
+                self._columns = self._columns_of(table.map())
         except OSError as error:
+            self._table, self._fetched_parts = None, 0
             raise copy_failed(self._directory, error) from error
+        self._fetched_parts = end
+
+    def _columns_of(self, table: U64Array) -> Columns:
+        hi, lo, payload_hashes = table
+        return Columns(
+            hi=hi,
+            lo=lo,
+            payload_hashes=payload_hashes,
+            buckets=np.broadcast_to(np.int64(self.bucket), len(hi)),
+            places=PlaceIndex(hi),
+        )
 
     def _read_parts(self, begin: int, end: int) -> Entries:
         """Read some chunks whole, however the bucket has been merged since.

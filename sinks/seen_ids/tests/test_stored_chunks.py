@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +122,26 @@ def test_a_piece_of_the_chunks_is_fetched_beside_each_batch(
         view = _look(copy, catalog)
         assert catalog.wholes == pieces
         assert _seen(view, _pairs(SEED)[:50]) == 50
+
+
+def test_a_fetch_that_could_not_be_kept_begins_anew(
+    catalog: MemoryCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces that were kept before are fetched again; nothing is missing or twice."""
+    monkeypatch.setattr(stored_chunks, "_FETCHED_IDS", _IDS // 4)
+    copy = CatalogCopy(tmp_path, AtOnce())
+    _look(copy, catalog)
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", fail)
+        view = _look(copy, catalog)
+        with pytest.raises(RetryableError, match="could not be written"):
+            _seen(view, _pairs(SEED))
+    assert _seen(view, _pairs(SEED)) == _IDS
+    assert (catalog.slices, catalog.wholes) == (0, 1 + 1 + 1 + 4)
 
 
 def test_a_bucket_that_is_merged_again_meanwhile_is_as_it_was(
