@@ -60,8 +60,6 @@ def hand_over(
                 connection.execute(
                     _SQL["drop_bucket"], {**values, "pipeline_number": giving}
                 )
-        # What it owes the disk now is nobody's whose run is measured next.
-        connection.execute("CHECKPOINT")
 
 
 def count_handed_over(dsn: str, pipeline: str) -> int:

@@ -29,7 +29,7 @@ from typing import Any
 import psycopg
 
 from services.bench.bench_program import run_program
-from services.bench.bench_world import bench_postgres
+from services.bench.bench_world import bench_postgres, settle_catalog
 from services.bench.id_batches import (
     BATCH,
     IDS_PIPELINE,
@@ -153,6 +153,7 @@ def _measure_ours(world: _World, batches: SizeBatches, *, filled: int) -> Figure
     with redirect_stdout(sys.stderr):
         merged = merge_catalogs(world.endpoints.home_dsn)
     assert not merged.failures, "nobody else merges here"
+    settle_catalog(world.endpoints.home_dsn)
     stored = read_catalog_bytes(world.endpoints.home_dsn, IDS_PIPELINE)
     save = partial(save_batches, directory=world.folder)
     asked = save(batches.asked, name="asked")

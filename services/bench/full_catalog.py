@@ -39,6 +39,7 @@ from services.bench.bench_world import (
     drop_table,
     produce_rounds,
     run_timeout_s,
+    settle_catalog,
     varied,
 )
 from services.bench.catalog_handover import (
@@ -151,6 +152,7 @@ def measure_full_catalog(
         began = time.monotonic()
         _fill(endpoints, ids, say)
         catalog = _hand_over(dsn, full, ids, say)
+        settle_catalog(dsn)
         filled = time.monotonic() - began
         say(f"running with {ids:,} IDs")
         _touch_memory(ids * _COPY_BYTES_PER_ID)
