@@ -18,12 +18,16 @@ import numpy as np
 
 from sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
 from sinks.seen_ids.ordering import I64Array, U64Array
-from sinks.seen_ids.segment import Hits, find_newest
+from sinks.seen_ids.segment import Hits
 from sinks.seen_ids.stored_chunks import LazyChunks, StoredChunks
 
 #: What passes is asked of the buckets' own filters, so this one may be small.
 _FALSE_POSITIVES = 0.01
-_BEFORE_ANY_BUCKET = -(2**63)
+_NOTHING = Hits(
+    rows=np.empty(0, dtype=np.int64),
+    payload_hashes=np.empty(0, dtype=np.uint64),
+    buckets=np.empty(0, dtype=np.int64),
+)
 
 
 class _CommonFilter:
@@ -87,10 +91,18 @@ class ChunkGroup:
         if all(one.is_fetched for one in self.chunks):
             rows = self.common.bloom.find_possible(asked)
             asked = asked.take(rows)
-        known = find_newest(self.chunks, asked, _BEFORE_ANY_BUCKET)
-        at = np.flatnonzero(known.found)
+        found = [_NOTHING]
+        for chunks in reversed(self.chunks):
+            hits = chunks.look_up(asked)
+            found.append(replace(hits, rows=rows[hits.rows]))
+            # Of an ID that is in several buckets the entry in the latest counts, so
+            # nobody else is asked for it.
+            is_left = np.ones(len(asked), dtype=np.bool_)
+            is_left[hits.rows] = False
+            left = np.flatnonzero(is_left)
+            rows, asked = rows[left], asked.take(left)
         return Hits(
-            rows=rows[at],
-            payload_hashes=known.payload_hashes[at],
-            buckets=known.buckets[at],
+            rows=np.concatenate([hits.rows for hits in found]),
+            payload_hashes=np.concatenate([hits.payload_hashes for hits in found]),
+            buckets=np.concatenate([hits.buckets for hits in found]),
         )

@@ -236,29 +236,6 @@ class Part(Protocol):
         ...
 
 
-def find_newest(parts: Sequence[Part], asked: Asked, live_from_bucket: int) -> Found:
-    """Look IDs up in several parts; of several entries the newest answers.
-
-    Args:
-        parts: Of two that hold IDs of one bucket, the one that holds the older
-            batches is first.
-        asked: The question.
-        live_from_bucket: IDs of older buckets are as if never seen.
-    """
-    found: BoolArray = np.zeros(len(asked), dtype=np.bool_)
-    hashes = np.full(len(asked), NO_HASH, dtype=np.uint64)
-    buckets = np.full(len(asked), live_from_bucket, dtype=np.int64)
-    for part in parts:
-        hits = part.look_up(asked)
-        if hits.rows.size:
-            newer = np.flatnonzero(hits.buckets >= buckets[hits.rows])
-            rows = hits.rows[newer]
-            found[rows] = True
-            hashes[rows] = hits.payload_hashes[newer]
-            buckets[rows] = hits.buckets[newer]
-    return Found(found=found, payload_hashes=hashes, buckets=buckets)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SegmentView:
     """The live IDs up to one batch; stays valid when files are removed.
@@ -278,4 +255,16 @@ class SegmentView:
         An ID that was corrected has several. Each was filed under the bucket of the
         one before it or a later one, so the newest is the last of the latest bucket.
         """
-        return find_newest(self.parts, Asked(hi, lo), self.live_from_bucket)
+        asked = Asked(hi, lo)
+        found: BoolArray = np.zeros(len(asked), dtype=np.bool_)
+        hashes = np.full(len(asked), NO_HASH, dtype=np.uint64)
+        buckets = np.full(len(asked), self.live_from_bucket, dtype=np.int64)
+        for part in self.parts:
+            hits = part.look_up(asked)
+            if hits.rows.size:
+                newer = np.flatnonzero(hits.buckets >= buckets[hits.rows])
+                rows = hits.rows[newer]
+                found[rows] = True
+                hashes[rows] = hits.payload_hashes[newer]
+                buckets[rows] = hits.buckets[newer]
+        return Found(found=found, payload_hashes=hashes, buckets=buckets)

@@ -282,6 +282,42 @@ def test_of_fetched_buckets_a_new_id_is_asked_once(
     assert 1.02 < sum(counts) / 20_000 < 1.04
 
 
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_an_id_that_is_in_two_buckets_is_answered_by_the_later_one(
+    tmp_path: Path,
+    is_idle: bool,  # noqa: FBT001
+) -> None:
+    """It was corrected, and a correction is never filed under an earlier bucket."""
+    catalog = MemoryCatalog()
+    for batch, bucket in enumerate(_BUCKETS):
+        run = [(9, 9), (batch, batch)]
+        catalog.append(batch, [run_of(run, bucket=bucket, payload_hash=batch + 1)])
+        catalog.merge(bucket, batch)
+    view = _open(catalog, tmp_path, is_idle=is_idle)
+    hi, lo = np.array([[0, 9], [0, 9]], dtype=np.uint64)
+    found = view.find(hi, lo)
+    assert found.payload_hashes.tolist() == [1, 3]
+    assert found.buckets.tolist() == [_BUCKETS[0], _BUCKETS[2]]
+
+
+def test_an_id_that_was_found_is_not_asked_of_earlier_buckets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most repeats come soon, so the latest bucket is asked first."""
+    view = _open(_filled(), tmp_path, is_idle=True)
+    plain = BloomFilter.find_possible
+    counts: list[int] = []
+
+    def count(bloom: BloomFilter, asked: Asked) -> I64Array:
+        counts.append(len(asked))
+        return plain(bloom, asked)
+
+    monkeypatch.setattr(BloomFilter, "find_possible", count)
+    of_latest = _pairs(SEED, 30_000)[20_000:]
+    assert _seen(view, of_latest) == len(of_latest)
+    assert counts == [len(of_latest), len(of_latest), 0, 0]
+
+
 def test_a_bucket_that_has_expired_leaves_the_group_that_it_is_in(
     tmp_path: Path,
 ) -> None:
