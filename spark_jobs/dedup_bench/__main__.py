@@ -31,6 +31,7 @@ from spark_jobs.dedup_bench.ids_driver import (
     started_ids_driver,
 )
 from spark_jobs.dedup_bench.numbered_events import TASKS, EventTimes
+from spark_jobs.kept_memory import keep_freed_memory
 from spark_jobs.settings import DriverSettings
 
 _MICRO = 1_000_000
@@ -41,6 +42,7 @@ Figures = dict[str, Any]
 
 def main() -> None:
     """Do one task in this process, which is fresh as a driver's is."""
+    keep_freed_memory()
     task = json.load(sys.stdin)
     settings = DriverSettings.from_environment(os.environ, {})
     figures = _TASKS[task["do"]](settings, task)
