@@ -58,7 +58,8 @@ class WordTable:
         """
         count, rows = self._shape
         end = self._written + len(columns[0])
-        assert (len(columns), end) <= (count, rows), "a table has no room for more"
+        assert end <= rows, "a table has no room for more"
+        assert len(columns) == count, "a row has a word in each column"
         for number, column in enumerate(columns):
             assert len(column) == len(columns[0]), "a row has a word in each column"
             self._write(column, number * rows + self._written)

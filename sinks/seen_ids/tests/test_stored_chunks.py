@@ -264,11 +264,9 @@ def test_ids_of_several_buckets_are_found_in_theirs(
     assert _seen(view, _pairs(SEED + 1, 20_000)) == 0
 
 
-def test_of_fetched_buckets_a_new_id_is_asked_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The filter over all of them rules it out; their own hear of the rest."""
-    view = _open(_filled(), tmp_path, is_idle=True)
+@pytest.fixture
+def asked_of_filters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many IDs each filter that was asked was asked for, in order."""
     plain = BloomFilter.find_possible
     counts: list[int] = []
 
@@ -277,9 +275,17 @@ def test_of_fetched_buckets_a_new_id_is_asked_once(
         return plain(bloom, asked)
 
     monkeypatch.setattr(BloomFilter, "find_possible", count)
+    return counts
+
+
+def test_of_fetched_buckets_a_new_id_is_asked_once(
+    tmp_path: Path, asked_of_filters: list[int]
+) -> None:
+    """The filter over all of them rules it out; their own hear of the rest."""
+    view = _open(_filled(), tmp_path, is_idle=True)
     assert _seen(view, _pairs(SEED + 1, 20_000)) == 0
     # One in a hundred passes the first, and is asked of three more.
-    assert 1.02 < sum(counts) / 20_000 < 1.04
+    assert 1.02 < sum(asked_of_filters) / 20_000 < 1.04
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
@@ -301,21 +307,13 @@ def test_an_id_that_is_in_two_buckets_is_answered_by_the_later_one(
 
 
 def test_an_id_that_was_found_is_not_asked_of_earlier_buckets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, asked_of_filters: list[int]
 ) -> None:
     """Most repeats come soon, so the latest bucket is asked first."""
     view = _open(_filled(), tmp_path, is_idle=True)
-    plain = BloomFilter.find_possible
-    counts: list[int] = []
-
-    def count(bloom: BloomFilter, asked: Asked) -> I64Array:
-        counts.append(len(asked))
-        return plain(bloom, asked)
-
-    monkeypatch.setattr(BloomFilter, "find_possible", count)
     of_latest = _pairs(SEED, 30_000)[20_000:]
     assert _seen(view, of_latest) == len(of_latest)
-    assert counts == [len(of_latest), len(of_latest), 0, 0]
+    assert asked_of_filters == [len(of_latest), len(of_latest), 0, 0]
 
 
 def test_a_bucket_that_has_expired_leaves_the_group_that_it_is_in(
