@@ -166,6 +166,7 @@ class CatalogCopy:
         chunks: list[StoredChunks] = []
         segments: list[_Segment] = []
         pending: list[Columns] = []
+        pending_ids = 0
         for fetched in self._fetch(catalog, self._through, through_sequence):
             if isinstance(fetched, StoredChunks):
                 chunks.append(fetched)
@@ -175,7 +176,7 @@ class CatalogCopy:
             if isinstance(fetched, Columns):
                 if pending:
                     segments.append(self._write(pending))
-                    pending = []
+                    pending, pending_ids = [], 0
                 # What is large is not kept in memory until it is merged.
                 is_small = len(fetched) < _CHUNK_IDS
                 segments.append(
@@ -183,9 +184,10 @@ class CatalogCopy:
                 )
                 continue
             pending.append(Columns.of_run(fetched))
-            if sum(map(len, pending)) >= _CHUNK_IDS:
+            pending_ids += len(fetched)
+            if pending_ids >= _CHUNK_IDS:
                 segments.append(self._write(pending))
-                pending = []
+                pending, pending_ids = [], 0
         if pending:
             segments.append(self._write(pending))
         if chunks:

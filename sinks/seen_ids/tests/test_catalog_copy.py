@@ -99,6 +99,25 @@ def test_many_small_runs_become_few_segments(
     assert _sees_exactly(view, batches - 1, of=batches)
 
 
+def test_a_start_looks_at_each_run_a_few_times_however_many_there_are(
+    copy: CatalogCopy, catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipeline of small batches has a hundred thousand of them within an hour."""
+    looks: list[Columns] = []
+    length = Columns.__len__
+
+    def note(columns: Columns) -> int:
+        looks.append(columns)
+        return length(columns)
+
+    monkeypatch.setattr(Columns, "__len__", note)
+    batches = 500
+    for sequence in range(batches):
+        catalog.append(sequence, [run_of(_pairs_of(sequence, 2))])
+    _view(copy, catalog, batches - 1)
+    assert batches <= len(looks) <= 10 * batches
+
+
 def test_uneven_runs_do_not_pile_up(copy: CatalogCopy, catalog: MemoryCatalog) -> None:
     """A small batch between large ones must not keep them from merging."""
     for sequence in range(60):
