@@ -99,6 +99,25 @@ def test_ids_that_come_late_stay_runs_until_there_are_enough(world: FiledIds) ->
     world.check(stale)
 
 
+def test_an_open_bucket_is_merged_when_its_runs_would_delay_a_start(
+    world: FiledIds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again when they are half of its chunks, for a merge writes all of them."""
+    monkeypatch.setattr(catalog_merge, "_OPEN_IDS_KEPT", 500)
+    monkeypatch.setattr(catalog_merge, "_IDS_PER_RUN", 10)
+    merged: list[int] = []
+    for batch in range(1, 26):
+        # A hundred IDs in two runs count as 120.
+        world.publish(0)
+        if world.merge():
+            merged.append(batch)
+            world.check(world.view())
+    assert [5, 10, 15, 22] == merged
+    for through in (25, 22, 21, 15, 1, 0):
+        for is_idle in (False, True):
+            world.check(world.view(through, is_idle=is_idle), through)
+
+
 @pytest.mark.parametrize("side", list(Side))
 @pytest.mark.parametrize("point", list(MergePoint))
 def test_a_crash_at_any_point_of_a_merge_changes_nothing(

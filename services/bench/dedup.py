@@ -149,7 +149,7 @@ def _measure_ours(world: _World, batches: SizeBatches, *, filled: int) -> Figure
         end = min(begin + _FILLED_AT_ONCE, batches.size)
         world.say(f"publishing IDs {begin:,} to {end:,}")
         world.run(do="fill", begin=begin, end=end, batch=BATCH)
-    # Runs of closed buckets become chunks, as the resolver makes them beside a driver.
+    # Runs become chunks, as the resolver makes them beside a driver.
     with redirect_stdout(sys.stderr):
         merged = merge_catalogs(world.endpoints.home_dsn)
     assert not merged.failures, "nobody else merges here"

@@ -239,7 +239,7 @@ def _run(
 
 
 def _fill(endpoints: Endpoints, ids: int, say: Callable[[str], None]) -> None:
-    """Publish IDs under a pipeline of their own, and merge its closed buckets."""
+    """Publish IDs under a pipeline of their own, and merge its buckets."""
     folder = str(state_directory() / "bench" / "filler")
     environment = program_environment(endpoints) | {STATE_DIRECTORY_VARIABLE: folder}
     for begin in range(0, ids, _FILLED_AT_ONCE):
@@ -257,7 +257,7 @@ def _fill(endpoints: Endpoints, ids: int, say: Callable[[str], None]) -> None:
                 "times": fill_times(ids),
             },
         )
-    say("merging closed buckets")
+    say("merging buckets")
     with redirect_stdout(sys.stderr):
         merged = merge_catalogs(endpoints.home_dsn)
     assert not merged.failures, "nobody else merges here"

@@ -1,7 +1,9 @@
-"""Merges the runs of closed buckets into chunks: who starts later reads less.
+"""Merges the runs of a bucket into chunks: who starts later reads less.
 
-A bucket is closed when it ends at or before the committed watermark. Events that come
-later still add runs to it, which stay beside the chunks until there are enough of them.
+A bucket is merged when it is closed, which it is when it ends at or before the
+committed watermark. Events that come later still add runs to it, which stay beside the
+chunks until there are enough of them. One that is not closed is merged whenever its
+runs have become so many that a start would take noticeably longer.
 
 Chunks keep of each ID the batch that added it, so a merge changes nothing that anybody
 could ask of the catalog, and it does not matter when it happens.
@@ -34,6 +36,12 @@ _MARGIN_BATCHES = 16
 #: IDs: a merge writes all of them again.
 _RUNS_KEPT = 2_000
 _GROWTH = 4
+#: Runs of a bucket that is still added to stay while who starts reads them in about a
+#: second, in which a run counts as so many IDs beside its own, and while they are less
+#: than half of its chunks.
+_OPEN_IDS_KEPT = 1 << 22
+_IDS_PER_RUN = 64
+_OPEN_GROWTH = 2
 #: IDs that are read or written in one transaction.
 _IDS_AT_ONCE = 1 << 18
 _NAME = "tallyweir resolver"
@@ -100,7 +108,7 @@ def read_mergeable(dsn: str) -> tuple[MergeablePipeline, ...]:
 def merge_next_bucket(
     dsn: str, pipeline: MergeablePipeline, directory: Path
 ) -> MergedBucket | None:
-    """Merge the oldest bucket of a pipeline that is due.
+    """Merge the oldest bucket of a pipeline that is due, closed or not.
 
     Batches are published meanwhile and buckets dropped. Somebody else may merge the
     same pipeline; then nothing is done here.
@@ -134,6 +142,9 @@ def merge_next_bucket(
                 "through_sequence": pipeline.through_sequence,
                 "runs_kept": _RUNS_KEPT,
                 "growth": _GROWTH,
+                "open_ids_kept": _OPEN_IDS_KEPT,
+                "ids_per_run": _IDS_PER_RUN,
+                "open_growth": _OPEN_GROWTH,
             },
         ).fetchone()
         connection.commit()
@@ -148,7 +159,7 @@ class _Merge:
     Args:
         connection: That keeps other merges of the pipeline out.
         pipeline: Whose bucket it is.
-        bucket: A closed one.
+        bucket: One that is due.
         directory: On a local disk.
     """
 

@@ -16,17 +16,27 @@ ORDER BY pipeline
 SELECT pg_try_advisory_lock(7255947, %(pipeline_number)s)
 
 -- name: due_bucket
--- The oldest closed bucket that has enough runs for what it has in chunks.
+-- The oldest bucket that has enough runs for what it has in chunks. Of one that is still
+-- added to that is more, since a merge writes its chunks again.
+WITH held AS (
+    SELECT bucket,
+           count(*) FILTER (WHERE chunk = -1) AS runs,
+           coalesce(sum(ids) FILTER (WHERE chunk = -1), 0) AS run_ids,
+           coalesce(sum(ids) FILTER (WHERE chunk >= 0), 0) AS chunk_ids
+    FROM tallyweir.seen_id_run
+    WHERE pipeline = %(pipeline)s
+      AND sequence <= %(through_sequence)s
+      AND NOT is_hidden
+    GROUP BY bucket
+)
 SELECT bucket
-FROM tallyweir.seen_id_run
-WHERE pipeline = %(pipeline)s
-  AND bucket <= %(closed_through)s
-  AND sequence <= %(through_sequence)s
-  AND NOT is_hidden
-GROUP BY bucket
-HAVING count(*) FILTER (WHERE chunk = -1) > %(runs_kept)s
-    OR coalesce(sum(ids) FILTER (WHERE chunk = -1), 0) * %(growth)s
-        > coalesce(sum(ids) FILTER (WHERE chunk >= 0), 0)
+FROM held
+WHERE CASE
+    WHEN bucket <= %(closed_through)s
+        THEN runs > %(runs_kept)s OR run_ids * %(growth)s > chunk_ids
+    ELSE run_ids + runs * %(ids_per_run)s
+        > greatest(%(open_ids_kept)s, chunk_ids / %(open_growth)s)
+END
 ORDER BY bucket
 LIMIT 1
 
