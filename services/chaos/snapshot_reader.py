@@ -11,7 +11,13 @@ import psycopg
 from psycopg import sql
 
 from services.chaos.plan import HOME
-from services.chaos.snapshots import SeenBatch, Snapshot, Span, judge_snapshot
+from services.chaos.snapshots import (
+    SeenBatch,
+    Snapshot,
+    Span,
+    floors_below,
+    judge_snapshot,
+)
 from services.chaos.world import EVENTS_TABLE, PIPELINE, TOPIC, ChaosWorld
 from sinks.postgres.statements import load_statements
 
@@ -95,6 +101,7 @@ class SnapshotReader(threading.Thread):
             visible = positions
             if len(self._world.servers) > 1:
                 visible = _positions(home, "visible")
+            self._floors = floors_below(self._floors, visible)
             snapshot = self._read(home, positions, visible)
             self.records_read = _one(home, "records_read", pipeline=PIPELINE)
             self._take_in_batches(home)

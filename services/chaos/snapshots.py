@@ -71,6 +71,21 @@ class SeenBatch:
     spark_batch_id: int
 
 
+def floors_below(
+    floors: Mapping[int, int], visible: Mapping[int, int]
+) -> dict[int, int]:
+    """Lower floors to what is visible, by partition.
+
+    Less may be visible than before. Which batches are committed in every database is
+    noted without waiting for the home server's disk, so a crash of it may take the
+    last notes away; they are made again by whoever looks next.
+    """
+    return {
+        partition: min(floors.get(partition, 0), until)
+        for partition, until in visible.items()
+    }
+
+
 def judge_snapshot(snapshot: Snapshot) -> list[str]:
     """Say where a snapshot shows a part of a batch."""
     violations = []

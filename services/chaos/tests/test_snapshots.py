@@ -7,6 +7,7 @@ from dataclasses import replace
 from services.chaos.snapshots import (
     Snapshot,
     Span,
+    floors_below,
     judge_against_sent,
     judge_snapshot,
 )
@@ -40,6 +41,12 @@ def test_rows_without_their_ledger_row_are_noticed() -> None:
     """Results and ledger move together."""
     assert judge_snapshot(with_span(found=(2, 1, 0)))
     assert judge_snapshot(with_span(ledger=(1, 1, 1)))
+
+
+def test_a_floor_sinks_with_what_is_visible() -> None:
+    """A crash of the home server takes notes away, and nothing that was committed."""
+    assert floors_below({0: 245, 1: 7, 2: 3}, {0: 244, 1: 9}) == {0: 244, 1: 7}
+    assert floors_below({}, {0: 5}) == {0: 0}
 
 
 def test_rows_beyond_the_next_offset_are_noticed() -> None:
