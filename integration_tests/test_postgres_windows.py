@@ -47,11 +47,14 @@ _AGGREGATES = (
     ("last_word", "max", "text", "text"),
 )
 
-#: The same as one aggregation over all events; text is compared by bytes.
+#: The same as one aggregation over all events; text is compared by bytes. Postgres'
+#: own avg(bigint) is a numeric of 16 digits, and a double made of that is rounded
+#: twice: -23/9 ends in ...556 instead of ...5554.
 _PLAIN = """
 SELECT to_timestamp(floor(extract(epoch FROM at) / 10) * 10), origin, count(*),
-       count(whole), sum(whole)::bigint, sum(exact), avg(whole)::double precision,
-       avg(exact), min(whole), max(whole), min(word COLLATE "C"), max(word COLLATE "C")
+       count(whole), sum(whole)::bigint, sum(exact),
+       sum(whole)::double precision / nullif(count(whole), 0), avg(exact),
+       min(whole), max(whole), min(word COLLATE "C"), max(word COLLATE "C")
 FROM events GROUP BY 1, 2 ORDER BY 1, 2 NULLS FIRST
 """
 _MERGED = (
