@@ -29,9 +29,9 @@ from sinks.seen_ids.entries import Entries
 
 _SQL = load_statements("sinks.postgres", "chunks.sql")
 
-#: Newer batches are left alone: who runs one of the last again need not pick the IDs
-#: of the batches before it out of chunks.
-_MARGIN_BATCHES = 16
+#: Newer batches are left alone: who starts looks at the catalog as it was before a
+#: batch in doubt, and need not pick the IDs of the batches before out of chunks.
+_MARGIN_BATCHES = 2
 #: Runs of a merged bucket stay while they are few, and have less than a quarter of its
 #: IDs: a merge writes all of them again.
 _RUNS_KEPT = 2_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from sinks.postgres.statements import load_statements
 from sinks.seen_ids.entries import Entries
 from sinks.seen_ids.id_hash import to_bytes
 from sinks.seen_ids.ordering import U64Array
-from sinks.seen_ids.stored_chunks import Slice
+from sinks.seen_ids.stored_chunks import Slices
 
 _SQL = load_statements("sinks.postgres", "runs.sql")
 
@@ -58,27 +58,29 @@ class PostgresChunkReader:
         dsn = make_conninfo("", **parameters)
         return cls(dsn, pipeline, application_name=name)
 
-    def read_slices(
-        self, bucket: int, sequence: int, slices: Sequence[Slice]
-    ) -> Mapping[int, Entries]:
-        """Return what is there of slices of chunks, by the place in ``slices``.
+    def find_in_slices(
+        self, bucket: int, sequence: int, asked: Slices
+    ) -> Mapping[int, Entries | None]:
+        """Return the slices that may have the ID that is asked of them; None of others.
 
         Raises:
             RetryableError: The server or the connection failed.
             FatalError: A stored chunk is damaged.
         """
         rows = self._fetch(
-            "fetch_slices",
+            "find_in_slices",
             bucket=bucket,
             sequence=sequence,
-            chunks=[one.chunk for one in slices],
-            starts=[one.start for one in slices],
-            lengths=[one.length for one in slices],
+            chunks=asked.chunks.tolist(),
+            starts=asked.starts.tolist(),
+            lengths=asked.lengths.tolist(),
+            fingerprints=to_bytes(np.column_stack([asked.hi, asked.lo])),
         )
         return {
-            number - 1: _decode(bucket, sequence, fingerprints, payload_hashes)
+            number - 1: None
+            if fingerprints is None
+            else _decode(bucket, sequence, fingerprints, payload_hashes)
             for number, fingerprints, payload_hashes in rows
-            if fingerprints
         }
 
     def read_entries(

@@ -33,19 +33,46 @@ WHERE pipeline = %(pipeline)s
   )
 ORDER BY from_sequence, bucket, chunk
 
--- name: fetch_slices
--- Only the asked-for bytes of each value are read. Whatever has been merged again is
--- not there any more.
+-- name: find_in_slices
+-- Only the asked-for bytes of each value are read, and only what may have the ID leaves
+-- the server: a slice that has it, or one that does not begin before it and end behind
+-- it, so that it may be beside it. Whatever has been merged again has no row any more.
+-- OFFSET 0 has a value computed once, not wherever it is named.
 SELECT asked.number,
-       substring(fingerprints FROM asked.start * 16 + 1 FOR asked.ids * 16),
-       substring(payload_hashes FROM asked.start * 8 + 1 FOR asked.ids * 8)
-FROM unnest(%(chunks)s::integer[], %(starts)s::integer[], %(lengths)s::integer[])
-    WITH ORDINALITY AS asked (chunk, start, ids, number)
+       CASE WHEN has.may THEN slice.fingerprints END,
+       CASE WHEN has.may THEN
+           substring(payload_hashes FROM asked.start * 8 + 1 FOR asked.length * 8)
+       END
+FROM (
+    SELECT chunk, start, length, number,
+           substring(
+               %(fingerprints)s::bytea FROM number::integer * 16 - 15 FOR 16
+           ) AS fingerprint
+    FROM unnest(
+            %(chunks)s::integer[], %(starts)s::integer[], %(lengths)s::integer[]
+        ) WITH ORDINALITY AS slices (chunk, start, length, number)
+    OFFSET 0
+) AS asked
 JOIN tallyweir.seen_id_run AS run
     ON run.pipeline = %(pipeline)s
    AND run.bucket = %(bucket)s
    AND run.sequence = %(sequence)s
    AND run.chunk = asked.chunk
+CROSS JOIN LATERAL (
+    SELECT substring(
+        run.fingerprints FROM asked.start * 16 + 1 FOR asked.length * 16
+    ) AS fingerprints
+    OFFSET 0
+) AS slice
+CROSS JOIN LATERAL (
+    SELECT position(asked.fingerprint IN slice.fingerprints) > 0
+        OR asked.start > 0
+           AND asked.fingerprint <= substring(slice.fingerprints FOR 16)
+        OR asked.start + asked.length < run.ids
+           AND asked.fingerprint
+               >= substring(slice.fingerprints FROM asked.length * 16 - 15) AS may
+    OFFSET 0
+) AS has
 WHERE NOT run.is_hidden
 
 -- name: fetch_entries

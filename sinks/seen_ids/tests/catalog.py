@@ -21,7 +21,7 @@ from sinks.seen_ids.ordering import I64Array
 from sinks.seen_ids.round_claims import RoundClaims
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.segment import Columns, SegmentView
-from sinks.seen_ids.stored_chunks import Slice, StoredChunks
+from sinks.seen_ids.stored_chunks import Slices, StoredChunks
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -144,19 +144,17 @@ class MemoryCatalog:
             self.fetched += 1
             yield entry
 
-    def read_slices(
-        self, bucket: int, sequence: int, slices: Sequence[Slice]
-    ) -> dict[int, Entries]:
+    def find_in_slices(
+        self, bucket: int, sequence: int, asked: Slices
+    ) -> dict[int, Entries | None]:
         merged = self._merged.get(bucket)
-        self.slices += len(slices)
+        self.slices += len(asked)
         if merged is None or merged.sequence != sequence:
             return {}
         return {
-            at: merged.chunks[one.chunk].entries.take(
-                slice(one.start, one.start + one.length)
-            )
-            for at, one in enumerate(slices)
-            if one.chunk in merged.chunks
+            number: _slice_with(merged.chunks[chunk].entries, asked, number)
+            for number, chunk in enumerate(asked.chunks.tolist())
+            if chunk in merged.chunks
         }
 
     def read_entries(
@@ -207,6 +205,21 @@ def _run_of(bucket: int, entries: Entries) -> Run:
         fingerprints=np.column_stack([entries.hi, entries.lo]),
         payload_hashes=entries.payload_hashes,
     )
+
+
+def _slice_with(chunk: Entries, asked: Slices, number: int) -> Entries | None:
+    """Return a slice of a chunk unless the ID that is asked of it is not in the chunk.
+
+    Where the slice has not both an entry before the ID and one behind it, that is only
+    certain at the chunk's own ends.
+    """
+    start, end = asked.starts[number], asked.starts[number] + asked.lengths[number]
+    entries = chunk.take(slice(start, end))
+    pairs = list(zip(entries.hi.tolist(), entries.lo.tolist(), strict=True))
+    wanted = (int(asked.hi[number]), int(asked.lo[number]))
+    may_be_before = start > 0 and wanted <= pairs[0]
+    may_be_behind = end < len(chunk) and wanted >= pairs[-1]
+    return entries if wanted in pairs or may_be_before or may_be_behind else None
 
 
 def run_of(
