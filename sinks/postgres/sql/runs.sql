@@ -67,10 +67,10 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT position(asked.fingerprint IN slice.fingerprints) > 0
         OR asked.start > 0
-           AND asked.fingerprint <= substring(slice.fingerprints FOR 16)
+           AND asked.fingerprint < substring(slice.fingerprints FOR 16)
         OR asked.start + asked.length < run.ids
            AND asked.fingerprint
-               >= substring(slice.fingerprints FROM asked.length * 16 - 15) AS may
+               > substring(slice.fingerprints FROM asked.length * 16 - 15) AS may
     OFFSET 0
 ) AS has
 WHERE NOT run.is_hidden
