@@ -14,6 +14,7 @@ from services.bench.bench_world import BenchPipeline
 from services.bench.catalog_handover import (
     count_handed_over,
     hand_over,
+    merge_all,
     read_buckets,
     take_back,
 )
@@ -49,7 +50,7 @@ def test_a_driver_finds_the_ids_that_its_pipeline_was_given(
 
     given = read_buckets(world.dsn, _RECEIVER)
     assert [0, HOUR, 2 * HOUR] == [one.bucket for one in given]
-    assert [True, True, False] == [one.is_merged for one in given]
+    assert [True, True, False] == [one.chunks > 0 for one in given]
     assert [300] * 3 == [one.ids for one in given]
     assert [] == read_buckets(world.dsn, PIPELINE)
     with connect(world.dsn, application_name="test") as connection:
@@ -59,6 +60,26 @@ def test_a_driver_finds_the_ids_that_its_pipeline_was_given(
             through_sequence=0,
         )
         world.check(view)
+
+
+def test_a_bucket_with_runs_beside_its_chunks_is_not_handed_over(
+    world: FiledIds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All would be of batch 0: chunks with fewer IDs than are found when fetched."""
+    PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline=_RECEIVER))
+    monkeypatch.setattr(catalog_merge, "_MARGIN_BATCHES", 2)
+    monkeypatch.setattr(catalog_merge, "_OPEN_IDS_KEPT", 1)
+    world.publish_hours(1)
+    world.merge()
+    with pytest.raises(FatalError, match="4 runs beside its chunks"):
+        hand_over(world.dsn, giver=PIPELINE, receiver=_RECEIVER, say=lambda _: None)
+
+    world.publish(0)
+    merge_all(world.dsn, PIPELINE)
+    hand_over(world.dsn, giver=PIPELINE, receiver=_RECEIVER, say=lambda _: None)
+
+    (given,) = read_buckets(world.dsn, _RECEIVER)
+    assert (400, 0) == (given.ids, given.runs)
 
 
 def test_what_was_given_is_taken_back_and_what_batches_have_added_stays(

@@ -2,16 +2,24 @@
 
 They become IDs of batch 0, which no pipeline has: so its driver finds them, as it finds
 those of any batch before its own, and they can be told from what its batches add.
+
+Chunks say that they hold all that their bucket has of batches through one. So no bucket
+may be handed over that has runs beside its chunks: they would be of one batch, and a
+driver that reads the chunks would find more in them than was there, and start over.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import psycopg
 from psycopg.rows import TupleRow
 
+from services.bench.rates import wrong_result
+from sinks.postgres.catalog_merge import merge_next_bucket, read_mergeable
 from sinks.postgres.statements import load_statements
 
 _SQL = load_statements("services.bench", "full_catalog.sql")
@@ -19,11 +27,12 @@ _SQL = load_statements("services.bench", "full_catalog.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledBucket:
-    """A bucket of a catalog, and whether it was merged into chunks."""
+    """A bucket of a catalog: its IDs, and how many rows of which kind have them."""
 
     bucket: int
     ids: int
-    is_merged: bool
+    chunks: int
+    runs: int
 
 
 def read_buckets(dsn: str, pipeline: str) -> list[FilledBucket]:
@@ -31,9 +40,24 @@ def read_buckets(dsn: str, pipeline: str) -> list[FilledBucket]:
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(_SQL["buckets"], {"pipeline": pipeline})
         return [
-            FilledBucket(bucket=bucket, ids=ids, is_merged=chunks > 0)
-            for bucket, ids, chunks in rows
+            FilledBucket(bucket=bucket, ids=ids, chunks=chunks, runs=runs)
+            for bucket, ids, chunks, runs in rows
         ]
+
+
+def merge_all(dsn: str, pipeline: str) -> None:
+    """Merge the buckets of a pipeline that are due, and leave no newer batch alone.
+
+    The resolver leaves the two newest, for the sake of a driver that starts; here none
+    does, and what has no batch of its own afterwards cannot stay beside chunks.
+    """
+    with psycopg.connect(dsn) as connection:
+        newest = _one(connection, "last_sequence", pipeline=pipeline)
+    for one in read_mergeable(dsn):
+        if one.name == pipeline:
+            through_newest = replace(one, through_sequence=newest)
+            while merge_next_bucket(dsn, through_newest, Path(tempfile.gettempdir())):
+                pass
 
 
 def hand_over(
@@ -43,6 +67,9 @@ def hand_over(
 
     No driver of either runs. Both have buckets of one length.
 
+    Raises:
+        FatalError: ``BENCH_WRONG``: a bucket has runs beside its chunks.
+
     Crash:
         Each bucket is with one of the two.
     """
@@ -50,6 +77,8 @@ def hand_over(
         giving = _number_of(connection, giver)
         receiving = _number_of(connection, receiver)
         for one in read_buckets(dsn, giver):
+            if one.chunks and one.runs:
+                raise wrong_result(f"A bucket has {one.runs} runs beside its chunks.")
             say(f"handing over {one.ids:,} IDs of a bucket")
             values = {"giver": giver, "receiver": receiver, "bucket": one.bucket}
             with connection.transaction():

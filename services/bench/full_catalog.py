@@ -8,7 +8,8 @@ themselves: so every event is held against filters, chunks and runs.
 To fill a catalog through Kafka would take hours. Other events' IDs are published by a
 driver that has nothing but IDs (``spark_jobs.dedup_bench``), merged into chunks as the
 resolver does it, and handed over by SQL as of batch 0: the rows are those of a catalog
-that has grown, only their owner is another. As always, the newest runs are not merged.
+that has grown, only their owner is another, and that the newest two batches are merged
+as well.
 
 ``verify`` counts what batches have added to the catalog, and so would find IDs that
 none has. What was put in from outside is therefore counted by itself: all of it must
@@ -22,7 +23,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,7 @@ from services.bench.bench_world import (
 from services.bench.catalog_handover import (
     count_handed_over,
     hand_over,
+    merge_all,
     read_buckets,
     take_back,
 )
@@ -65,7 +66,6 @@ from services.datasets.page_views import FIRST_VIEW_MICROS
 from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, state_directory
 from services.endpoints import Endpoints, program_environment
 from services.ingest.topics import ensure_topic
-from services.resolver.merging import merge_catalogs
 
 #: At least so much of the rate with an empty catalog.
 RATIO_MIN = 0.8
@@ -258,9 +258,7 @@ def _fill(endpoints: Endpoints, ids: int, say: Callable[[str], None]) -> None:
             },
         )
     say("merging buckets")
-    with redirect_stdout(sys.stderr):
-        merged = merge_catalogs(endpoints.home_dsn)
-    assert not merged.failures, "nobody else merges here"
+    merge_all(endpoints.home_dsn, IDS_PIPELINE)
 
 
 def _hand_over(
@@ -277,7 +275,7 @@ def _hand_over(
     _check_handed_over(dsn, receiver, ids)
     return {
         "buckets": len(buckets),
-        "buckets_merged": sum(one.is_merged for one in buckets),
+        "buckets_merged": sum(one.chunks > 0 for one in buckets),
         "bytes_per_id": round(read_catalog_bytes(dsn, receiver.name) / ids, 1),
     }
 

@@ -4,8 +4,12 @@
 -- name: pipeline_number
 SELECT pipeline_number FROM tallyweir.pipeline WHERE pipeline = %(pipeline)s
 
+-- name: last_sequence
+SELECT last_sequence FROM tallyweir.pipeline WHERE pipeline = %(pipeline)s
+
 -- name: buckets
-SELECT bucket, sum(ids)::bigint, count(*) FILTER (WHERE chunk >= 0)
+SELECT bucket, sum(ids)::bigint,
+       count(*) FILTER (WHERE chunk >= 0), count(*) FILTER (WHERE chunk = -1)
 FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
   AND NOT is_hidden
