@@ -7,19 +7,24 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import psycopg
 
 from services.bench.bench_world import BenchPipeline, incomplete_run
 from services.endpoints import Endpoints, child_environment
 from sinks.postgres.databases import DATABASES_VARIABLE
+from sinks.protocol.errors import FatalError
 
 _POLL_S = 0.5
 _END_TIMEOUT_S = 60.0
+#: Of what a driver has said at last; its error is told at the end.
+_LAST_WORDS_BYTES = 2_000
 
 _BATCHES = """
 SELECT planned_at, published_at, read
@@ -48,23 +53,41 @@ class MeasuredBatch:
 def running_driver(
     endpoints: Endpoints, pipeline: BenchPipeline
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a pipeline; drain it at the end."""
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "spark_jobs", str(pipeline.file)],
-        env=child_environment(endpoints)
-        | {DATABASES_VARIABLE: json.dumps(dict(pipeline.databases))}
-        | dict(pipeline.settings),
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield driver
-        driver.send_signal(signal.SIGTERM)
-        driver.wait(timeout=_END_TIMEOUT_S)
-    finally:
-        if driver.poll() is None:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
+    """Run a pipeline; drain it at the end.
+
+    Raises:
+        FatalError: What the measurement has raised; if the driver had ended before,
+            with what it has said at last.
+    """
+    with tempfile.TemporaryFile() as words:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "spark_jobs", str(pipeline.file)],
+            env=child_environment(endpoints)
+            | {DATABASES_VARIABLE: json.dumps(dict(pipeline.databases))}
+            | dict(pipeline.settings),
+            stderr=words,
+            start_new_session=True,
+        )
+        try:
+            yield driver
+            driver.send_signal(signal.SIGTERM)
+            driver.wait(timeout=_END_TIMEOUT_S)
+        except FatalError as error:
+            if driver.poll() is None:
+                raise
+            raise incomplete_run(
+                f"{error.saw} Its last words:\n{_end_of(words)}",
+                fix="Correct what the driver complains of.",
+            ) from error
+        finally:
+            if driver.poll() is None:
+                os.killpg(driver.pid, signal.SIGKILL)
+                driver.wait()
+
+
+def _end_of(words: BinaryIO) -> str:
+    words.seek(max(0, words.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES))
+    return words.read().decode(errors="replace")
 
 
 def await_claim(
