@@ -11,6 +11,7 @@ import typer
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_json, say_table
+from services.source_lag import lags_of
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
@@ -50,29 +51,12 @@ def status(
     with connect(endpoints.home_dsn, application_name="tallyweir status") as home:
         found = audit.read_status(home, name, databases)
         topics = audit.read_source(home, name).topics
-    lags = lags_of(found, _read_broker(endpoints.kafka_bootstrap, topics))
+    broker = _read_broker(endpoints.kafka_bootstrap, topics)
+    lags = lags_of(found.next_offsets, broker)
     if as_json:
         say_json(status_json(found, lags))
     else:
         _say_status(found, lags)
-
-
-def lags_of(
-    found: Status, broker: Mapping[TopicPartition, BrokerPosition] | None
-) -> dict[TopicPartition, int] | None:
-    """Return the offsets that each partition has yet to read; None when unknown.
-
-    A partition that the pipeline has not met yet is behind by all that it holds.
-    """
-    if broker is None:
-        return None
-    stored = {part.position: part.stored.next_offset for part in found.partitions}
-    return {
-        place: max(
-            0, position.log_end_offset - stored.get(place, position.log_start_offset)
-        )
-        for place, position in sorted(broker.items())
-    }
 
 
 def status_json(

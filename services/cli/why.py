@@ -13,8 +13,6 @@ from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
 from sinks.protocol.offsets import TopicPartition
 
-_INT64 = range(-(1 << 63), 1 << 63)
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
@@ -42,6 +40,7 @@ def why(
     what cannot be known.
     """
     from services.endpoints import resolve_endpoints
+    from services.id_fingerprints import fingerprints_of
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
@@ -67,35 +66,6 @@ def why(
     for sentence in audit.narrate_unknown(explanation, unread):
         say(sentence)
     raise typer.Exit(1)
-
-
-def fingerprints_of(key: bytes, event_id: str, source: str | None) -> tuple[bytes, ...]:
-    """Return what the catalog may file an ID under.
-
-    Args:
-        key: The installation's.
-        event_id: As a person writes it: text, or a number.
-        source: The ``ce_source`` that a ``ce_id`` is filed with. None when the user
-            gave none: the pipeline may have IDs without, and an event may have come
-            without.
-    """
-    from sinks.seen_ids.id_hash import fingerprint_of
-
-    ids: list[list[str | int]] = [[source or "", event_id]]
-    if source is None:
-        ids.append([event_id])
-        number = _int64(event_id)
-        if number is not None:
-            ids.append([number])
-    return tuple(fingerprint_of(values, key) for values in ids)
-
-
-def _int64(text: str) -> int | None:
-    try:
-        number = int(text)
-    except ValueError:
-        return None
-    return number if number in _INT64 else None
 
 
 def payload_reader(

@@ -10,8 +10,10 @@ import pytest
 
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
-from services.cli.status import lags_of, status_json
-from services.cli.why import fingerprints_of, payload_reader
+from services.cli.status import status_json
+from services.cli.why import payload_reader
+from services.id_fingerprints import fingerprints_of
+from services.source_lag import lags_of
 from sinks.postgres.audit import PartitionClockState, PartitionStatus, Status, Totals
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
@@ -102,13 +104,15 @@ def test_a_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
 
 def test_a_partition_that_was_not_read_yet_lags_by_all_that_it_holds() -> None:
     """From the log's start, because what was deleted cannot be read any more."""
-    lags = lags_of(_status(), {_READ: _position(0, 9), _NEW: _position(3, 10)})
+    lags = lags_of(
+        _status().next_offsets, {_READ: _position(0, 9), _NEW: _position(3, 10)}
+    )
     assert lags == {_READ: 2, _NEW: 7}
 
 
 def test_a_lag_that_is_unknown_is_null_and_not_zero() -> None:
     """A broker that is down must not look like a pipeline that caught up."""
-    shown = status_json(_status(), lags_of(_status(), None))
+    shown = status_json(_status(), lags_of(_status().next_offsets, None))
     assert shown["lag"] is None
     assert shown["state"] == "STOPPED"
 

@@ -7,11 +7,25 @@ snapshot of each database, except ``accept_gaps``.
 from __future__ import annotations
 
 from sinks.postgres.audit.audited_pipeline import AuditedSource, read_source
+from sinks.postgres.audit.batches import (
+    LedgerBatch,
+    SlotOfTime,
+    read_batches,
+    read_history,
+)
 from sinks.postgres.audit.database_status import DatabaseStatus
+from sinks.postgres.audit.dead_letters import (
+    DeadLetter,
+    DeadLetterGroup,
+    group_dead_letters,
+    read_dead_letters,
+)
 from sinks.postgres.audit.explanation import Explanation, explain
 from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_gaps
+from sinks.postgres.audit.job_graph import JobGraph, read_job_graph
 from sinks.postgres.audit.keyed_state import KeyReport, read_key
 from sinks.postgres.audit.narration import narrate, narrate_unknown
+from sinks.postgres.audit.overview import PipelineSummary, read_overview
 from sinks.postgres.audit.progress import (
     PartitionClockState,
     PartitionStatus,
@@ -28,14 +42,20 @@ __all__ = [
     "AuditedSource",
     "Check",
     "DatabaseStatus",
+    "DeadLetter",
+    "DeadLetterGroup",
     "Explanation",
+    "JobGraph",
     "KeyReport",
+    "LedgerBatch",
     "PartitionClockState",
     "PartitionStatus",
     "PipelineState",
+    "PipelineSummary",
     "Receipt",
     "RecountSpan",
     "RetentionGap",
+    "SlotOfTime",
     "Status",
     "Totals",
     "Verdict",
@@ -44,9 +64,15 @@ __all__ = [
     "check_recount",
     "explain",
     "find_gaps",
+    "group_dead_letters",
     "narrate",
     "narrate_unknown",
+    "read_batches",
+    "read_dead_letters",
+    "read_history",
+    "read_job_graph",
     "read_key",
+    "read_overview",
     "read_recount_spans",
     "read_source",
     "read_status",

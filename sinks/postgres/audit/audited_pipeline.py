@@ -170,7 +170,7 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         number=row["pipeline_number"],
         installation=row["installation_id"],
         source=AuditedSource(
-            topics=_one_or_more(source["topic"]),
+            topics=topics_of(definition),
             schemas=_one_or_more(source["schema"]),
         ),
         guarantee=guarantee_of(definition),
@@ -227,6 +227,11 @@ def column_type(
         column=column,
     )
     return rows[0]["type"] if rows else None
+
+
+def topics_of(definition: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the topics that a registered definition reads."""
+    return _one_or_more(definition["source"]["topic"])
 
 
 def _one_or_more(written: str | list[str]) -> tuple[str, ...]:

@@ -146,6 +146,11 @@ class Status:
         return _seconds(self.newest_event_time, self.observed_at)
 
     @property
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """The next offset to read of each partition."""
+        return {part.position: part.stored.next_offset for part in self.partitions}
+
+    @property
     def since_commit_s(self) -> float | None:
         return _seconds(
             self.last_batch.published_at if self.last_batch else None, self.observed_at

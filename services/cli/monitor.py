@@ -1,0 +1,42 @@
+"""``monitor``: the page for whoever is on call."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example("tallyweir monitor", "tallyweir monitor --port 8090"),
+    )(monitor)
+
+
+def monitor(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="0 takes any that is free.")
+    ] = 8_090,
+) -> None:
+    """Serve a page that shows all pipelines of the home database.
+
+    It only reads, and shows no payload of any event. Whoever reaches the address may
+    look, so it listens on this machine only unless --host says otherwise.
+    docs/monitor.md has the formula of every number.
+    """
+    from services.endpoints import resolve_endpoints
+    from services.monitor.service import serve_monitor
+    from services.service_log import configure_logging
+
+    endpoints = resolve_endpoints()
+    configure_logging()
+    serve_monitor(
+        home_dsn=endpoints.home_dsn,
+        bootstrap=endpoints.kafka_bootstrap,
+        host=host,
+        port=port,
+    )

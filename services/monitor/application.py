@@ -1,0 +1,181 @@
+"""Which path is answered by what; all of it only reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.encoders import jsonable_encoder
+from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
+from psycopg import Connection
+from psycopg.rows import TupleRow
+from starlette.middleware.base import RequestResponseEndpoint
+from starlette.staticfiles import StaticFiles
+
+from services.id_fingerprints import fingerprints_of
+from services.monitor.home_reader import HomeReader
+from services.monitor.watcher import Look, Watcher, trouble_json
+from sinks.postgres import audit
+from sinks.protocol.errors import TallyweirError
+
+PAGE = Path(__file__).with_name("page")
+
+#: The page gets nothing from elsewhere, and nobody may frame it.
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+_BATCHES_MAX = 10_000
+_PAGE_ROWS_MAX = 500
+_SLOTS_MAX = 1_000
+_SLOT_MAX_S = 86_400
+_NAME_MAX = 200
+
+_T = TypeVar("_T")
+
+
+class MonitorApplication:
+    """The monitor as an ASGI application.
+
+    Args:
+        home_dsn: Of the home database.
+        bootstrap: Of the broker.
+    """
+
+    def __init__(self, *, home_dsn: str, bootstrap: str) -> None:
+        self._home = HomeReader(home_dsn)
+        self._bootstrap = bootstrap
+        self._end = asyncio.Event()
+        self._watcher: Watcher | None = None
+        self.pages = FastAPI(
+            openapi_url=None, docs_url=None, redoc_url=None, lifespan=self._live
+        )
+        self.pages.middleware("http")(_with_headers)
+        self.pages.exception_handler(TallyweirError)(_answer_error)
+        self._add_readings()
+        self.pages.get("/")(lambda: FileResponse(PAGE / "index.html"))
+        self.pages.mount("/page", StaticFiles(directory=PAGE), name="page")
+
+    def end(self) -> None:
+        """Let go of everybody who watches, so that the server can end."""
+        self._end.set()
+
+    @asynccontextmanager
+    async def _live(self, _app: FastAPI) -> AsyncIterator[None]:
+        self._watcher = Watcher(self._home, self._bootstrap)
+        watching = asyncio.create_task(self._watcher.run(self._end))
+        yield
+        self._end.set()
+        await watching
+
+    def _add_readings(self) -> None:
+        @self.pages.get("/api/looks")
+        async def looks() -> StreamingResponse:
+            assert self._watcher is not None, "requests come after the start"
+            events = (_event(look) async for look in self._watcher.looks(self._end))
+            return StreamingResponse(events, media_type="text/event-stream")
+
+        @self.pages.get("/api/pipelines/{name}/graph")
+        def graph(
+            name: str, newest: Annotated[int, Query(ge=1, le=_BATCHES_MAX)] = 100
+        ) -> object:
+            return self._read(lambda c: audit.read_job_graph(c, name, newest=newest))
+
+        @self.pages.get("/api/pipelines/{name}/batches")
+        def batches(
+            name: str,
+            before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+            limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 50,
+        ) -> object:
+            return self._read(
+                lambda c: audit.read_batches(c, name, before=before, limit=limit)
+            )
+
+        @self.pages.get("/api/pipelines/{name}/history")
+        def history(
+            name: str,
+            slot_s: Annotated[int, Query(ge=1, le=_SLOT_MAX_S)] = 10,
+            slots: Annotated[int, Query(ge=1, le=_SLOTS_MAX)] = 180,
+        ) -> object:
+            return self._read(
+                lambda c: audit.read_history(c, name, slot_s=slot_s, slots=slots)
+            )
+
+        @self.pages.get("/api/pipelines/{name}/dead-letters")
+        def dead_letter_groups(name: str) -> object:
+            return self._read(lambda c: audit.group_dead_letters(c, name))
+
+        @self.pages.get("/api/pipelines/{name}/dead-letters/{reason}")
+        def dead_letters(
+            name: str,
+            reason: str,
+            skipped: Annotated[int, Query(ge=0, le=2**31)] = 0,
+            limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 50,
+        ) -> object:
+            return self._read(
+                lambda c: audit.read_dead_letters(
+                    c, name, reason, skipped=skipped, limit=limit
+                )
+            )
+
+        @self.pages.get("/api/pipelines/{name}/why")
+        def why(
+            name: str,
+            event_id: Annotated[str, Query(min_length=1, max_length=_NAME_MAX)],
+        ) -> object:
+            return self._read(lambda c: _explained(c, name, event_id))
+
+    def _read(self, reading: Callable[[Connection[TupleRow]], _T]) -> object:
+        return jsonable_encoder(self._home.read(reading))
+
+
+def _explained(
+    connection: Connection[TupleRow], name: str, event_id: str
+) -> dict[str, object]:
+    """Tell what became of an event, without what its record holds."""
+
+    def probe(key: bytes, text: str) -> tuple[bytes, ...]:
+        return fingerprints_of(key, text, None)
+
+    found = audit.explain(connection, name, event_id, probe)
+    bare = replace(
+        found,
+        sightings=tuple(
+            replace(one, key=None, payload=None) for one in found.sightings
+        ),
+    )
+    told = (
+        audit.narrate(bare, lambda _payload: None)
+        if bare.is_known
+        else audit.narrate_unknown(bare, None)
+    )
+    return {"is_known": bare.is_known, "told": list(told)}
+
+
+def _event(look: Look) -> str:
+    """Write a look as a server-sent event, which ends with an empty line."""
+    return f"id: {look.number}\ndata: {json.dumps(jsonable_encoder(asdict(look)))}\n\n"
+
+
+async def _with_headers(request: Request, answer: RequestResponseEndpoint) -> Response:
+    response = await answer(request)
+    response.headers.update(_HEADERS)
+    return response
+
+
+async def _answer_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, TallyweirError)
+    status = 404 if error.code == "PIPELINE_UNKNOWN" else 503
+    return JSONResponse(trouble_json(error), status_code=status)

@@ -1,0 +1,57 @@
+// Charts over time, by uPlot. A gap is a time in which nothing was published.
+
+import { el, seconds, whole } from "./elements.js";
+
+const HEIGHT = 180;
+
+function color(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// light-dark() is resolved by using it.
+function resolved(name) {
+  const probe = el("span", {});
+  probe.style.color = color(name);
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+export function slotsOf(history, slotSeconds, slots) {
+  const newest = Math.floor(Date.now() / 1000 / slotSeconds) * slotSeconds;
+  const found = new Map(history.map((slot) => [slot.began_s, slot]));
+  const began = Array.from({ length: slots }, (_, at) => newest - (slots - 1 - at) * slotSeconds);
+  return { began, of: (read) => began.map((at) => (found.has(at) ? read(found.get(at)) : null)) };
+}
+
+export function chart(caption, began, lines, show) {
+  const figure = el("figure", {}, el("figcaption", {}, caption));
+  const axis = { stroke: resolved("--ink-2"), grid: { stroke: resolved("--rule"), width: 1 }, ticks: { stroke: resolved("--rule") } };
+  const colors = [resolved("--blue"), resolved("--warning"), resolved("--critical")];
+  const drawn = () => {
+    const width = Math.max(220, figure.clientWidth - 20);
+    return new uPlot(
+      {
+        width, height: HEIGHT, cursor: { y: false },
+        axes: [axis, { ...axis, size: 64, values: (_, marks) => marks.map(show) }],
+        scales: { y: { range: (_, low, high) => [0, Math.max(high, 1e-9) * 1.1] } },
+        series: [
+          {},
+          ...lines.map(([label], at) => ({
+            label, stroke: colors[at], width: 2, points: { show: began.length < 40 },
+            value: (_, value) => (value === null || value === undefined ? "–" : show(value)),
+          })),
+        ],
+      },
+      [began, ...lines.map(([, values]) => values)],
+      figure,
+    );
+  };
+  // It needs its width, which it has once it is in the page.
+  requestAnimationFrame(drawn);
+  return figure;
+}
+
+export const byCount = (value) => whole(value);
+export const bySeconds = (value) => seconds(value);

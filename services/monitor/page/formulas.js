@@ -1,0 +1,59 @@
+// How each number comes about; docs/monitor.md says the same for those who read.
+
+const MINUTE = `SELECT sum(read), sum(committed), sum(duplicate), sum(dead), sum(late)
+FROM tallyweir.batch JOIN tallyweir.batch_partition USING (pipeline, sequence)
+WHERE pipeline = $1 AND published_at > now() - interval '60 s'`;
+
+const LEDGER = `SELECT * FROM tallyweir.batch JOIN tallyweir.batch_partition USING (pipeline, sequence)
+WHERE pipeline = $1 ORDER BY sequence DESC`;
+
+export const FORMULAS = {
+  state: {
+    text: "STOPPED: no session of the newest driver is connected to the home database. CAUGHT UP: the lag is 0. RUNNING: the last commit is at most 60 s ago. STALLED: anything else, so what does not move while there is lag never runs.",
+    query: "SELECT epoch FROM tallyweir.epoch_claim WHERE pipeline = $1 ORDER BY epoch DESC LIMIT 1;\nSELECT application_name FROM pg_stat_activity;",
+  },
+  lag: {
+    text: "Kafka's last stable offset less the next offset to read, added up over partitions. Offsets, not records: compaction and the markers of transactions leave offsets without a record.",
+    query: "SELECT topic, partition, next_offset FROM tallyweir.partition_progress WHERE pipeline = $1",
+  },
+  catch_up: {
+    text: "Lag divided by the events a second of the last minute. Unknown while nothing is read.",
+    query: MINUTE,
+  },
+  freshness: {
+    text: "The home database's clock less the newest event time that was committed.",
+    query: "SELECT now() - max(event_time_max) FROM tallyweir.partition_progress WHERE pipeline = $1",
+  },
+  rate: { text: "Records read by the batches that were published in the last 60 s, divided by 60.", query: MINUTE },
+  dead: { text: "Dead letters of the batches that were published in the last 60 s.", query: MINUTE },
+  last_batch: {
+    text: "The number of the last published batch, and how long ago it was published.",
+    query: "SELECT sequence, now() - published_at FROM tallyweir.batch WHERE pipeline = $1 ORDER BY sequence DESC LIMIT 1",
+  },
+  in_doubt: {
+    text: "Batches behind the newest one such that it and all before it are committed in every database.",
+    query: "SELECT last_sequence - sequence FROM tallyweir.visible_through JOIN tallyweir.pipeline USING (pipeline) WHERE pipeline = $1",
+  },
+  watermark: {
+    text: "No event before it is expected any more; what comes nevertheless is late.",
+    query: "SELECT watermark FROM tallyweir.pipeline WHERE pipeline = $1",
+  },
+  law: {
+    text: "Every record that was read is committed, a duplicate, dead, late, expired or filtered: once. What is missing is what was read less all of these; the ledger's own constraint refuses a batch for which it is not 0.",
+    query: "SELECT sum(read) - sum(committed + duplicate + dead + late + expired + filtered)\nFROM tallyweir.batch_partition WHERE pipeline = $1 AND sequence > $2",
+  },
+  phase: {
+    text: "Stage: from the plan of a batch to the last vote of its tasks. Publish: from there to its row in the ledger, with the wait for the batch before it. The share is of both together.",
+    query: "SELECT staged_at - planned_at AS stage, published_at - staged_at AS publish\nFROM tallyweir.batch WHERE pipeline = $1 AND sequence > $2",
+  },
+  batch: { text: "The batch's number; each is in the ledger once, without a gap.", query: LEDGER },
+  epoch: { text: "Counts the claims of the pipeline: the driver that published the batch.", query: LEDGER },
+  ranges: { text: "The offsets of each partition that the batch covers: from the first, up to and without the last.", query: LEDGER },
+  counts: { text: "Records of the batch by what became of them, added up over its partitions.", query: LEDGER },
+  restagings: { text: "How often the batch was staged again without rows that Postgres refused.", query: LEDGER },
+  branches: { text: "Databases beside the home, and parallel transactions, that the batch was committed in; those that are not noted as committed yet are in doubt.", query: "SELECT branch, committed_at FROM tallyweir.batch_branch WHERE pipeline = $1 AND sequence = $2" },
+  letters: {
+    text: "Rows of tallyweir.dead_letter with the reason. A record is a dead letter once at most: its position is the key.",
+    query: "SELECT reason, count(*) FROM tallyweir.dead_letter WHERE pipeline = $1 GROUP BY reason",
+  },
+};

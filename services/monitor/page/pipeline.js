@@ -1,0 +1,61 @@
+// One pipeline: where it stands, its job graph, and its last half hour.
+
+import { byCount, bySeconds, chart, slotsOf } from "./charts.js";
+import { ask, el, empty, formula, of, seconds, table, whole } from "./elements.js";
+import { jobGraph } from "./job_graph.js";
+import { figures } from "./overview.js";
+
+const NEWEST = 100;
+const SLOT_S = 10;
+const SLOTS = 180;
+
+export async function showPipeline(view, name, look) {
+  const [graph, history] = await Promise.all([
+    ask(of(name, `graph?newest=${NEWEST}`)),
+    ask(of(name, `history?slot_s=${SLOT_S}&slots=${SLOTS}`)),
+  ]);
+  view.replaceChildren(
+    el("h1", {}, name),
+    el("div", { id: "figures" }),
+    el("h2", {}, graph.batches ? `The last ${whole(graph.batches)} batches` : "Job graph"),
+    jobGraph(graph),
+    law(graph),
+    graph.phases.length ? phases(graph) : null,
+    el("h2", {}, "The last half hour"),
+    history.length ? charts(history) : empty("Nothing was published in the last half hour."),
+  );
+  showFigures(view, name, look);
+}
+
+export function showFigures(view, name, look) {
+  const one = look.pipelines.find((other) => other.pipeline === name);
+  const place = view.querySelector("#figures");
+  if (one && place) place.replaceChildren(figures(one));
+}
+
+function law({ counts, missing }) {
+  const aside = ["committed", "duplicate", "dead", "late", "expired", "filtered"]
+    .filter((name) => counts[name] || name === "committed")
+    .map((name) => `${whole(counts[name])} ${name}`);
+  return el("p", { class: "law" },
+    missing === 0 ? el("span", { class: "holds" }, "✓ ") : el("span", { class: "broken" }, `✗ ${whole(missing)} missing: `),
+    `${whole(counts.read)} read = ${aside.join(" + ")}`);
+}
+
+function phases(graph) {
+  return el("div", {}, el("h2", {}, formula("phase", "Time of a batch")),
+    table(
+      [["phase", "phase"], ["phase", "median", true], ["phase", "95 %", true], ["phase", "share", true]],
+      graph.phases.map((one) => [one.name, seconds(one.p50_s), seconds(one.p95_s), `${Math.round(one.share * 100)} %`]),
+    ));
+}
+
+function charts(history) {
+  const { began, of: values } = slotsOf(history, SLOT_S, SLOTS);
+  return el("div", { class: "charts" },
+    chart("events/s", began, [["read", values((slot) => slot.read / SLOT_S)]], byCount),
+    chart("seconds from plan to publish", began,
+      [["median", values((slot) => slot.batch_p50_s)], ["95 %", values((slot) => slot.batch_p95_s)]], bySeconds),
+    chart(`in ${SLOT_S} s`, began,
+      [["duplicate", values((slot) => slot.duplicate)], ["late", values((slot) => slot.late)], ["dead", values((slot) => slot.dead)]], byCount));
+}

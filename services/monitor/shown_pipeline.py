@@ -1,0 +1,40 @@
+"""What the monitor shows of pipelines, as plain values.
+
+The names of the numbers are those of ``status --json`` (docs/status.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from services.source_lag import lags_of
+from sinks.postgres.audit import PipelineSummary
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition
+
+Broker = Mapping[TopicPartition, BrokerPosition] | None
+
+
+def summary_json(found: PipelineSummary, broker: Broker) -> dict[str, object]:
+    """Return what the overview shows of a pipeline; what is unknown is null."""
+    lags = lags_of(found.next_offsets, broker)
+    lag = None if lags is None else sum(lags.values())
+    rate = found.recent.per_second
+    return {
+        "pipeline": found.pipeline,
+        "guarantee": found.guarantee.value,
+        "topics": list(found.topics),
+        "state": found.state(lag).value,
+        "cause": found.cause(lag),
+        "lag": lag,
+        "catch_up_s": lag / rate if lag and rate else None,
+        "freshness_s": found.freshness_s,
+        "since_commit_s": found.since_commit_s,
+        "events_per_second_minute": rate,
+        "watermark": found.watermark,
+        "last_sequence": found.last_sequence,
+        "in_doubt": found.in_doubt,
+        "minute": asdict(found.recent),
+        "driver": found.driver and asdict(found.driver),
+    }

@@ -1,0 +1,145 @@
+"""Looks at all pipelines every few seconds, once for everybody who watches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from services.monitor.home_reader import HomeReader
+from services.monitor.shown_pipeline import Broker, summary_json
+from services.topic_log import TopicLog
+from sinks.postgres.audit import PipelineSummary, read_overview
+from sinks.protocol.errors import ConfigurationError, TallyweirError
+
+EVERY_S = 2.0
+#: Kafka is asked less often than the home database.
+KAFKA_EVERY_S = 6.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one look has found.
+
+    Attributes:
+        number: Counts looks.
+        pipelines: As ``summary_json`` shows each.
+        troubles: What could not be read: code, what was seen, and the fix.
+    """
+
+    number: int
+    pipelines: tuple[dict[str, object], ...]
+    troubles: tuple[dict[str, str], ...]
+
+
+class Watcher:
+    """Keeps the newest look, and hands each new one to all who wait for it.
+
+    Args:
+        home: The home database.
+        bootstrap: Of the broker.
+        every_s: From the end of a look to the begin of the next.
+    """
+
+    def __init__(
+        self, home: HomeReader, bootstrap: str, *, every_s: float = EVERY_S
+    ) -> None:
+        self._home = home
+        self._bootstrap = bootstrap
+        self._every_s = every_s
+        self._changed = asyncio.Condition()
+        self._look = Look(number=0, pipelines=(), troubles=())
+        self._broker: Broker = None
+        self._broker_trouble: dict[str, str] | None = None
+        self._broker_asked_at = -KAFKA_EVERY_S
+        self._log = structlog.get_logger()
+
+    async def run(self, end: asyncio.Event) -> None:
+        """Look until told to end."""
+        while not end.is_set():
+            look = await asyncio.to_thread(self._find)
+            async with self._changed:
+                self._look = look
+                self._changed.notify_all()
+            try:
+                await asyncio.wait_for(end.wait(), self._every_s)
+            except TimeoutError:
+                continue
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def looks(self, end: asyncio.Event) -> AsyncIterator[Look]:
+        """Yield the newest look, and each that comes; those between may be left out."""
+        shown = 0
+        while not end.is_set():
+            async with self._changed:
+                await self._changed.wait_for(
+                    lambda: self._look.number > shown or end.is_set()  # noqa: B023
+                )
+                look = self._look
+            if look.number > shown:
+                shown = look.number
+                yield look
+
+    def _find(self) -> Look:
+        troubles: list[dict[str, str]] = []
+        found: tuple[PipelineSummary, ...] = ()
+        try:
+            found = self._home.read(read_overview)
+        except TallyweirError as error:
+            troubles.append(trouble_json(error))
+        self._ask_kafka({topic for one in found for topic in one.topics})
+        if self._broker_trouble is not None:
+            troubles.append(self._broker_trouble)
+        if troubles != list(self._look.troubles):
+            self._log.warning("trouble", troubles=troubles)
+        return Look(
+            number=self._look.number + 1,
+            pipelines=tuple(
+                summary_json(one, _broker_of(one, self._broker)) for one in found
+            ),
+            troubles=tuple(troubles),
+        )
+
+    def _ask_kafka(self, topics: Iterable[str]) -> None:
+        wanted = sorted(topics)
+        now = time.monotonic()
+        if not wanted or now - self._broker_asked_at < KAFKA_EVERY_S:
+            return
+        self._broker_asked_at = now
+        try:
+            self._broker, self._broker_trouble = self._read_broker(wanted), None
+        except TallyweirError as error:
+            self._broker, self._broker_trouble = None, trouble_json(error)
+
+    def _read_broker(self, topics: list[str]) -> Broker:
+        try:
+            return TopicLog(self._bootstrap, *topics).read_positions()
+        except ConfigurationError:
+            if len(topics) == 1:
+                # Its pipeline's lag is unknown; the others' are not.
+                return {}
+        half = len(topics) // 2
+        first, second = topics[:half], topics[half:]
+        return {
+            **(self._read_broker(first) or {}),
+            **(self._read_broker(second) or {}),
+        }
+
+
+def trouble_json(error: TallyweirError) -> dict[str, str]:
+    """Return an error as people may see it."""
+    return {"code": error.code, "saw": error.saw, "why": error.why, "fix": error.fix}
+
+
+def _broker_of(found: PipelineSummary, broker: Broker) -> Broker:
+    """Return what Kafka says of a pipeline's topics; None unless it knows all."""
+    if broker is None:
+        return None
+    known = {place.topic for place in broker}
+    if not known.issuperset(found.topics):
+        return None
+    return {place: at for place, at in broker.items() if place.topic in found.topics}

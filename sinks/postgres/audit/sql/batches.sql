@@ -1,0 +1,121 @@
+-- The ledger as people look through it: newest first, and added up over time.
+
+-- name: page
+SELECT batch.sequence,
+       batch.epoch,
+       batch.guarantee,
+       batch.restagings,
+       batch.watermark_after,
+       batch.planned_at,
+       batch.published_at,
+       extract(epoch FROM batch.staged_at - batch.planned_at)::float8 AS stage_s,
+       extract(epoch FROM batch.published_at - batch.staged_at)::float8 AS publish_s,
+       counted.*,
+       coalesce(branches.decided, 0) AS branches,
+       coalesce(branches.in_doubt, 0) AS branches_in_doubt
+FROM tallyweir.batch
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(read), 0)::bigint AS read,
+           coalesce(sum(committed), 0)::bigint AS committed,
+           coalesce(sum(duplicate), 0)::bigint AS duplicate,
+           coalesce(sum(dead), 0)::bigint AS dead,
+           coalesce(sum(late), 0)::bigint AS late,
+           coalesce(sum(expired), 0)::bigint AS expired,
+           coalesce(sum(filtered), 0)::bigint AS filtered,
+           coalesce(
+               jsonb_agg(
+                   jsonb_build_array(topic, partition, from_offset, until_offset)
+                   ORDER BY topic, partition
+               ),
+               '[]'
+           ) AS ranges
+    FROM tallyweir.batch_partition AS covered
+    WHERE covered.pipeline = batch.pipeline
+      AND covered.sequence = batch.sequence
+) AS counted
+LEFT JOIN LATERAL (
+    SELECT count(*) AS decided,
+           count(*) FILTER (WHERE committed_at IS NULL) AS in_doubt
+    FROM tallyweir.batch_branch AS branch
+    WHERE branch.pipeline = batch.pipeline
+      AND branch.sequence = batch.sequence
+) AS branches ON true
+WHERE batch.pipeline = %(pipeline)s
+  AND batch.sequence < %(before)s
+ORDER BY batch.sequence DESC
+LIMIT %(limit)s;
+
+-- name: history
+-- Batches of the newest slots of time, added up; a slot without a batch has no row.
+SELECT extract(epoch FROM date_bin(
+           make_interval(secs => %(slot_s)s), batch.published_at, 'epoch'
+       ))::bigint AS began_s,
+       count(*) AS batches,
+       sum(counted.read)::bigint AS read,
+       sum(counted.duplicate)::bigint AS duplicate,
+       sum(counted.dead)::bigint AS dead,
+       sum(counted.late)::bigint AS late,
+       percentile_cont(0.5) WITHIN GROUP (
+           ORDER BY extract(epoch FROM batch.published_at - batch.planned_at)
+       ) AS batch_p50_s,
+       percentile_cont(0.95) WITHIN GROUP (
+           ORDER BY extract(epoch FROM batch.published_at - batch.planned_at)
+       ) AS batch_p95_s
+FROM tallyweir.batch
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(read), 0) AS read,
+           coalesce(sum(duplicate), 0) AS duplicate,
+           coalesce(sum(dead), 0) AS dead,
+           coalesce(sum(late), 0) AS late
+    FROM tallyweir.batch_partition AS covered
+    WHERE covered.pipeline = batch.pipeline
+      AND covered.sequence = batch.sequence
+) AS counted
+WHERE batch.pipeline = %(pipeline)s
+  AND batch.published_at > now() - make_interval(secs => %(slot_s)s * %(slots)s)
+GROUP BY began_s
+ORDER BY began_s;
+
+-- name: outputs
+-- What each table took of the newest batches.
+SELECT output_table,
+       kind,
+       sum(events)::bigint AS events,
+       sum(rows)::bigint AS rows,
+       sum(late)::bigint AS late,
+       sum(revised)::bigint AS revised
+FROM tallyweir.batch_output
+WHERE pipeline = %(pipeline)s
+  AND sequence > %(after)s
+GROUP BY output_table, kind
+ORDER BY output_table;
+
+-- name: phases
+-- How long staging and publishing took of the newest batches, and what came of them.
+SELECT count(*) AS batches,
+       min(planned_at) AS began_at,
+       max(published_at) AS ended_at,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY staged_at - planned_at) AS stage_p50,
+       percentile_cont(0.95) WITHIN GROUP (ORDER BY staged_at - planned_at)
+           AS stage_p95,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY published_at - staged_at)
+           AS publish_p50,
+       percentile_cont(0.95) WITHIN GROUP (ORDER BY published_at - staged_at)
+           AS publish_p95,
+       coalesce(sum(staged_at - planned_at), '0') AS stage,
+       coalesce(sum(published_at - staged_at), '0') AS publish
+FROM tallyweir.batch
+WHERE pipeline = %(pipeline)s
+  AND sequence > %(after)s;
+
+-- name: counts_after
+SELECT coalesce(sum(read), 0)::bigint AS read,
+       coalesce(sum(committed), 0)::bigint AS committed,
+       coalesce(sum(duplicate), 0)::bigint AS duplicate,
+       coalesce(sum(dead), 0)::bigint AS dead,
+       coalesce(sum(late), 0)::bigint AS late,
+       coalesce(sum(expired), 0)::bigint AS expired,
+       coalesce(sum(filtered), 0)::bigint AS filtered
+FROM tallyweir.batch_partition
+WHERE pipeline = %(pipeline)s
+  AND sequence > %(after)s;
