@@ -79,8 +79,10 @@ def test_nothing_is_said_of_lag_while_kafka_is_silent() -> None:
     [
         (
             replace(_FOUND, wait=_WAIT),
-            "It has waited 61 s for a lock on orders that process 4711 of anna (psql) "
-            "holds.",
+            (
+                "It has waited 61 s for a lock on orders that process 4711 of anna "
+                "(psql) holds."
+            ),
         ),
         (
             replace(_FOUND, wait=replace(_WAIT, process_id=0, relation=None)),
@@ -88,8 +90,10 @@ def test_nothing_is_said_of_lag_while_kafka_is_silent() -> None:
         ),
         (
             replace(_FOUND, visible_through=7),
-            "Batch 8 is decided and not committed in every database; tallyweir indoubt "
-            "list says where.",
+            (
+                "Batch 8 is decided and not committed in every database; tallyweir "
+                "indoubt list says where."
+            ),
         ),
     ],
 )
