@@ -27,6 +27,7 @@ from services.cli.rendering import example, note, say
 _PACKAGES = ("schemas", "sinks", "spark_jobs", "services")
 _INTEGRATION = "integration_tests"
 _CONTAINERS = "integration_tests/containers"
+_PAGES = "integration_tests/pages"
 _FAST = ("-m", "not slow and not spark")
 _SLOW = ("-m", "slow or spark")
 _SLOW_NOT_LONG = ("-m", "(slow or spark) and not long")
@@ -52,12 +53,14 @@ class Step:
         command: Its arguments; the first is looked up in the environment.
         runs_spark: Whether some of it starts Spark or the embedded servers.
         needs_images: Whether it runs the images, in a container engine.
+        needs_chromium: Whether it looks at pages in a browser.
     """
 
     name: str
     command: tuple[str, ...]
     runs_spark: bool = False
     needs_images: bool = False
+    needs_chromium: bool = False
 
 
 def register(app: typer.Typer) -> None:
@@ -89,11 +92,12 @@ def run_tests(
     ] = False,
     long: Annotated[bool, typer.Option("--all", help="Also what takes long.")] = False,
 ) -> None:
-    """Run every check: lint, types, layers, unit, integration, containers.
+    """Run every check: lint, types, layers, unit, integration, pages, containers.
 
-    With pytest arguments only the tests run, and only those that they choose. The
-    images are built first; a container engine is installed from Debian's packages
-    where none answers, and without one the containers are skipped, which is said.
+    With pytest arguments only the tests run, and only those that they choose. Of
+    Debian's packages a Chromium is installed where there is none, and a container
+    engine where none answers; what cannot be had is said, and its step is skipped.
+    The images are built first.
     """
     from services.embedded.virtual_environment import DEVELOPMENT_LOCK, install
 
@@ -165,7 +169,7 @@ def choose_steps(
     slow = ("pytest", *_PACKAGES, *(_SLOW if long else _SLOW_NOT_LONG))
     steps.append(Step(name="simulation", command=slow, runs_spark=True))
     if _INTEGRATION in there:
-        everywhere = (_INTEGRATION, f"--ignore={_CONTAINERS}")
+        everywhere = (_INTEGRATION, f"--ignore={_CONTAINERS}", f"--ignore={_PAGES}")
         steps.append(
             Step(
                 name="integration",
@@ -176,6 +180,14 @@ def choose_steps(
                     *(() if long else _NOT_LONG),
                 ),
                 runs_spark=True,
+            )
+        )
+        steps.append(
+            Step(
+                name="pages",
+                command=("pytest", _PAGES),
+                runs_spark=True,
+                needs_chromium=True,
             )
         )
         steps.append(container_step((), long=long))
@@ -201,6 +213,12 @@ def _run(step: Step, *, only_chosen: bool) -> int:
     if step.needs_images:
         with _images():
             return _exit_code(command, os.environ, only_chosen=only_chosen)
+    if step.needs_chromium:
+        from services.chromium import why_no_chromium
+
+        reason = why_no_chromium()
+        if reason is not None:
+            raise StepSkippedError(reason)
     if not step.runs_spark:
         return _exit_code(command, os.environ, only_chosen=only_chosen)
     with _temporary_state() as environment:

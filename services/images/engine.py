@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from services.debian_packages import install_packages, why_not_installable
 from services.images.build import check_engine
 from sinks.protocol.errors import ConfigurationError
 
@@ -61,26 +61,13 @@ def _answers() -> bool:
 
 def _why_not() -> str | None:
     if os.geteuid() != 0:
-        return "no container engine answers, and installing one takes root"
-    if shutil.which("dockerd") is None and shutil.which("apt-get") is None:
-        return "no container engine answers, and there is no apt-get to install one"
+        return "no container engine answers, and starting one takes root"
+    if shutil.which("dockerd") is None:
+        reason = why_not_installable()
+        return reason and f"no container engine answers, and {reason}"
     return None
 
 
 def _install() -> bool:
-    sys.stderr.write(
-        "tallyweir: installing a container engine from Debian's packages\n"
-    )
-    for command in (
-        ("apt-get", "update", "-qq"),
-        ("apt-get", "install", "-qq", "-y", "--no-install-recommends", *_PACKAGES),
-    ):
-        done = subprocess.run(
-            command,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-            stdout=subprocess.DEVNULL,
-            check=False,
-        )
-        if done.returncode != 0:
-            return False
-    return shutil.which("dockerd") is not None
+    installed = install_packages("a container engine", *_PACKAGES)
+    return installed and shutil.which("dockerd") is not None

@@ -14,6 +14,8 @@ from services.monitor.shown_pipeline import Broker, summary_json
 from services.topic_log import TopicLog
 from sinks.postgres.audit import PipelineSummary, read_overview
 from sinks.protocol.errors import ConfigurationError, TallyweirError
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition
 
 EVERY_S = 2.0
 #: Kafka is asked less often than the home database.
@@ -53,7 +55,7 @@ class Watcher:
         self._changed = asyncio.Condition()
         self._look = Look(number=0, pipelines=(), troubles=())
         self._broker: Broker = None
-        self._broker_trouble: dict[str, str] | None = None
+        self._broker_troubles: list[dict[str, str]] = []
         self._broker_asked_at = -KAFKA_EVERY_S
         self._log = structlog.get_logger()
 
@@ -92,8 +94,7 @@ class Watcher:
         except TallyweirError as error:
             troubles.append(trouble_json(error))
         self._ask_kafka({topic for one in found for topic in one.topics})
-        if self._broker_trouble is not None:
-            troubles.append(self._broker_trouble)
+        troubles += self._broker_troubles
         if troubles != list(self._look.troubles):
             self._log.warning("trouble", troubles=troubles)
         return Look(
@@ -110,24 +111,22 @@ class Watcher:
         if not wanted or now - self._broker_asked_at < KAFKA_EVERY_S:
             return
         self._broker_asked_at = now
+        self._broker, self._broker_troubles = None, []
         try:
-            self._broker, self._broker_trouble = self._read_broker(wanted), None
+            self._broker = self._read_broker(wanted)
         except TallyweirError as error:
-            self._broker, self._broker_trouble = None, trouble_json(error)
+            self._broker_troubles.append(trouble_json(error))
 
-    def _read_broker(self, topics: list[str]) -> Broker:
+    def _read_broker(self, topics: list[str]) -> dict[TopicPartition, BrokerPosition]:
         try:
             return TopicLog(self._bootstrap, *topics).read_positions()
-        except ConfigurationError:
+        except ConfigurationError as error:
             if len(topics) == 1:
                 # Its pipeline's lag is unknown; the others' are not.
+                self._broker_troubles.append(trouble_json(error))
                 return {}
         half = len(topics) // 2
-        first, second = topics[:half], topics[half:]
-        return {
-            **(self._read_broker(first) or {}),
-            **(self._read_broker(second) or {}),
-        }
+        return self._read_broker(topics[:half]) | self._read_broker(topics[half:])
 
 
 def trouble_json(error: TallyweirError) -> dict[str, str]:

@@ -17,16 +17,22 @@ def test_the_whole_suite_lints_before_it_starts_servers() -> None:
         "unit",
     ]
     assert all(not step.runs_spark for step in steps[:5])
-    assert [step.name for step in steps[5:7]] == ["simulation", "integration"]
-    assert all(step.runs_spark for step in steps[5:7])
+    assert [step.name for step in steps[5:8]] == ["simulation", "integration", "pages"]
+    assert all(step.runs_spark for step in steps[5:8])
+    assert [step.name for step in steps if step.needs_chromium] == ["pages"]
     assert [step.name for step in steps if step.needs_images] == ["containers"]
 
 
 def test_long_tests_run_only_when_asked_for() -> None:
     """The whole suite has to end while somebody waits for it."""
-    for step in choose_steps((), unit=False, long=False)[5:]:
-        assert "not long" in step.command[-1], step.name
-    simulation, integration, containers = choose_steps((), unit=False, long=True)[5:]
+    chosen = choose_steps((), unit=False, long=False)[5:]
+    assert ["simulation", "integration", "containers"] == [
+        step.name for step in chosen if "not long" in step.command[-1]
+    ]
+    simulation, integration, pages, containers = choose_steps(
+        (), unit=False, long=True
+    )[5:]
+    assert pages in chosen
 
     assert simulation.command[-1] == "slow or spark"
     assert "-m" not in integration.command

@@ -34,7 +34,9 @@ async function render() {
   } catch (error) {
     target.replaceChildren(empty(error.message), error.fix ? empty(error.fix) : "");
   }
-  if (mine === turn) view.replaceChildren(target);
+  if (mine !== turn) return;
+  view.replaceChildren(target);
+  view.querySelector("[autofocus]")?.focus();
 }
 
 function showWhere(name, page) {

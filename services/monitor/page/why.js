@@ -3,7 +3,7 @@
 import { ask, el, empty, of } from "./elements.js";
 
 export async function showWhy(view, name, eventId = "") {
-  const input = el("input", { id: "event-id", name: "id", required: true, maxlength: 200, value: eventId, autocomplete: "off" });
+  const input = el("input", { id: "event-id", name: "id", required: true, maxlength: 200, value: eventId, autocomplete: "off", autofocus: !eventId });
   const form = el("form", { class: "asks" }, el("label", { for: "event-id" }, "Producer's ID"), input, el("button", {}, "Why?"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -13,7 +13,6 @@ export async function showWhy(view, name, eventId = "") {
   view.replaceChildren(el("h1", {}, `What became of an event of ${name}`), form, answer);
   if (!eventId) {
     answer.append(empty("Every copy of an event is told: which batch decided about it, and how."));
-    input.focus();
     return;
   }
   const { told } = await ask(of(name, `why?event_id=${encodeURIComponent(eventId)}`));

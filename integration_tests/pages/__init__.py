@@ -1,0 +1,1 @@
+"""The monitor's pages as a browser shows them."""
