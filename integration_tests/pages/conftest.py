@@ -5,33 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page
 
+from integration_tests.harness.headless_chromium import running_chromium
 from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.ledger_scenario import LedgerScenario
-from services.chromium import find_chromium
-
-#: It runs as root here, and must not ask its maker's hosts for anything.
-_ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Chromium without a window."""
-    path = find_chromium()
-    assert path is not None, "no Chromium is here; `./tallyweir test` installs one"
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=_ARGUMENTS)
+    with running_chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture
