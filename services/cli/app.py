@@ -25,6 +25,7 @@ COMMAND_MODULES = (
     "services.cli.verify",
     "services.cli.why",
     "services.cli.status",
+    "services.cli.wait_for",
     "services.cli.monitor",
     "services.cli.state",
     "services.cli.accept_gap",

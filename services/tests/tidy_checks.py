@@ -30,6 +30,7 @@ LONG_FUNCTIONS = {
 #: which polls.
 SLEEPERS = {
     "services/demo/external.py": "polls the ledger of a driver on another host",
+    "services/cli/wait_for.py": "polls the ledger of another process",
     "services/bench/driver_run.py": "polls the ledger of another process",
     "spark_jobs/dedup_bench/catalog_figures.py": "looks whether merges have ended",
     "services/bench/latency.py": "sends at a pace, and polls a table for its rows",

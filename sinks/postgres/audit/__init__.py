@@ -37,6 +37,7 @@ from sinks.postgres.audit.progress import (
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
 from sinks.postgres.audit.recount import RecountSpan, check_recount, read_recount_spans
 from sinks.postgres.audit.verification import verify
+from sinks.postgres.audit.visible_offset import is_visible
 
 __all__ = [
     "AuditedSource",
@@ -65,6 +66,7 @@ __all__ = [
     "explain",
     "find_gaps",
     "group_dead_letters",
+    "is_visible",
     "narrate",
     "narrate_unknown",
     "read_batches",

@@ -1,0 +1,76 @@
+"""``wait-for``: return when readers see what a producer has sent.
+
+For tests, and for whoever must read what was just written: the producer knows topic,
+partition and offset of its record from Kafka's acknowledgement.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say
+from sinks.protocol.errors import RetryableError
+from sinks.protocol.offsets import TopicPartition
+
+_POLL_S = 0.05
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        "wait-for",
+        epilog=example(
+            "tallyweir wait-for departures flights 0 41",
+            "tallyweir wait-for departures flights 0 41 --timeout 5",
+        ),
+    )(wait_for)
+
+
+def wait_for(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
+    ],
+    topic: Annotated[str, typer.Argument(help="A topic that it reads.")],
+    partition: Annotated[int, typer.Argument(min=0)],
+    offset: Annotated[int, typer.Argument(min=0, help="The last record to wait for.")],
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait at most.")
+    ] = 60.0,
+) -> None:
+    """Wait until everything of a partition through an offset is visible.
+
+    Visible means committed in every database of the pipeline, whatever became of the
+    record; `why` tells what. With --timeout 0 it only looks. Exit code 75 when the
+    time is over: the same call may be made again.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import audit
+    from sinks.postgres.connection import connect
+
+    name = pipeline_name(pipeline)
+    place = TopicPartition(topic, partition)
+    began = time.monotonic()
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir wait-for") as home:
+        while not audit.is_visible(home, name, place, offset):
+            if time.monotonic() - began >= timeout:
+                raise _not_visible_yet(name, place, offset, timeout)
+            time.sleep(_POLL_S)
+    say(f"{place} is visible through offset {offset:,}.")
+
+
+def _not_visible_yet(
+    pipeline: str, place: TopicPartition, offset: int, timeout: float
+) -> RetryableError:
+    return RetryableError(
+        "NOT_VISIBLE_YET",
+        saw=f"After {timeout:g} s offset {offset:,} of {place} is not visible through "
+        f"pipeline {pipeline}.",
+        why="The record is not in Kafka yet, or the pipeline is stopped, stalled or "
+        "behind.",
+        fix=f"Wait longer; tallyweir status {pipeline} tells which it is.",
+    )
