@@ -85,6 +85,7 @@ _HOME: dict[str, dict[str, str]] = {
     },
     "late_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
+    "pause": {"select": "PVM"},
     "duplicate_event": {"select": "VM", "insert": "P"},
     "filtered_event": {"select": "VM", "insert": "P"},
     "keyed_state": _KEPT

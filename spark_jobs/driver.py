@@ -37,6 +37,7 @@ from spark_jobs.batch_report import BatchReport
 from spark_jobs.bridge import Bridge
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.driver_metrics import DriverMetrics
+from spark_jobs.held_pipeline import await_nobody_holds
 from spark_jobs.kafka_admin import KafkaAdmin, TopicState
 from spark_jobs.kafka_source import read_stream
 from spark_jobs.kept_memory import leave_lasting_objects
@@ -47,7 +48,6 @@ from spark_jobs.prepared_pipeline import (
     prepare_pipeline,
     read_pipeline_files,
 )
-from spark_jobs.run_at_work import await_run_at_work
 from spark_jobs.settings import DriverSettings
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.spark_failure import what_failed
@@ -64,7 +64,9 @@ _PATIENT_PAUSE_MAX_S = 5.0
 #: Failures in a row that are not an unreachable server.
 _FAILURES_MAX = 5
 #: These last as long as they last; giving up would need a person to start again.
-_PATIENT = frozenset({"FENCED_BY_RUN", "KAFKA_UNREACHABLE", "POSTGRES_UNREACHABLE"})
+_PATIENT = frozenset(
+    {"FENCED_FOR_NOW", "KAFKA_UNREACHABLE", "PAUSED", "POSTGRES_UNREACHABLE"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,7 @@ class Driver:
         prepared.admin.read_topic_ids()
         with closing(prepared.pipeline.open_home()) as home:
             self._check_not_superseded(home)
-            await_run_at_work(home, self._stop, self._log)
+            await_nobody_holds(home, self._stop, self._log)
             if self._stop.is_set():
                 return
             self._epoch = home.claim_epoch()
@@ -167,14 +169,14 @@ class Driver:
             except FencedError as fenced:
                 self._check_not_superseded(home)
                 raise RetryableError(
-                    "FENCED_BY_RUN",
-                    saw="A batch run has taken the pipeline over.",
+                    "FENCED_FOR_NOW",
+                    saw="The pipeline was paused, or a batch run has taken it over.",
                     why="One claim publishes at a time.",
-                    fix="Nothing to do: the driver goes on when the run has ended.",
+                    fix="Nothing to do: the driver goes on when that has ended.",
                 ) from fenced
 
     def _check_not_superseded(self, home: PostgresHome) -> None:
-        """Refuse to go on once a newer driver has claimed; a batch run is none."""
+        """Refuse to go on once a newer driver has claimed; no run or pause is."""
         if self._epoch is not None:
             check_epoch(self._epoch, home.read_newest_driver_epoch())
 

@@ -28,6 +28,7 @@ COMMAND_MODULES = (
     "services.cli.wait_for",
     "services.cli.monitor",
     "services.cli.state",
+    "services.cli.pause",
     "services.cli.accept_gap",
     "services.cli.indoubt",
     "services.cli.repair",

@@ -38,7 +38,8 @@ def status(
     """Show offsets, lag, watermark, throughput and the last batch of a pipeline.
 
     RUNNING: it reads on; CAUGHT UP: nothing is left to read; STALLED: there is work
-    and a driver, but no batch for a minute; STOPPED: no driver is connected.
+    and a driver, but no batch for a minute; STOPPED: no driver is connected; PAUSED:
+    nothing is published until `resume`.
     docs/status.md has the formula of every number.
     """
     from services.endpoints import resolve_endpoints
@@ -94,6 +95,7 @@ def status_json(
         "totals": asdict(found.totals),
         "windows": [asdict(window) for window in found.windows],
         "catalog_ids": found.catalog_ids,
+        "pause": found.pause and asdict(found.pause),
         "databases": [asdict(database) for database in found.databases],
     }
 
@@ -204,6 +206,8 @@ def _figures(found: Status) -> list[tuple[str, str]]:
         (f"open in {window.table}", _groups(window.open_groups))
         for window in found.windows
     ]
+    if found.pause is not None:
+        figures.insert(0, ("pause", found.pause.told()))
     if found.catalog_ids is not None:
         figures.append(("IDs remembered", f"{found.catalog_ids:,}"))
     return figures

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
@@ -15,6 +13,12 @@ from psycopg.rows import TupleRow
 from sinks.postgres.batch_runs import read_published_run
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
+from sinks.postgres.epoch_claims import (
+    insert_claim,
+    read_hold,
+    read_newest_driver_epoch,
+    read_pause,
+)
 from sinks.postgres.guarantee_change import check_guarantee_kept
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_datetime, to_microseconds
@@ -78,8 +82,8 @@ class PostgresHome(PostgresDecisionLedger):
                 privilege, the pipeline was registered with other buckets, an output
                 has moved to another database, or the pipeline has written at least
                 once before and is now to write exactly once.
-            RetryableError: The server is unreachable, or an older driver's publish
-                transaction does not end.
+            RetryableError: The server is unreachable, an older driver's publish
+                transaction does not end, or ``PAUSED``.
 
         Crash:
             Before the commit nothing happened. After it the epoch is spent, and the
@@ -140,47 +144,28 @@ class PostgresHome(PostgresDecisionLedger):
         return self._reading.run("reading the pipeline's progress", read)
 
     def read_newest_driver_epoch(self) -> Epoch:
-        """Return the newest epoch that a driver has claimed, and no batch run.
+        """Return the newest epoch that a driver claimed, and no batch run or pause.
 
         Raises:
             RetryableError: The server is unreachable.
         """
+        return self._reading.run(
+            "reading the claims",
+            lambda connection: read_newest_driver_epoch(
+                connection, self._layout.pipeline
+            ),
+        )
 
-        def read(connection: psycopg.Connection[TupleRow]) -> Epoch:
-            row = connection.execute(
-                _CLAIM["newest_driver_epoch"], {"pipeline": self._layout.pipeline}
-            ).fetchone()
-            assert row is not None
-            return Epoch(row[0])
-
-        return self._reading.run("reading the claims", read)
-
-    def read_run_at_work(self) -> str | None:
-        """Return the batch run that works under the newest claim, if one does.
-
-        A run whose process has ended is not at work: it has no session any more.
+    def read_hold(self) -> str | None:
+        """Say who keeps a driver from claiming: a pause, or a batch run at work.
 
         Raises:
             RetryableError: The server is unreachable.
         """
-
-        def read(connection: psycopg.Connection[TupleRow]) -> str | None:
-            row = connection.execute(
-                _CLAIM["newest_claim"], {"pipeline": self._layout.pipeline}
-            ).fetchone()
-            if row is None:
-                return None
-            epoch, run, number, has_published, is_fresh = row
-            if run is None or has_published:
-                return None
-            sessions = connection.execute(
-                _CLAIM["has_sessions"],
-                {"application_name": application_name(number, epoch)},
-            ).fetchone()
-            assert sessions is not None
-            return str(run) if is_fresh or sessions[0] else None
-
-        return self._reading.run("looking for a batch run", read)
+        return self._reading.run(
+            "looking for a pause or a batch run",
+            lambda connection: read_hold(connection, self._layout.pipeline),
+        )
 
     def read_run(self, name: str) -> BatchRun | None:
         """Return the batch run of that name that was published; None if there was none.
@@ -366,25 +351,30 @@ class PostgresHome(PostgresDecisionLedger):
         check_guarantee_kept(row[0], self._layout.guarantee)
 
     def _insert_claim(self, connection: psycopg.Connection[TupleRow]) -> Claim:
-        values = {
-            "pipeline": self._layout.pipeline,
-            "host": socket.gethostname(),
-            "process_id": os.getpid(),
-            "run": self._run,
-        }
+        pipeline = self._layout.pipeline
         while True:
-            row = connection.execute(_CLAIM["claim_epoch"], values).fetchone()
+            claimed = insert_claim(connection, pipeline, run=self._run)
             connection.commit()
-            if row is not None:
-                epoch, nonce = row
+            if claimed is not None:
+                epoch, nonce = claimed
                 installation, number = self._identify(connection)
                 return Claim(
                     installation=installation,
                     pipeline_number=number,
-                    epoch=Epoch(epoch),
+                    epoch=epoch,
                     nonce=nonce,
                 )
-            # Another driver took that very number; it is now visible to us.
+            # Somebody took that very number, or has paused; it is now visible to us.
+            pause = read_pause(connection, pipeline)
+            connection.commit()
+            if pause is not None:
+                raise RetryableError(
+                    "PAUSED",
+                    saw=f"The pipeline is {pause.told()}.",
+                    why="Nothing of it is published until it goes on.",
+                    fix=f"tallyweir resume {pipeline}, when its time has come; the "
+                    "driver waits for it.",
+                )
 
     def _identify(self, connection: psycopg.Connection[TupleRow]) -> tuple[str, int]:
         row = connection.execute(

@@ -34,13 +34,13 @@ from sinks.protocol.votes import EventCounts
 from spark_jobs.batch.run_report import RunReport
 from spark_jobs.batch.run_source import RunSource
 from spark_jobs.batch.upsert import check_upsert, correcting
+from spark_jobs.held_pipeline import await_nobody_holds
 from spark_jobs.home_layout import SHARDS
 from spark_jobs.prepared_pipeline import (
     PipelineFiles,
     PreparedPipeline,
     prepare_pipeline,
 )
-from spark_jobs.run_at_work import await_run_at_work
 from spark_jobs.settings import DriverSettings
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.stage_jobs import StageJobs
@@ -98,7 +98,7 @@ class RunExecution:
             layout = correcting(prepared.layout, self._files.pipeline)
             prepared = replace(prepared, layout=layout)
         with closing(prepared.open_home(run=run.name)) as home:
-            await_run_at_work(home, threading.Event(), self._log)
+            await_nobody_holds(home, threading.Event(), self._log)
             home.claim_epoch()
             # It may have been done by whoever was waited for.
             if run.is_done(home.read_run(run.name)):

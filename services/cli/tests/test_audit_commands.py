@@ -63,6 +63,7 @@ def _status() -> Status:
         ),
         windows=(),
         catalog_ids=None,
+        pause=None,
         databases=(),
     )
 

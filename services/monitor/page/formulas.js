@@ -9,7 +9,7 @@ WHERE pipeline = $1 ORDER BY sequence DESC`;
 
 export const FORMULAS = {
   state: {
-    text: "STOPPED: no session of the newest driver is connected to the home database. CAUGHT UP: the lag is 0. RUNNING: the last commit is at most 60 s ago. STALLED: anything else, so what does not move while there is lag never runs.",
+    text: "PAUSED: somebody paused it. STOPPED: no session of the newest driver is connected to the home database. CAUGHT UP: the lag is 0. RUNNING: the last commit is at most 60 s ago. STALLED: anything else, so what does not move while there is lag never runs.",
     query: "SELECT epoch FROM tallyweir.epoch_claim WHERE pipeline = $1 ORDER BY epoch DESC LIMIT 1;\nSELECT application_name FROM pg_stat_activity;",
   },
   lag: {

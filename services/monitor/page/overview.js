@@ -3,7 +3,7 @@
 import { el, empty, formula, moment, seconds, table, whole } from "./elements.js";
 
 export function stateOf(one) {
-  const isAmber = one.state !== "STOPPED" && (one.minute.dead > 0 || one.in_doubt > 1);
+  const isAmber = !["STOPPED", "PAUSED"].includes(one.state) && (one.minute.dead > 0 || one.in_doubt > 1);
   return el("span", { class: `state ${one.state.replace(" ", "-")}${isAmber ? " amber" : ""}` }, one.state);
 }
 

@@ -42,6 +42,7 @@ _FOUND = PipelineSummary(
         epoch=3, host="here", process_id=7, claimed_at=_NOW, is_connected=True
     ),
     wait=None,
+    pause=None,
 )
 _WAIT = LockWait(
     seconds=61.4,

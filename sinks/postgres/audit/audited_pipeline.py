@@ -142,8 +142,8 @@ def fetch_one(
     return row
 
 
-def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipeline:
-    """Read the pipeline's row, inside of the caller's snapshot.
+def fetch_pipeline(connection: Connection[TupleRow], name: str) -> DictRow:
+    """Return the pipeline's row as it is, inside of the caller's transaction.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, naming those that are known, or
@@ -163,6 +163,16 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
             fix="Correct the name, or the database that TALLYWEIR_HOME_DSN names.",
         )
     (row,) = rows
+    return row
+
+
+def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipeline:
+    """Read the pipeline's row, inside of the caller's snapshot.
+
+    Raises:
+        ConfigurationError: As ``fetch_pipeline`` does.
+    """
+    row = fetch_pipeline(connection, name)
     definition: Mapping[str, Any] = row["definition"]
     source = definition["source"]
     return AuditedPipeline(

@@ -25,6 +25,7 @@ from sinks.postgres.audit.progress import (
     PipelineState,
     decide_state,
 )
+from sinks.postgres.epoch_claims import Pause
 from sinks.postgres.guarantee_change import guarantee_of
 from sinks.postgres.naming import application_name
 from sinks.postgres.statements import load_statements
@@ -85,6 +86,7 @@ class PipelineSummary:
         next_offsets: The next offset to read of each partition.
         recent: Of the last minute.
         wait: None while no lock keeps its driver.
+        pause: None unless it is paused.
     """
 
     pipeline: str
@@ -100,6 +102,7 @@ class PipelineSummary:
     recent: RecentCounts
     driver: DriverStatus | None
     wait: LockWait | None
+    pause: Pause | None
 
     @property
     def freshness_s(self) -> float | None:
@@ -117,6 +120,7 @@ class PipelineSummary:
 
     def state(self, lag: int | None) -> PipelineState:
         return decide_state(
+            is_paused=self.pause is not None,
             is_connected=self.driver is not None and self.driver.is_connected,
             lag=lag,
             since_commit_s=self.since_commit_s,
@@ -124,6 +128,8 @@ class PipelineSummary:
 
     def cause(self, lag: int | None) -> str | None:
         """Say what most likely keeps the pipeline from moving; None if it moves."""
+        if self.pause is not None:
+            return f"It is {self.pause.told()}."
         if self.state(lag) is not PipelineState.STALLED:
             return None
         if self.wait is not None:
@@ -212,4 +218,16 @@ def _summary(
         ),
         driver=driver,
         wait=wait,
+        pause=_pause(row),
+    )
+
+
+def _pause(row: DictRow) -> Pause | None:
+    if row["paused_at"] is None:
+        return None
+    return Pause(
+        reason=row["reason"],
+        paused_by=row["paused_by"],
+        paused_at=row["paused_at"],
+        last_sequence=row["last_sequence"],
     )

@@ -34,6 +34,7 @@ from sinks.postgres.audit.database_status import (
 from sinks.postgres.audit.receipt import Totals
 from sinks.postgres.audit.verification import read_totals
 from sinks.postgres.branch_names import HOME
+from sinks.postgres.epoch_claims import Pause, read_pause
 from sinks.postgres.naming import application_name, state_table
 from sinks.postgres.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
@@ -55,6 +56,8 @@ class PipelineState(Enum):
     CAUGHT_UP = "CAUGHT UP"
     STALLED = "STALLED"
     STOPPED = "STOPPED"
+    #: Nothing is published until somebody resumes it.
+    PAUSED = "PAUSED"
 
 
 class PartitionClockState(Enum):
@@ -137,6 +140,8 @@ class Status:
     windows: tuple[WindowStatus, ...]
     #: None when deduplication is off.
     catalog_ids: int | None
+    #: None unless it is paused.
+    pause: Pause | None
     #: Those that publish branches; none where every batch is one transaction.
     databases: tuple[DatabaseStatus, ...]
 
@@ -158,6 +163,7 @@ class Status:
 
     def state(self, lag: int | None) -> PipelineState:
         return decide_state(
+            is_paused=self.pause is not None,
             is_connected=self.driver is not None and self.driver.is_connected,
             lag=lag,
             since_commit_s=self.since_commit_s,
@@ -165,16 +171,23 @@ class Status:
 
 
 def decide_state(
-    *, is_connected: bool, lag: int | None, since_commit_s: float | None
+    *,
+    is_paused: bool,
+    is_connected: bool,
+    lag: int | None,
+    since_commit_s: float | None,
 ) -> PipelineState:
     """Choose the word; a pipeline that does not move while there is lag never runs.
 
     Args:
+        is_paused: A pause lasts.
         is_connected: The newest driver has a session at the home database.
         lag: Offsets between Kafka's ends and the pipeline; None when Kafka did not
             answer, which counts as lag, because nothing shows that there is none.
         since_commit_s: Since the last published batch; None when there is none.
     """
+    if is_paused:
+        return PipelineState.PAUSED
     if not is_connected:
         return PipelineState.STOPPED
     if lag == 0:
@@ -228,6 +241,7 @@ def read_status(
             totals=read_totals(connection, pipeline),
             windows=_read_windows(audited, parts),
             catalog_ids=None if audited.horizon_s is None else catalog["ids"],
+            pause=read_pause(connection, pipeline),
             databases=read_database_status(
                 connection, audited, parts, row["observed_at"]
             ),

@@ -27,12 +27,26 @@ FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
 
 -- name: claim_epoch
+-- Nobody claims while a pause lasts. Whoever sees a pause's number sees the pause.
 INSERT INTO tallyweir.epoch_claim (pipeline, epoch, host, process_id, run)
 SELECT %(pipeline)s, coalesce(max(epoch), 0) + 1, %(host)s, %(process_id)s, %(run)s
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
+HAVING NOT EXISTS (
+    SELECT
+    FROM tallyweir.pause
+    WHERE pipeline = %(pipeline)s
+      AND resumed_at IS NULL
+)
 ON CONFLICT DO NOTHING
 RETURNING epoch, nonce
+
+-- name: current_pause
+SELECT pause.reason, pause.paused_by, pause.paused_at, pipeline.last_sequence
+FROM tallyweir.pause
+JOIN tallyweir.pipeline USING (pipeline)
+WHERE pipeline = %(pipeline)s
+  AND resumed_at IS NULL
 
 -- name: newest_epoch
 SELECT epoch, nonce
@@ -44,8 +58,10 @@ LIMIT 1
 -- name: newest_driver_epoch
 SELECT coalesce(max(epoch), 0)
 FROM tallyweir.epoch_claim
-WHERE pipeline = %(pipeline)s
+LEFT JOIN tallyweir.pause USING (pipeline, epoch)
+WHERE epoch_claim.pipeline = %(pipeline)s
   AND run IS NULL
+  AND pause.epoch IS NULL
 
 -- name: newest_claim
 -- With the run that made it, and whether the run has published. A claim is followed by

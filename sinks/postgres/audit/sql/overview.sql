@@ -15,6 +15,9 @@ SELECT pipeline.pipeline,
        claim.process_id,
        claim.claimed_at,
        last.published_at,
+       pause.reason,
+       pause.paused_by,
+       pause.paused_at,
        recent.batches,
        recent.read,
        recent.committed,
@@ -33,10 +36,15 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT epoch, host, process_id, claimed_at
     FROM tallyweir.epoch_claim
+    LEFT JOIN tallyweir.pause AS paused USING (pipeline, epoch)
     WHERE epoch_claim.pipeline = pipeline.pipeline
+      -- A pause's claim is nobody who works.
+      AND paused.epoch IS NULL
     ORDER BY epoch DESC
     LIMIT 1
 ) AS claim ON true
+LEFT JOIN tallyweir.pause AS pause
+    ON pause.pipeline = pipeline.pipeline AND pause.resumed_at IS NULL
 LEFT JOIN tallyweir.batch AS last
     ON last.pipeline = pipeline.pipeline AND last.sequence = pipeline.last_sequence
 CROSS JOIN LATERAL (

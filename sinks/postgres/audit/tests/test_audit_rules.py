@@ -74,9 +74,21 @@ def test_a_pipeline_that_does_not_move_with_work_left_never_runs(
 ) -> None:
     """The word follows from the driver's session, the lag and the last commit."""
     state = decide_state(
-        is_connected=is_connected, lag=lag, since_commit_s=since_commit_s
+        is_paused=False,
+        is_connected=is_connected,
+        lag=lag,
+        since_commit_s=since_commit_s,
     )
     assert state is expected
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_what_is_paused_is_called_so_whoever_is_there(*, is_connected: bool) -> None:
+    """A driver that waits for the end of a pause neither runs nor stalls."""
+    state = decide_state(
+        is_paused=True, is_connected=is_connected, lag=5, since_commit_s=1.0
+    )
+    assert state is PipelineState.PAUSED
 
 
 def test_the_minute_rate_leaves_out_what_is_older() -> None:

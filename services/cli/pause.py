@@ -1,0 +1,74 @@
+"""``pause`` and ``resume``: let nothing of a pipeline be published for a while.
+
+Crash:
+    Each is one commit. A command that died before it changed nothing; one that died
+    after it is told so when it is called again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say
+
+_Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
+_DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only say what would be done.")
+]
+_UNCHANGED = "Nothing was changed (--dry-run)."
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir pause departures --reason 'airports are loaded anew until 10:00'"
+        )
+    )(pause)
+    app.command(epilog=example("tallyweir resume departures"))(resume)
+
+
+def pause(
+    pipeline: _Pipeline,
+    reason: Annotated[
+        str, typer.Option(help="Why, and until when; the ledger keeps it.")
+    ],
+    dry_run: _DryRun = False,
+) -> None:
+    """Let nothing of a pipeline be published until `resume`, wherever its driver runs.
+
+    A driver at work drops the batch at hand whole and waits; it need not answer.
+    What comes meanwhile waits in Kafka: watch its retention.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    name = pipeline_name(pipeline)
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir pause") as home:
+        paused = steering.pause(home, name, reason=reason, dry_run=dry_run)
+    if paused is None:
+        say(f"Pipeline {name} can be paused. {_UNCHANGED}")
+        return
+    say(
+        f"Pipeline {name} is paused after batch {paused.last_sequence}. "
+        f"It goes on with: tallyweir resume {name}"
+    )
+
+
+def resume(pipeline: _Pipeline, dry_run: _DryRun = False) -> None:
+    """End a pause: a driver that waits goes on within seconds."""
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    name = pipeline_name(pipeline)
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir resume") as home:
+        ended = steering.resume(home, name, dry_run=dry_run)
+    say(f"Pipeline {name} was {ended.told()}.")
+    say(_UNCHANGED if dry_run else "It goes on; a driver that waits claims an epoch.")

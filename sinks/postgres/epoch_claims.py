@@ -1,0 +1,98 @@
+"""Who has claimed a pipeline last: a driver, a batch run, or a pause.
+
+The functions work in the caller's transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import Connection
+from psycopg.rows import TupleRow, class_row
+
+from sinks.postgres.naming import application_name
+from sinks.postgres.statements import load_statements
+from sinks.protocol.identity import Epoch
+
+_CLAIM = load_statements("sinks.postgres", "claim.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A pause that lasts.
+
+    Attributes:
+        last_sequence: The last batch that was published before it; 0 if none was.
+    """
+
+    reason: str
+    paused_by: str
+    paused_at: datetime
+    last_sequence: int
+
+    def told(self) -> str:
+        """Say since when, by whom and why."""
+        since = self.paused_at.isoformat(sep=" ", timespec="seconds")
+        return f"paused since {since} by {self.paused_by}: {self.reason}"
+
+
+def insert_claim(
+    connection: Connection[TupleRow], pipeline: str, *, run: str | None = None
+) -> tuple[Epoch, str] | None:
+    """Claim the next epoch for this process.
+
+    Returns:
+        The epoch and its nonce; None if somebody took that very number meanwhile, or a
+        pause lasts: the next statement sees which.
+    """
+    row = connection.execute(
+        _CLAIM["claim_epoch"],
+        {
+            "pipeline": pipeline,
+            "host": socket.gethostname(),
+            "process_id": os.getpid(),
+            "run": run,
+        },
+    ).fetchone()
+    return None if row is None else (Epoch(row[0]), row[1])
+
+
+def read_pause(connection: Connection[TupleRow], pipeline: str) -> Pause | None:
+    """Return the pause that lasts; None if none does."""
+    with connection.cursor(row_factory=class_row(Pause)) as cursor:
+        return cursor.execute(
+            _CLAIM["current_pause"], {"pipeline": pipeline}
+        ).fetchone()
+
+
+def read_newest_driver_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:
+    """Return the newest epoch that a driver claimed, and no batch run or pause."""
+    row = connection.execute(
+        _CLAIM["newest_driver_epoch"], {"pipeline": pipeline}
+    ).fetchone()
+    assert row is not None
+    return Epoch(row[0])
+
+
+def read_hold(connection: Connection[TupleRow], pipeline: str) -> str | None:
+    """Say who keeps a driver from claiming: a pause, or a batch run at work.
+
+    A run whose process has ended is not at work: it has no session any more.
+    """
+    pause = read_pause(connection, pipeline)
+    if pause is not None:
+        return pause.told()
+    row = connection.execute(_CLAIM["newest_claim"], {"pipeline": pipeline}).fetchone()
+    if row is None:
+        return None
+    epoch, run, number, has_published, is_fresh = row
+    if run is None or has_published:
+        return None
+    sessions = connection.execute(
+        _CLAIM["has_sessions"], {"application_name": application_name(number, epoch)}
+    ).fetchone()
+    assert sessions is not None
+    return f"batch run {run}" if is_fresh or sessions[0] else None

@@ -1,0 +1,7 @@
+"""What an operator does to a pipeline: each a transaction on the home database."""
+
+from __future__ import annotations
+
+from sinks.postgres.steering.pause import pause, resume
+
+__all__ = ["pause", "resume"]

@@ -1,0 +1,15 @@
+-- Pausing a pipeline, and letting it go on.
+
+-- name: set_lock_timeout
+SELECT set_config('lock_timeout', %(timeout)s, true);
+
+-- name: pause
+INSERT INTO tallyweir.pause (pipeline, epoch, reason)
+VALUES (%(pipeline)s, %(epoch)s, %(reason)s);
+
+-- name: resume
+UPDATE tallyweir.pause
+SET resumed_at = now(),
+    resumed_by = session_user
+WHERE pipeline = %(pipeline)s
+  AND resumed_at IS NULL;
