@@ -39,6 +39,7 @@ _ALL = [
     ("0011_runs_without_shards",),
     ("0012_chunks",),
     ("0013_payload_hashes_anew",),
+    ("0014_pause",),
 ]
 
 
