@@ -36,6 +36,7 @@ from sinks.protocol.recovery import StoredPosition, decide_start, topic_ids
 from spark_jobs.batch_report import BatchReport
 from spark_jobs.bridge import Bridge
 from spark_jobs.bridge_parts import BridgeParts
+from spark_jobs.dead_letter_watch import DeadLetterWatch
 from spark_jobs.driver_metrics import DriverMetrics
 from spark_jobs.held_pipeline import await_nobody_holds
 from spark_jobs.kafka_admin import KafkaAdmin, TopicState
@@ -103,6 +104,7 @@ class Driver:
         self._pauses = 0
         self._failures = 0
         self._epoch: Epoch | None = None
+        self._dead_letters = DeadLetterWatch(pipeline.name, pipeline.dead_letter_limit)
         self._log = structlog.get_logger().bind(
             pipeline=pipeline.name, guarantee=pipeline.guarantee.value
         )
@@ -119,7 +121,8 @@ class Driver:
         Raises:
             ConfigurationError: Someone must change something.
             FencedError: A newer driver has taken over.
-            RetryableError: The outside world failed too often.
+            RetryableError: The outside world failed too often, or a driver that runs
+                ``once`` finds its pipeline paused.
             FatalError: Going on could lose or double events.
         """
         prepared = self._prepare()
@@ -159,6 +162,8 @@ class Driver:
         prepared.admin.read_topic_ids()
         with closing(prepared.pipeline.open_home()) as home:
             self._check_not_superseded(home)
+            if self._once:
+                home.check_not_paused()
             await_nobody_holds(home, self._stop, self._log)
             if self._stop.is_set():
                 return
@@ -296,6 +301,8 @@ class Driver:
         Servers that come back fail in other ways at first, so the time that they
         were away does not count against those.
         """
+        if self._once and error.code == "PAUSED":
+            raise error
         self._pauses += 1
         if error.code not in _PATIENT or self._once:
             self._failures += 1
@@ -349,6 +356,7 @@ class Driver:
             filtered=counts.filtered,
             seconds=round(report.seconds, 3),
         )
+        self._dead_letters.check_batch(home, read=counts.read, dead=counts.dead)
 
 
 def _text(plan: BatchPlan) -> str:

@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow, class_row
 
 from sinks.postgres.naming import application_name
 from sinks.postgres.statements import load_statements
+from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import Epoch
 
 _CLAIM = load_statements("sinks.postgres", "claim.sql")
@@ -66,6 +67,23 @@ def read_pause(connection: Connection[TupleRow], pipeline: str) -> Pause | None:
         return cursor.execute(
             _CLAIM["current_pause"], {"pipeline": pipeline}
         ).fetchone()
+
+
+def check_not_paused(connection: Connection[TupleRow], pipeline: str) -> None:
+    """Refuse to work on a pipeline that is paused.
+
+    Raises:
+        RetryableError: ``PAUSED``.
+    """
+    lasting = read_pause(connection, pipeline)
+    if lasting is not None:
+        raise RetryableError(
+            "PAUSED",
+            saw=f"The pipeline is {lasting.told()}.",
+            why="Nothing of it is published until it goes on.",
+            fix=f"tallyweir resume {pipeline}, when its time has come; a driver that "
+            "runs waits for it.",
+        )
 
 
 def read_newest_driver_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:

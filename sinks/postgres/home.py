@@ -14,10 +14,10 @@ from sinks.postgres.batch_runs import read_published_run
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.epoch_claims import (
+    check_not_paused,
     insert_claim,
     read_hold,
     read_newest_driver_epoch,
-    read_pause,
 )
 from sinks.postgres.guarantee_change import check_guarantee_kept
 from sinks.postgres.home_layout import HomeLayout
@@ -31,6 +31,7 @@ from sinks.postgres.session import Session
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
+from sinks.postgres.steering import pause
 from sinks.postgres.stored_state import read_decided, read_stored_progress
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.errors import ConfigurationError, RetryableError
@@ -137,11 +138,10 @@ class PostgresHome(PostgresDecisionLedger):
         Raises:
             RetryableError: The server is unreachable.
         """
-
-        def read(connection: psycopg.Connection[TupleRow]) -> Progress:
-            return read_stored_progress(connection, self._layout.pipeline)
-
-        return self._reading.run("reading the pipeline's progress", read)
+        return self._reading.run(
+            "reading the pipeline's progress",
+            lambda connection: read_stored_progress(connection, self._layout.pipeline),
+        )
 
     def read_newest_driver_epoch(self) -> Epoch:
         """Return the newest epoch that a driver claimed, and no batch run or pause.
@@ -166,6 +166,29 @@ class PostgresHome(PostgresDecisionLedger):
             "looking for a pause or a batch run",
             lambda connection: read_hold(connection, self._layout.pipeline),
         )
+
+    def check_not_paused(self) -> None:
+        """Raise ``PAUSED``, a RetryableError, while the pipeline is paused."""
+        self._reading.run(
+            "looking for a pause",
+            lambda connection: check_not_paused(connection, self._layout.pipeline),
+        )
+
+    def pause(self, reason: str) -> None:
+        """Let nothing of the pipeline be published any more, by this driver either.
+
+        For the thread that publishes, between two batches.
+
+        Raises:
+            ConfigurationError: ``PAUSED_ALREADY``.
+            RetryableError: The server is unreachable.
+
+        Crash:
+            Before its commit nothing has changed; after it the pipeline is paused.
+        """
+        with translated("pausing the pipeline"):
+            connection = self._session.connected()
+        pause(connection, self._layout.pipeline, reason=reason)
 
     def read_run(self, name: str) -> BatchRun | None:
         """Return the batch run of that name that was published; None if there was none.
@@ -242,11 +265,11 @@ class PostgresHome(PostgresDecisionLedger):
             RetryableError: The server is unreachable.
         """
         values = {"pipeline": self._layout.pipeline, "sequence": sequence}
-
-        def count(connection: psycopg.Connection[TupleRow]) -> dict[str, int]:
-            return dict(connection.execute(_PUBLISH["count_dead_letters"], values))
-
-        return self._session.run("counting dead letters", count)
+        count = _PUBLISH["count_dead_letters"]
+        return self._session.run(
+            "counting dead letters",
+            lambda connection: dict(connection.execute(count, values)),
+        )
 
     def read_decided(self) -> Mapping[str, GlobalId]:
         """Read the newest decision of each branch.
@@ -254,13 +277,11 @@ class PostgresHome(PostgresDecisionLedger):
         Raises:
             RetryableError: The server is unreachable.
         """
-
-        def read(connection: psycopg.Connection[TupleRow]) -> dict[str, GlobalId]:
-            return read_decided(
-                connection, self._layout.pipeline, self._layout.branches
-            )
-
-        return self._session.run("reading the decisions", read)
+        pipeline, branches = self._layout.pipeline, self._layout.branches
+        return self._session.run(
+            "reading the decisions",
+            lambda connection: read_decided(connection, pipeline, branches),
+        )
 
     def open_publication(
         self, plan: BatchPlan, tally: BatchTally, *, restagings: int
@@ -365,16 +386,8 @@ class PostgresHome(PostgresDecisionLedger):
                     nonce=nonce,
                 )
             # Somebody took that very number, or has paused; it is now visible to us.
-            pause = read_pause(connection, pipeline)
+            check_not_paused(connection, pipeline)
             connection.commit()
-            if pause is not None:
-                raise RetryableError(
-                    "PAUSED",
-                    saw=f"The pipeline is {pause.told()}.",
-                    why="Nothing of it is published until it goes on.",
-                    fix=f"tallyweir resume {pipeline}, when its time has come; the "
-                    "driver waits for it.",
-                )
 
     def _identify(self, connection: psycopg.Connection[TupleRow]) -> tuple[str, int]:
         row = connection.execute(

@@ -13,6 +13,7 @@ from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.closed_sessions import each_session
 from spark_jobs.pipeline.columns import check_columns
+from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit
 from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.definition_json import (
@@ -44,6 +45,7 @@ __all__ = [
     "AggregateFunction",
     "AppendOutput",
     "AsOf",
+    "DeadLetterLimit",
     "Deduplicate",
     "Early",
     "Enrichment",

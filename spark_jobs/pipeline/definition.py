@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sinks.protocol.guarantee import Guarantee
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME, check_declaration
+from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit
 from spark_jobs.pipeline.deduplicate import Deduplicate, check_one_history
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.expressions import check_condition
@@ -59,6 +60,7 @@ class Pipeline:
             where it is empty, a Python file's pipeline gets the hash of its sources.
         filter: Spark SQL over the event and all that was added to it; where it is not
             true, nothing of the event is kept but its position.
+        dead_letter_limit: When the driver pauses the pipeline by itself; None if never.
         outputs: At least one.
         databases: Name to libpq connection string, without secrets; empty where the
             driver's environment must give it. No part of what the pipeline is: two
@@ -78,6 +80,7 @@ class Pipeline:
     predict: tuple[Prediction, ...] = ()
     code_version: str = ""
     filter: str | None = None
+    dead_letter_limit: DeadLetterLimit | None = None
     outputs: tuple[Output, ...]
     databases: Mapping[str, str] = field(default_factory=dict, compare=False)
 

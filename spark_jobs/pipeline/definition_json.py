@@ -15,6 +15,7 @@ from sinks.protocol.guarantee import Guarantee
 from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME
+from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit
 from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.durations import format_duration, parse_duration
@@ -90,6 +91,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
         **({"code_version": pipeline.code_version} if pipeline.has_code else {}),
         # Left out where there is none, as before there could be one.
         **({} if pipeline.filter is None else {"filter": pipeline.filter}),
+        **_limit_to_json(pipeline.dead_letter_limit),
         "outputs": [_output_to_json(output) for output in pipeline.outputs],
     }
 
@@ -149,8 +151,20 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
             prediction_from_json(one) for one in definition.get("predict", ())
         ),
         filter=definition.get("filter"),
+        dead_letter_limit=(
+            DeadLetterLimit(**definition["dead_letter_limit"])
+            if "dead_letter_limit" in definition
+            else None
+        ),
         outputs=tuple(_output_from_json(one) for one in definition["outputs"]),
     )
+
+
+def _limit_to_json(limit: DeadLetterLimit | None) -> dict[str, Any]:
+    if limit is None:
+        return {}
+    written = {"share": limit.share, "records": limit.records}
+    return {"dead_letter_limit": written}
 
 
 def source_topic_json(source: Source) -> str | list[str]:

@@ -19,6 +19,10 @@ from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from spark_jobs.pipeline.append_section import read_append
 from spark_jobs.pipeline.columns import find_column_problems, find_lookup_problems
 from spark_jobs.pipeline.databases import check_declaration
+from spark_jobs.pipeline.dead_letter_limit import (
+    DEAD_LETTER_LIMIT_RECORDS,
+    DeadLetterLimit,
+)
 from spark_jobs.pipeline.deduplicate import DEDUPLICATE_HORIZON, Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.enrichment_section import read_enrichment
@@ -65,7 +69,7 @@ def load_pipeline(path: FilePath) -> Pipeline:
     file = open_document(path)
     required = ("pipeline", "source", "outputs")
     optional = ("guarantee", "deduplicate", "validate", "enrich", "predict", "filter")
-    file.allow(*required, *optional, "databases")
+    file.allow(*required, *optional, "dead_letter_limit", "databases")
     file.require(*required)
     pipeline = _read_pipeline(file)
     if pipeline is not None:
@@ -117,6 +121,7 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         enrich=enrichments,
         predict=predictions,
         filter=read_condition(file, "filter"),
+        dead_letter_limit=_read_dead_letter_limit(file),
         outputs=outputs,
         databases=databases,
     )
@@ -216,6 +221,20 @@ def _read_validate(file: Section) -> tuple[Rule, ...]:
         for code, condition in read_expressions(section)
     ]
     return tuple(rule for rule in rules if rule is not None)
+
+
+def _read_dead_letter_limit(file: Section) -> DeadLetterLimit | None:
+    section = file.section("dead_letter_limit")
+    if section is None:
+        return None
+    section.allow("share", "records")
+    section.require("share")
+    # A share that is missing or no number is reported; none is the strictest.
+    share = section.share("share", default=0.0)
+    records = section.whole_number("records", default=DEAD_LETTER_LIMIT_RECORDS)
+    return section.report.attempt(
+        section.at, DeadLetterLimit, share=share, records=records
+    )
 
 
 def _read_databases(file: Section) -> dict[str, str]:

@@ -1,0 +1,76 @@
+"""Watches whether more of what a driver reads dies than its pipeline allows."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from sinks.postgres.home import PostgresHome
+from sinks.protocol.errors import ConfigurationError, RetryableError
+from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit
+
+
+class DeadLetterWatch:
+    """Looks at a driver's newest batches: as few as hold the limit's records.
+
+    Args:
+        pipeline: Its name.
+        limit: What is too many; None if nothing is.
+    """
+
+    def __init__(self, pipeline: str, limit: DeadLetterLimit | None) -> None:
+        self._pipeline = pipeline
+        self._limit = limit
+        #: Records read and dead letters of each batch.
+        self._batches: deque[tuple[int, int]] = deque()
+        self._read = self._dead = 0
+
+    def check_batch(self, home: PostgresHome, *, read: int, dead: int) -> None:
+        """Pause the pipeline if with this batch, which is published, it is too much.
+
+        Raises:
+            RetryableError: ``PAUSED``, now that it is; or it could not be paused, and
+                the next batch is judged together with this one.
+        """
+        too_many = self.note_batch(read=read, dead=dead)
+        if too_many is None:
+            return
+        try:
+            home.pause(too_many)
+        except ConfigurationError as error:
+            if error.code != "PAUSED_ALREADY":
+                raise
+        # Whoever resumes has seen to it, and what was read until now is judged.
+        self._batches.clear()
+        self._read = self._dead = 0
+        raise RetryableError(
+            "PAUSED",
+            saw=f"The driver has paused the pipeline: {too_many}.",
+            why="Going on could leave the whole topic among the dead letters.",
+            fix="Look into tallyweir.dead_letter for the reasons, and see to them; "
+            f"then tallyweir resume {self._pipeline}.",
+        )
+
+    def note_batch(self, *, read: int, dead: int) -> str | None:
+        """Take note of a batch.
+
+        Returns:
+            Why the pipeline must not go on; None if it may.
+        """
+        if self._limit is None:
+            return None
+        self._batches.append((read, dead))
+        self._read += read
+        self._dead += dead
+        while self._read - self._batches[0][0] >= self._limit.records:
+            oldest_read, oldest_dead = self._batches.popleft()
+            self._read -= oldest_read
+            self._dead -= oldest_dead
+        if self._read < self._limit.records:
+            return None
+        if self._dead <= self._limit.share * self._read:
+            return None
+        return (
+            f"{self._dead:,} of the last {self._read:,} records are dead letters "
+            f"({self._dead / self._read:.1%}), and dead_letter_limit allows "
+            f"{self._limit.share:.1%}"
+        )

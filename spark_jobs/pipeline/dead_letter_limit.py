@@ -1,0 +1,48 @@
+"""How many dead letters are too many to go on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from spark_jobs.pipeline.problems import Problem, raise_if_any
+
+#: Few enough to be read within a minute, too many to be dead by chance.
+DEAD_LETTER_LIMIT_RECORDS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterLimit:
+    """Pause the pipeline when more of what it reads dies than it ever should.
+
+    Attributes:
+        share: Of the newest records, how many may be dead letters; 0 if none may.
+        records: How many records are looked at, at the least: so many must have been
+            read since the driver's start, or since the last pause, before it judges.
+    """
+
+    share: float
+    records: int = DEAD_LETTER_LIMIT_RECORDS
+
+    def __post_init__(self) -> None:
+        raise_if_any("DeadLetterLimit", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        if math.isnan(self.share) or not 0 <= self.share < 1:
+            yield Problem(
+                code="PIPELINE_LIMIT",
+                at=("share",),
+                saw=f"The share is {self.share:g}.",
+                why="It is the part of the records that may be dead letters.",
+                fix="Write a share such as 0.05, which is one in twenty.",
+            )
+        if self.records < 1:
+            yield Problem(
+                code="PIPELINE_LIMIT",
+                at=("records",),
+                saw=f"The limit looks at {self.records} records.",
+                why="A share of nothing says nothing.",
+                fix=f"Leave it out, or write a number such as "
+                f"{DEAD_LETTER_LIMIT_RECORDS}.",
+            )
