@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.encoders import jsonable_encoder
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from psycopg import Connection
 from psycopg.rows import TupleRow
+from pydantic_core import to_json
 from starlette.middleware.base import RequestResponseEndpoint
 from starlette.staticfiles import StaticFiles
 
@@ -42,8 +41,7 @@ _PAGE_ROWS_MAX = 500
 _SLOTS_MAX = 1_000
 _SLOT_MAX_S = 86_400
 _NAME_MAX = 200
-
-_T = TypeVar("_T")
+_JSON = "application/json"
 
 
 class MonitorApplication:
@@ -90,7 +88,7 @@ class MonitorApplication:
         @self.pages.get("/api/pipelines/{name}/graph")
         def graph(
             name: str, newest: Annotated[int, Query(ge=1, le=_BATCHES_MAX)] = 100
-        ) -> object:
+        ) -> Response:
             return self._read(lambda c: audit.read_job_graph(c, name, newest=newest))
 
         @self.pages.get("/api/pipelines/{name}/batches")
@@ -98,7 +96,7 @@ class MonitorApplication:
             name: str,
             before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
             limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 50,
-        ) -> object:
+        ) -> Response:
             return self._read(
                 lambda c: audit.read_batches(c, name, before=before, limit=limit)
             )
@@ -108,13 +106,13 @@ class MonitorApplication:
             name: str,
             slot_s: Annotated[int, Query(ge=1, le=_SLOT_MAX_S)] = 10,
             slots: Annotated[int, Query(ge=1, le=_SLOTS_MAX)] = 180,
-        ) -> object:
+        ) -> Response:
             return self._read(
                 lambda c: audit.read_history(c, name, slot_s=slot_s, slots=slots)
             )
 
         @self.pages.get("/api/pipelines/{name}/dead-letters")
-        def dead_letter_groups(name: str) -> object:
+        def dead_letter_groups(name: str) -> Response:
             return self._read(lambda c: audit.group_dead_letters(c, name))
 
         @self.pages.get("/api/pipelines/{name}/dead-letters/{reason}")
@@ -123,7 +121,7 @@ class MonitorApplication:
             reason: str,
             skipped: Annotated[int, Query(ge=0, le=2**31)] = 0,
             limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 50,
-        ) -> object:
+        ) -> Response:
             return self._read(
                 lambda c: audit.read_dead_letters(
                     c, name, reason, skipped=skipped, limit=limit
@@ -134,11 +132,11 @@ class MonitorApplication:
         def why(
             name: str,
             event_id: Annotated[str, Query(min_length=1, max_length=_NAME_MAX)],
-        ) -> object:
+        ) -> Response:
             return self._read(lambda c: _explained(c, name, event_id))
 
-    def _read(self, reading: Callable[[Connection[TupleRow]], _T]) -> object:
-        return jsonable_encoder(self._home.read(reading))
+    def _read(self, reading: Callable[[Connection[TupleRow]], object]) -> Response:
+        return Response(to_json(self._home.read(reading)), media_type=_JSON)
 
 
 def _explained(
@@ -166,7 +164,7 @@ def _explained(
 
 def _event(look: Look) -> str:
     """Write a look as a server-sent event, which ends with an empty line."""
-    return f"id: {look.number}\ndata: {json.dumps(jsonable_encoder(asdict(look)))}\n\n"
+    return f"id: {look.number}\ndata: {to_json(look).decode()}\n\n"
 
 
 async def _with_headers(request: Request, answer: RequestResponseEndpoint) -> Response:

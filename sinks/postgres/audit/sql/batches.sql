@@ -47,33 +47,43 @@ LIMIT %(limit)s;
 
 -- name: history
 -- Batches of the newest slots of time, added up; a slot without a batch has no row.
-SELECT extract(epoch FROM date_bin(
-           make_interval(secs => %(slot_s)s), batch.published_at, 'epoch'
-       ))::bigint AS began_s,
-       count(*) AS batches,
-       sum(counted.read)::bigint AS read,
-       sum(counted.duplicate)::bigint AS duplicate,
-       sum(counted.dead)::bigint AS dead,
-       sum(counted.late)::bigint AS late,
-       percentile_cont(0.5) WITHIN GROUP (
-           ORDER BY extract(epoch FROM batch.published_at - batch.planned_at)
-       ) AS batch_p50_s,
-       percentile_cont(0.95) WITHIN GROUP (
-           ORDER BY extract(epoch FROM batch.published_at - batch.planned_at)
-       ) AS batch_p95_s
-FROM tallyweir.batch
-CROSS JOIN LATERAL (
-    SELECT coalesce(sum(read), 0) AS read,
-           coalesce(sum(duplicate), 0) AS duplicate,
-           coalesce(sum(dead), 0) AS dead,
-           coalesce(sum(late), 0) AS late
-    FROM tallyweir.batch_partition AS covered
-    WHERE covered.pipeline = batch.pipeline
-      AND covered.sequence = batch.sequence
-) AS counted
-WHERE batch.pipeline = %(pipeline)s
-  AND batch.published_at > now() - make_interval(secs => %(slot_s)s * %(slots)s)
-GROUP BY began_s
+-- Joined as a whole: looking each batch's partitions up takes three times as long.
+WITH published AS (
+    SELECT sequence,
+           extract(epoch FROM date_bin(
+               make_interval(secs => %(slot_s)s), published_at, 'epoch'
+           ))::bigint AS began_s,
+           extract(epoch FROM published_at - planned_at)::float8 AS took_s
+    FROM tallyweir.batch
+    WHERE pipeline = %(pipeline)s
+      AND published_at > now() - make_interval(secs => %(slot_s)s * %(slots)s)
+), timed AS (
+    SELECT began_s,
+           count(*) AS batches,
+           percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY took_s) AS batch_s
+    FROM published
+    GROUP BY began_s
+), counted AS (
+    SELECT began_s,
+           sum(read)::bigint AS read,
+           sum(duplicate)::bigint AS duplicate,
+           sum(dead)::bigint AS dead,
+           sum(late)::bigint AS late
+    FROM published
+    JOIN tallyweir.batch_partition AS covered
+      ON covered.pipeline = %(pipeline)s AND covered.sequence = published.sequence
+    GROUP BY began_s
+)
+SELECT began_s,
+       batches,
+       coalesce(read, 0) AS read,
+       coalesce(duplicate, 0) AS duplicate,
+       coalesce(dead, 0) AS dead,
+       coalesce(late, 0) AS late,
+       batch_s[1] AS batch_p50_s,
+       batch_s[2] AS batch_p95_s
+FROM timed
+LEFT JOIN counted USING (began_s)
 ORDER BY began_s;
 
 -- name: outputs
