@@ -213,7 +213,7 @@ def test_the_commands_say_what_they_do_and_do_it(
     assert "can be paused" in said("pause", _PIPELINE, *reason, "--dry-run")
     with pytest.raises(ConfigurationError, match="NOT_PAUSED"):
         said("resume", _PIPELINE)
-    with pytest.raises(ConfigurationError, match="PAUSE_REASON_MISSING"):
+    with pytest.raises(ConfigurationError, match="REASON_MISSING"):
         said("pause", _PIPELINE, "--reason", " ")
     assert "paused after batch 0" in said("pause", _PIPELINE, *reason)
     with pytest.raises(ConfigurationError, match=r"PAUSED_ALREADY.*loading anew"):

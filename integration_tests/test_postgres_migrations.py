@@ -40,6 +40,7 @@ _ALL = [
     ("0012_chunks",),
     ("0013_payload_hashes_anew",),
     ("0014_pause",),
+    ("0015_steering",),
 ]
 
 

@@ -85,7 +85,8 @@ _HOME: dict[str, dict[str, str]] = {
     },
     "late_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
-    "pause": {"select": "PVM"},
+    "pause": {"select": "PVM", "insert": "P"},
+    "act": {"select": "PVM", "insert": "P"},
     "duplicate_event": {"select": "VM", "insert": "P"},
     "filtered_event": {"select": "VM", "insert": "P"},
     "keyed_state": _KEPT

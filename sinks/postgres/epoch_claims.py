@@ -41,9 +41,20 @@ class Pause:
 
 
 def insert_claim(
-    connection: Connection[TupleRow], pipeline: str, *, run: str | None = None
+    connection: Connection[TupleRow],
+    pipeline: str,
+    *,
+    run: str | None = None,
+    is_act: bool = False,
 ) -> tuple[Epoch, str] | None:
     """Claim the next epoch for this process.
+
+    Args:
+        connection: In whose transaction it is claimed.
+        pipeline: Its name.
+        run: The batch run that claims; None for everybody else.
+        is_act: Whether somebody claims who publishes nothing: a pause does not keep
+            him, and drivers take him for nobody who works.
 
     Returns:
         The epoch and its nonce; None if somebody took that very number meanwhile, or a
@@ -56,6 +67,7 @@ def insert_claim(
             "host": socket.gethostname(),
             "process_id": os.getpid(),
             "run": run,
+            "is_act": is_act,
         },
     ).fetchone()
     return None if row is None else (Epoch(row[0]), row[1])

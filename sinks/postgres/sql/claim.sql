@@ -27,12 +27,14 @@ FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
 
 -- name: claim_epoch
--- Nobody claims while a pause lasts. Whoever sees a pause's number sees the pause.
-INSERT INTO tallyweir.epoch_claim (pipeline, epoch, host, process_id, run)
-SELECT %(pipeline)s, coalesce(max(epoch), 0) + 1, %(host)s, %(process_id)s, %(run)s
+-- Nobody claims to work while a pause lasts. Whoever sees a pause's number sees the
+-- pause. Who claims to act publishes no batch, so a pause need not keep him.
+INSERT INTO tallyweir.epoch_claim (pipeline, epoch, host, process_id, run, is_act)
+SELECT %(pipeline)s, coalesce(max(epoch), 0) + 1, %(host)s, %(process_id)s, %(run)s,
+       %(is_act)s
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
-HAVING NOT EXISTS (
+HAVING %(is_act)s OR NOT EXISTS (
     SELECT
     FROM tallyweir.pause
     WHERE pipeline = %(pipeline)s
@@ -58,10 +60,9 @@ LIMIT 1
 -- name: newest_driver_epoch
 SELECT coalesce(max(epoch), 0)
 FROM tallyweir.epoch_claim
-LEFT JOIN tallyweir.pause USING (pipeline, epoch)
-WHERE epoch_claim.pipeline = %(pipeline)s
+WHERE pipeline = %(pipeline)s
   AND run IS NULL
-  AND pause.epoch IS NULL
+  AND NOT is_act
 
 -- name: newest_claim
 -- With the run that made it, and whether the run has published. A claim is followed by

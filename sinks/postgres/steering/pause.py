@@ -1,11 +1,7 @@
 """Pauses a pipeline: from the commit on nothing of it is published.
 
-A pause claims an epoch, as a driver does that takes over, so it needs nobody's consent:
-who works is fenced at his next publish, wherever he runs and whether he answers or not,
-drops the batch at hand whole, and waits. What that batch had read is read again after
-the pause.
-
-While a pause lasts no epoch can be claimed. Epochs are numbered without gaps, and the
+A pause is an act that lasts: it fences whoever works, and while it lasts nobody can
+claim an epoch to work under, so he waits. Epochs are numbered without gaps, and the
 statement that takes a number looks for a pause: whoever does not see the pause does not
 see its number either, so he takes that number or an earlier one, and the pause takes
 another, which fences him.
@@ -16,18 +12,14 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, fetch_pipeline
-from sinks.postgres.epoch_claims import Pause, insert_claim, read_pause
+from sinks.postgres.audit.audited_pipeline import fetch_pipeline
+from sinks.postgres.epoch_claims import Pause, read_pause
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
+from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, ActRequest, acting
 from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.identity import Epoch
 
-_PUBLISH = load_statements("sinks.postgres", "publish.sql")
 _SQL = load_statements("sinks.postgres.steering", "pause.sql")
-
-#: How long a publish at hand is waited for.
-LOCK_TIMEOUT_MS = 30_000
 
 
 def pause(
@@ -51,7 +43,7 @@ def pause(
         The pause; None after a dry run.
 
     Raises:
-        ConfigurationError: ``PIPELINE_UNKNOWN``, ``PAUSE_REASON_MISSING``, or
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``, or
             ``PAUSED_ALREADY``.
         RetryableError: A publish held the pipeline's row for too long.
 
@@ -59,35 +51,24 @@ def pause(
         Before the COMMIT nothing has changed; after it the pipeline is paused, and a
         repeated call says so.
     """
-    if not reason.strip():
-        raise ConfigurationError(
-            "PAUSE_REASON_MISSING",
-            saw="The reason is blank.",
-            why="Somebody else will find the pipeline paused, perhaps at night.",
-            fix="Pass --reason with what is going on, and when it should go on.",
-        )
-    with translated("pausing a pipeline"), connection.transaction():
-        fetch_pipeline(connection, pipeline)
-        _check_not_paused(connection, pipeline)
-        if dry_run:
-            return None
-        fetch(connection, _SQL["set_lock_timeout"], timeout=f"{lock_timeout_ms}ms")
-        epoch = _claim(connection, pipeline)
-        # Whoever publishes holds this row. Who comes after us finds our claim.
-        fetch(connection, _PUBLISH["lock_pipeline"], pipeline=pipeline)
+    request = ActRequest(
+        pipeline=pipeline,
+        kind="pause",
+        reason=reason,
+        dry_run=dry_run,
+        lock_timeout_ms=lock_timeout_ms,
+    )
+    with acting(
+        connection,
+        request,
+        check=lambda: _check_not_paused(connection, pipeline),
+    ) as act:
         connection.execute(
-            _SQL["pause"], {"pipeline": pipeline, "epoch": epoch, "reason": reason}
+            _SQL["pause"],
+            {"pipeline": pipeline, "epoch": act.epoch, "reason": reason},
         )
-        return read_pause(connection, pipeline)
-
-
-def _claim(connection: Connection[TupleRow], pipeline: str) -> Epoch:
-    while True:
-        claimed = insert_claim(connection, pipeline)
-        if claimed is not None:
-            return claimed[0]
-        # Somebody took that very number, perhaps for a pause; it is now visible to us.
-        _check_not_paused(connection, pipeline)
+        paused = read_pause(connection, pipeline)
+    return None if dry_run else paused
 
 
 def _check_not_paused(connection: Connection[TupleRow], pipeline: str) -> None:

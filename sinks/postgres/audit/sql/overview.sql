@@ -36,10 +36,8 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT epoch, host, process_id, claimed_at
     FROM tallyweir.epoch_claim
-    LEFT JOIN tallyweir.pause AS paused USING (pipeline, epoch)
     WHERE epoch_claim.pipeline = pipeline.pipeline
-      -- A pause's claim is nobody who works.
-      AND paused.epoch IS NULL
+      AND NOT is_act
     ORDER BY epoch DESC
     LIMIT 1
 ) AS claim ON true

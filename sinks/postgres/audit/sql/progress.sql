@@ -16,13 +16,10 @@ SELECT pipeline.pipeline_number,
         WHERE pipeline = %(pipeline)s) AS newest_event_time
 FROM tallyweir.pipeline AS pipeline
 LEFT JOIN (
-    SELECT epoch_claim.pipeline, epoch, host, process_id, claimed_at,
-           count(*) OVER () AS epochs
+    SELECT pipeline, epoch, host, process_id, claimed_at, count(*) OVER () AS epochs
     FROM tallyweir.epoch_claim
-    LEFT JOIN tallyweir.pause USING (pipeline, epoch)
-    WHERE epoch_claim.pipeline = %(pipeline)s
-      -- A pause's claim is nobody who works.
-      AND pause.epoch IS NULL
+    WHERE pipeline = %(pipeline)s
+      AND NOT is_act
     ORDER BY epoch DESC
     LIMIT 1
 ) AS claim USING (pipeline)

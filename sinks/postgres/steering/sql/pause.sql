@@ -1,8 +1,5 @@
 -- Pausing a pipeline, and letting it go on.
 
--- name: set_lock_timeout
-SELECT set_config('lock_timeout', %(timeout)s, true);
-
 -- name: pause
 INSERT INTO tallyweir.pause (pipeline, epoch, reason)
 VALUES (%(pipeline)s, %(epoch)s, %(reason)s);

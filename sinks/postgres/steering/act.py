@@ -1,0 +1,139 @@
+"""An act of an operator: one transaction, behind a claim that fences whoever works.
+
+The claim asks nobody: who works is fenced at his next publish, wherever he runs and
+whether he answers or not, and drops the batch at hand whole. A driver then starts over
+and finds what the act has left; what its batch had read is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb
+
+from sinks.postgres.audit.audited_pipeline import fetch, fetch_pipeline
+from sinks.postgres.epoch_claims import insert_claim
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.identity import Epoch
+
+_PUBLISH = load_statements("sinks.postgres", "publish.sql")
+_SQL = load_statements("sinks.postgres.steering", "act.sql")
+
+#: How long a publish at hand is waited for.
+LOCK_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActRequest:
+    """What somebody asks for.
+
+    Attributes:
+        pipeline: Its name.
+        kind: The command's name.
+        reason: For whoever asks later.
+        dry_run: Whether all of it is taken back.
+        lock_timeout_ms: How long a publish at hand is waited for.
+    """
+
+    pipeline: str
+    kind: str
+    reason: str
+    dry_run: bool = False
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """Where an act finds its pipeline, which nobody else changes until it ends.
+
+    Attributes:
+        epoch: Its claim.
+        last_sequence: The last batch that was published before it; 0 if none was.
+        detail: What it changes, for whoever asks later; filled while it is done.
+    """
+
+    epoch: Epoch
+    last_sequence: int
+    watermark: datetime | None
+    detail: dict[str, Any]
+
+
+@contextmanager
+def acting(
+    connection: Connection[TupleRow],
+    request: ActRequest,
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[Act]:
+    """Do what is inside in one transaction that nobody else publishes beside.
+
+    The act is noted in ``tallyweir.act`` with it. A dry run does the same and takes it
+    back, so it finds what the act itself would find; nobody is fenced by it.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        request: What is asked for.
+        check: Called before each try to claim; what it raises ends the act.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``, or what ``check``
+            raises.
+        RetryableError: A publish held the pipeline's row for too long.
+
+    Crash:
+        Before the COMMIT nothing has changed and nobody is fenced; after it all of it
+        has.
+    """
+    if not request.reason.strip():
+        raise ConfigurationError(
+            "REASON_MISSING",
+            saw="The reason is blank.",
+            why="Somebody else will find the pipeline changed, perhaps at night.",
+            fix="Pass --reason with what is going on.",
+        )
+    pipeline = request.pipeline
+    timeout = f"{request.lock_timeout_ms}ms"
+    with translated(f"{request.kind} of a pipeline"), connection.transaction():
+        fetch_pipeline(connection, pipeline)
+        fetch(connection, _SQL["set_lock_timeout"], timeout=timeout)
+        epoch = _claim(connection, pipeline, check)
+        # Whoever publishes holds this row. Who comes after us finds our claim.
+        (held,) = fetch(connection, _PUBLISH["lock_pipeline"], pipeline=pipeline)
+        act = Act(
+            epoch=epoch,
+            last_sequence=held["last_sequence"],
+            watermark=held["watermark"],
+            detail={},
+        )
+        yield act
+        values = {
+            "pipeline": pipeline,
+            "epoch": epoch,
+            "kind": request.kind,
+            "reason": request.reason,
+            "after_sequence": act.last_sequence,
+            "detail": Jsonb(act.detail),
+        }
+        connection.execute(_SQL["note_act"], values)
+        if request.dry_run:
+            raise psycopg.Rollback
+
+
+def _claim(
+    connection: Connection[TupleRow], pipeline: str, check: Callable[[], None]
+) -> Epoch:
+    while True:
+        check()
+        claimed = insert_claim(connection, pipeline, is_act=True)
+        if claimed is not None:
+            return claimed[0]
+        # Somebody took that very number; it is now visible to us.

@@ -1,0 +1,10 @@
+-- What every act of an operator does.
+
+-- name: set_lock_timeout
+SELECT set_config('lock_timeout', %(timeout)s, true);
+
+-- name: note_act
+INSERT INTO tallyweir.act (pipeline, epoch, kind, reason, after_sequence, detail)
+VALUES (
+    %(pipeline)s, %(epoch)s, %(kind)s, %(reason)s, %(after_sequence)s, %(detail)s
+);
