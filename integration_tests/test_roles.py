@@ -1,8 +1,8 @@
 """Who may do what: every role, every kind of statement, on a real server.
 
-The table below is the matrix of docs/security.md. Statements are made from it, run by
-a login of each role, and rolled back; a statement is allowed unless Postgres refuses it
-for want of a privilege.
+The matrix is that of docs/security.md (``harness/role_matrix.py``). Statements are made
+from it, run by a login of each role, and rolled back; a statement is allowed unless
+Postgres refuses it for want of a privilege.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 
 from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.fresh_databases import prepared
+from integration_tests.harness.role_matrix import HOME_MATRIX, PARTICIPANT_MATRIX
 from integration_tests.harness.role_world import (
     OWNER,
     STRANGER,
@@ -34,93 +35,6 @@ from sinks.protocol.errors import ConfigurationError
 
 _LETTERS = {"P": PUBLISHER, "R": RELAY, "V": READER, "M": MONITOR}
 
-
-def _updates(letters: str, *columns: str) -> dict[str, str]:
-    return {f"update {column}": letters for column in columns}
-
-
-#: What is read and replaced by the driver, and shown by the monitor.
-_KEPT = {"select": "PM", "insert": "P", "delete": "P"}
-
-#: Who may do what to each table and view of the home; a named column goes before the
-#: table. P publisher, R relay, V reader, M monitor. The owner alone may anything else.
-_HOME: dict[str, dict[str, str]] = {
-    "installation": {
-        "select": "PRM",
-        "select only_row": "PM",
-        "select fingerprint_key": "PM",
-        "select installed_at": "PM",
-    },
-    "pipeline": {
-        "select": "PRVM",
-        "insert": "P",
-        **_updates("P", "definition", "definition_hash", "watermark", "last_sequence"),
-    },
-    "epoch_claim": {"select": "PVM", "insert": "P"},
-    "partition_progress": {
-        "select": "PRVM",
-        "insert": "P",
-        **_updates("P", "next_offset", "event_time_max", "active_at"),
-    },
-    "batch": {"select": "PRVM", "insert": "P"},
-    "batch_partition": {"select": "PVM", "insert": "P"},
-    "batch_output": {"select": "PVM", "insert": "P"},
-    "batch_branch": {"select": "PVM", "insert": "P", "update committed_at": "P"},
-    "accepted_gap": {"select": "PVM"},
-    "seen_id_run": _KEPT | _updates("P", "is_hidden"),
-    "batch_run": {"select": "PVM", "insert": "P"},
-    "batch_run_input": {"select": "PVM", "insert": "P"},
-    "replaced_row": {"select": "VM", "insert": "P"},
-    "dead_letter": {
-        "select": "PRVM",
-        "select kafka_topic": "RVM",
-        "select kafka_partition": "RVM",
-        "select kafka_offset": "RVM",
-        "select kafka_timestamp": "RVM",
-        "select event_id": "RVM",
-        "select key": "RM",
-        "select payload": "RM",
-        "select detail": "RM",
-        "insert": "P",
-    },
-    "late_event": {"select": "VM", "select payload": "M", "insert": "P"},
-    "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
-    "pause": {"select": "PVM", "insert": "P"},
-    "act": {"select": "PVM", "insert": "P"},
-    "duplicate_event": {"select": "VM", "insert": "P"},
-    "filtered_event": {"select": "VM", "insert": "P"},
-    "keyed_state": _KEPT
-    | _updates("P", "value", "schema_version", "expires_at", "sequence"),
-    "keyed_timer": _KEPT | _updates("P", "shard", "clock", "fires_at", "sequence"),
-    "relay_cursor": {
-        "select": "RVM",
-        "insert": "R",
-        **_updates("R", "sequence", "kafka_topic", "kafka_partition", "kafka_offset"),
-        **_updates("R", "messages", "moved_at"),
-    },
-    "outbox": {
-        "select": "RVM",
-        "select key": "RM",
-        "select value": "RM",
-        "insert": "P",
-        "delete": "R",
-    },
-    "conservation": {"select": "PVM"},
-    "standing_from": {"select": "VM"},
-    "visible_through": {"select": "PRVM"},
-    "visible_offset": {"select": "PRVM"},
-    "_yoyo_migration": {"select": "PRVM"},
-    "_yoyo_log": {"select": "M"},
-    "_yoyo_version": {"select": "M"},
-    "yoyo_lock": {"select": "M"},
-}
-_PARTICIPANT: dict[str, dict[str, str]] = {
-    "marker": {"select": "PM", "insert": "P", "update prepared_at": "P"},
-    "_yoyo_migration": {"select": "PM"},
-    "_yoyo_log": {"select": "M"},
-    "_yoyo_version": {"select": "M"},
-    "yoyo_lock": {"select": "M"},
-}
 
 #: Other statements, and who may do them in the home.
 _OTHERS: dict[str, str] = {
@@ -247,8 +161,8 @@ def _assert_matrix(
 def test_each_role_may_do_what_the_matrix_says_in_the_home(world: RoleWorld) -> None:
     """And nothing else; a table that the matrix lacks is a hole in it."""
     columns = _columns(world.dsn(OWNER), "tallyweir")
-    assert set(_HOME) == set(columns)
-    statements = _statements("tallyweir", _HOME, columns)
+    assert set(HOME_MATRIX) == set(columns)
+    statements = _statements("tallyweir", HOME_MATRIX, columns)
     _assert_matrix(world, HOME, statements, least=200)
 
 
@@ -257,8 +171,8 @@ def test_each_role_may_do_what_the_matrix_says_in_a_participant(
 ) -> None:
     """Only markers are there, and only the publisher adds to them."""
     columns = _columns(world.dsn(OWNER, "billing"), "tallyweir_participant")
-    assert set(_PARTICIPANT) == set(columns)
-    statements = _statements("tallyweir_participant", _PARTICIPANT, columns)
+    assert set(PARTICIPANT_MATRIX) == set(columns)
+    statements = _statements("tallyweir_participant", PARTICIPANT_MATRIX, columns)
     _assert_matrix(world, "billing", statements, least=40)
 
 

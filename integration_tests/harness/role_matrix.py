@@ -1,0 +1,91 @@
+"""Who may do what to the tables and views of ours: the matrix of docs/security.md."""
+
+from __future__ import annotations
+
+
+def _updates(letters: str, *columns: str) -> dict[str, str]:
+    return {f"update {column}": letters for column in columns}
+
+
+#: What is read and replaced by the driver, and shown by the monitor.
+_KEPT = {"select": "PM", "insert": "P", "delete": "P"}
+
+#: Who may do what to each table and view of the home; a named column goes before the
+#: table. P publisher, R relay, V reader, M monitor. The owner alone may anything else.
+HOME_MATRIX: dict[str, dict[str, str]] = {
+    "installation": {
+        "select": "PRM",
+        "select only_row": "PM",
+        "select fingerprint_key": "PM",
+        "select installed_at": "PM",
+    },
+    "pipeline": {
+        "select": "PRVM",
+        "insert": "P",
+        **_updates("P", "definition", "definition_hash", "watermark", "last_sequence"),
+    },
+    "epoch_claim": {"select": "PVM", "insert": "P"},
+    "partition_progress": {
+        "select": "PRVM",
+        "insert": "P",
+        **_updates("P", "next_offset", "event_time_max", "active_at"),
+    },
+    "batch": {"select": "PRVM", "insert": "P"},
+    "batch_partition": {"select": "PVM", "insert": "P"},
+    "batch_output": {"select": "PVM", "insert": "P"},
+    "batch_branch": {"select": "PVM", "insert": "P", "update committed_at": "P"},
+    "accepted_gap": {"select": "PVM"},
+    "seen_id_run": _KEPT | _updates("P", "is_hidden"),
+    "batch_run": {"select": "PVM", "insert": "P"},
+    "batch_run_input": {"select": "PVM", "insert": "P"},
+    "replaced_row": {"select": "VM", "insert": "P"},
+    "dead_letter": {
+        "select": "PRVM",
+        "select kafka_topic": "RVM",
+        "select kafka_partition": "RVM",
+        "select kafka_offset": "RVM",
+        "select kafka_timestamp": "RVM",
+        "select event_id": "RVM",
+        "select key": "RM",
+        "select payload": "RM",
+        "select detail": "RM",
+        "insert": "P",
+    },
+    "late_event": {"select": "VM", "select payload": "M", "insert": "P"},
+    "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
+    "pause": {"select": "PVM", "insert": "P"},
+    "act": {"select": "PVM", "insert": "P"},
+    "duplicate_event": {"select": "VM", "insert": "P"},
+    "filtered_event": {"select": "VM", "insert": "P"},
+    "keyed_state": _KEPT
+    | _updates("P", "value", "schema_version", "expires_at", "sequence"),
+    "keyed_timer": _KEPT | _updates("P", "shard", "clock", "fires_at", "sequence"),
+    "relay_cursor": {
+        "select": "RVM",
+        "insert": "R",
+        **_updates("R", "sequence", "kafka_topic", "kafka_partition", "kafka_offset"),
+        **_updates("R", "messages", "moved_at"),
+    },
+    "outbox": {
+        "select": "RVM",
+        "select key": "RM",
+        "select value": "RM",
+        "insert": "P",
+        "delete": "R",
+    },
+    "conservation": {"select": "PVM"},
+    "standing_from": {"select": "VM"},
+    "visible_through": {"select": "PRVM"},
+    "visible_offset": {"select": "PRVM"},
+    "_yoyo_migration": {"select": "PRVM"},
+    "_yoyo_log": {"select": "M"},
+    "_yoyo_version": {"select": "M"},
+    "yoyo_lock": {"select": "M"},
+}
+PARTICIPANT_MATRIX: dict[str, dict[str, str]] = {
+    "marker": {"select": "PM", "insert": "P", "update prepared_at": "P"},
+    "_yoyo_migration": {"select": "PM"},
+    "_yoyo_log": {"select": "M"},
+    "_yoyo_version": {"select": "M"},
+    "yoyo_lock": {"select": "M"},
+}
