@@ -13,6 +13,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.monitor_service import running_monitor
+from integration_tests.harness.postgres_driver import query
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from sinks.postgres.audit import read_overview
 from sinks.postgres.naming import application_name
@@ -104,6 +105,25 @@ def test_an_event_is_explained(client: httpx.Client) -> None:
     assert told["is_known"]
     assert "batch 2" in " ".join(told["told"]), told
     assert not _get(client, "why?event_id=nobody")["is_known"]
+
+
+def test_a_session_that_the_server_ended_is_not_missed(
+    client: httpx.Client, home_dsn: str
+) -> None:
+    """A connection is kept for the next read, which is asked again where it is gone."""
+    path = f"/api/pipelines/{PIPELINE}/batches"
+    for _ in range(3):
+        before = client.get(path)
+        ended = query(
+            home_dsn,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() "
+            "AND application_name = 'tallyweir monitor'",
+        )
+        assert ended
+        after = client.get(path)
+        assert (before.status_code, after.status_code) == (200, 200)
+        assert before.json() == after.json()
 
 
 def test_a_pipeline_that_is_not_there_is_not_found(client: httpx.Client) -> None:

@@ -77,6 +77,7 @@ class MonitorApplication:
         yield
         self._end.set()
         await watching
+        self._home.close()
 
     def _add_readings(self) -> None:
         @self.pages.get("/api/looks")

@@ -9,22 +9,33 @@ const NEWEST = 100;
 const SLOT_S = 10;
 const SLOTS = 180;
 
+// The charts add up half an hour and come last; nothing waits for them.
 export async function showPipeline(view, name, look) {
-  const [graph, history] = await Promise.all([
-    ask(of(name, `graph?newest=${NEWEST}`)),
-    ask(of(name, `history?slot_s=${SLOT_S}&slots=${SLOTS}`)),
-  ]);
+  const history = ask(of(name, `history?slot_s=${SLOT_S}&slots=${SLOTS}`));
+  const charted = el("div", { class: "awaited" });
+  showCharts(charted, history);
+  const graph = await ask(of(name, `graph?newest=${NEWEST}`));
   view.replaceChildren(
     el("h1", {}, name),
     el("div", { id: "figures" }),
     el("h2", {}, graph.batches ? `The last ${whole(graph.batches)} batches` : "Job graph"),
     jobGraph(graph),
     law(graph),
-    graph.phases.length ? phases(graph) : null,
+    graph.phases.length ? phases(graph) : "",
     el("h2", {}, "The last half hour"),
-    history.length ? charts(history) : empty("Nothing was published in the last half hour."),
+    charted,
   );
   showFigures(view, name, look);
+}
+
+async function showCharts(place, asked) {
+  try {
+    const history = await asked;
+    place.replaceChildren(history.length ? charts(history) : empty("Nothing was published in the last half hour."));
+  } catch (error) {
+    place.replaceChildren(empty(error.message));
+  }
+  place.classList.remove("awaited");
 }
 
 export function showFigures(view, name, look) {
