@@ -25,8 +25,14 @@ class BatchReport:
 
 @dataclass(slots=True)
 class BatchTimes:
-    """When a batch began, and the seconds of its phases so far."""
+    """When a batch began, and the seconds of its phases so far.
 
+    Attributes:
+        between: From when the driver could have begun it: what Spark took to plan it,
+            or what events took to come.
+    """
+
+    between: float = 0.0
     began: float = field(default_factory=time.monotonic)
     plan: float = 0.0
     stage: float = 0.0
@@ -41,6 +47,16 @@ class BatchTimes:
         finally:
             spent = getattr(self, phase) + time.monotonic() - since
             setattr(self, phase, spent)
+
+    def before_publishing(self) -> dict[str, float]:
+        """Return the seconds until now, at which the batch is about to be published."""
+        wait = time.monotonic() - self.began - self.plan - self.stage - self.publish
+        return {
+            "between": self.between,
+            "plan": self.plan,
+            "stage": self.stage,
+            "wait": wait,
+        }
 
     def report(self, plan: BatchPlan, result: BatchResult) -> BatchReport:
         """Tell of the batch, which has ended."""

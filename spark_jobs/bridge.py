@@ -18,6 +18,7 @@ from sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
 from sinks.protocol.identity import BatchKey, SparkBatchId
+from sinks.protocol.measures import Measures
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 from sinks.protocol.recovery import check_topic_identity
@@ -26,6 +27,7 @@ from spark_jobs.background import begin_in_thread
 from spark_jobs.batch_report import BatchReport, BatchTimes
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.offset_log import read_planned_ranges
+from spark_jobs.process_cpu import ProcessCpu
 from spark_jobs.spark_failure import SPARK_FAILURES, what_failed_and_why
 
 #: Seconds between two looks for timers that are due.
@@ -86,6 +88,9 @@ class Bridge:
         )
         self._ahead = StageAhead(self._coordinator, self._begin)
         self._publishing: Future[None] | None = None
+        self._cpu = ProcessCpu(parts.jobs.spark)
+        #: When the driver could begin the next batch.
+        self._free_since = time.monotonic()
         self._looks_again_at = 0.0
         self._draining = False
         self._in_batch = threading.Lock()
@@ -218,7 +223,7 @@ class Bridge:
     ) -> None:
         if not any(covered.length for covered in ranges):
             return
-        times = BatchTimes()
+        times = BatchTimes(between=time.monotonic() - self._free_since)
 
         def plan(former: VotedBatch | None) -> BatchPlan:
             with times.spent_on("plan"), making(FaultPoint.PLANNED):
@@ -231,13 +236,24 @@ class Bridge:
                 return self._stage(records, plan, rejected)
 
         self._ahead.run_batch(plan, stage, partial(self._publish, times))
+        self._free_since = time.monotonic()
         self._batches += 1
         self._ends = {one.topic_partition: one.until_offset for one in ranges}
 
     def _publish(self, times: BatchTimes, voted: VotedBatch) -> None:
+        measured = self._measured(times, voted)
         with times.spent_on("publish"):
-            result = self._coordinator.publish(voted)
+            result = self._coordinator.publish(measured)
         self._end(times, voted.plan, result)
+
+    def _measured(self, times: BatchTimes, voted: VotedBatch) -> VotedBatch:
+        """Add to a batch's measures what only the driver knows."""
+        measures = voted.tally.measures + Measures(
+            seconds=times.before_publishing(),
+            cpu_seconds=self._cpu.spent(),
+            slots=self._parts.jobs.tasks,
+        )
+        return replace(voted, tally=replace(voted.tally, measures=measures))
 
     def _end(self, times: BatchTimes, plan: BatchPlan, result: BatchResult) -> None:
         self._on_published(times.report(plan, result))

@@ -12,6 +12,7 @@ are read here.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.protocol.errors import RetryableError, TallyweirError
+from sinks.protocol.measures import Measures, StepMeasure
 from sinks.protocol.offsets import OffsetRange
 from sinks.protocol.ports import BatchPlan, StagedBatch
 from sinks.protocol.votes import Vote
@@ -94,6 +96,7 @@ class DriverStage:
         Crash:
             As of a task: what is staged is not voted for, and nobody will move it.
         """
+        began = time.perf_counter()
         try:
             if self._reader is None:
                 read: ReadRecords | None = _collect(events())
@@ -105,10 +108,18 @@ class DriverStage:
         if read is None:
             return None
         rows = read.rows
+        read_s = time.perf_counter() - began
         on_read()
         if rows.num_rows:
             self._record_bytes = rows.nbytes / rows.num_rows
-        return StagedBatch(votes=[self._run(task, rows)], records_read=read.records)
+        return StagedBatch(
+            votes=[self._run(task, rows)],
+            records_read=read.records,
+            # What the task is handed is here already.
+            measures=Measures(
+                steps={"read": StepMeasure(seconds=read_s, seconds_max=read_s)}
+            ),
+        )
 
     def _is_small(self, offsets: int) -> bool:
         return (

@@ -79,6 +79,10 @@ class ClassifiedEvents:
         chosen: BoolArray = self.classes == kind
         return chosen
 
+    def count(self, kind: EventClass) -> int:
+        """Count the rows of a class."""
+        return int(np.count_nonzero(self.is_class(kind)))
+
     def checksum(self, chosen: BoolArray) -> int:
         """Add up the offsets of some rows, by which an audit knows them again."""
         offsets = np.asarray(self.array(frame.OFFSET))[chosen]

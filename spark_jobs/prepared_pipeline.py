@@ -25,6 +25,7 @@ from spark_jobs.lookups import Lookups, open_lookups
 from spark_jobs.model_file import Model, read_model
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.predictor import Predictor
+from spark_jobs.python_time import PythonTime
 from spark_jobs.record_reader import RecordReader
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
@@ -124,7 +125,14 @@ class PreparedPipeline:
                 if self.computes_nothing
                 else None,
                 tasks=min(tasks, SHARDS),
+                python_time=self._python_time(),
             )
+
+    def _python_time(self) -> PythonTime | None:
+        pipeline = self.recipe.pipeline
+        if pipeline.transform is None and not pipeline.predict:
+            return None
+        return PythonTime("predict" if pipeline.transform is None else "transform")
 
     def _reader(self, places: SourcePlaces) -> RecordReader | None:
         """Return what reads small batches without Spark, where that is possible."""

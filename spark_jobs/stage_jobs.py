@@ -12,6 +12,7 @@ from sinks.postgres.home import PostgresHome
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.protocol.errors import RetryableError
+from sinks.protocol.measures import NOTHING_MEASURED, cpu_of_tasks
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import (
     BatchPlan,
@@ -33,6 +34,7 @@ from spark_jobs.lookups import Lookups
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.stateful import StatefulOutput
+from spark_jobs.python_time import PythonTime
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
 
@@ -67,6 +69,8 @@ class StageJobs:
     as_read: Sequence[Column] | None
     #: Spark tasks that stage at a time.
     tasks: int
+    #: None if the pipeline has no Python of its own, nor models.
+    python_time: PythonTime | None
 
     @property
     def versions(self) -> dict[str, str]:
@@ -174,10 +178,18 @@ class StageJobs:
             # All copies of an event, which a transform may double, must meet.
             share = F.pmod(F.xxhash64(PLACE, OFFSET), F.lit(self.tasks))
             events = events.repartitionById(self.tasks, share.cast("int"))
-        lines = events.mapInArrow(task, VOTE_SCHEMA).collect()
+        voted = events.mapInArrow(task, VOTE_SCHEMA)
+        lines = voted.collect()
         on_read()
         votes = [parse_vote(line["vote"]) for line in lines]
-        return StagedBatch(votes=votes, records_read=observation.get["records"])
+        own = NOTHING_MEASURED
+        if self.python_time is not None:
+            own = self.python_time.of(voted)
+        return StagedBatch(
+            votes=votes,
+            records_read=observation.get["records"],
+            measures=own + cpu_of_tasks(vote.measures for vote in votes),
+        )
 
     def _events(
         self,

@@ -26,7 +26,6 @@ from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.kept_connection import PostgresConnection
 from sinks.postgres.naming import TableNames
 from sinks.postgres.staging import StagingWriter
-from sinks.postgres.task_staging import TaskStaging
 from sinks.protocol.errors import FatalError, TallyweirError
 from sinks.protocol.identity import Attempt
 from sinks.protocol.in_doubt import Claim
@@ -40,6 +39,7 @@ from sinks.seen_ids.fingerprint import fingerprint
 from sinks.seen_ids.payload_hash import payload_hashes
 from sinks.seen_ids.run import Run
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
+from sinks.step_clock import StepClock
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import (
     BoolArray,
@@ -50,6 +50,7 @@ from spark_jobs.event_classes import (
     find_dead,
     mark_filtered,
 )
+from spark_jobs.measured_staging import MeasuredStaging
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.staged_rows import StagedRows
 from spark_jobs.task_worker import TaskWorker, this_process
@@ -123,8 +124,11 @@ class StageTask:
         Crash:
             What is staged is not voted for, and nobody will ever move it.
         """
-        attempt = self.claim.attempt(number)
-        received = [batch for batch in batches if batch.num_rows]
+        attempt, clock = self.claim.attempt(number), StepClock()
+        with clock.spent_on("read") as read:
+            received = [batch for batch in batches if batch.num_rows]
+            read.rows_out = sum(batch.num_rows for batch in received)
+            read.bytes = sum(batch.nbytes for batch in received)
         if not received:
             return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
         arrived = np.concatenate(
@@ -135,20 +139,25 @@ class StageTask:
         received.clear()
         if self.is_transformed:
             _check_positions_differ(table)
-        table, is_event = self._decode(table)
+        with clock.spent_on("decode") as decode:
+            table, is_event = self._decode(table)
+            decode.rows_in = table.num_rows
+            decode.rows_out = int(np.count_nonzero(is_event))
         rules = self.rules
         while True:
-            events, runs = self._classify(table, is_event, rules, worker)
+            events, runs = self._classify(table, is_event, rules, worker, clock)
             staged = StagedRows(
                 events=events,
                 layout=self.layout,
                 places=self.places,
                 watermark_us=self.watermark_us,
                 filter_conditions=self.filter_conditions,
+                clock=clock,
             )
+            open_writer = partial(self._open_writer, worker, attempt)
+            staging = MeasuredStaging(open_writer, clock)
             try:
-                open_writer = partial(self._open_writer, worker, attempt)
-                with TaskStaging(open_writer) as staging:
+                with clock.spent_on("make_rows"), staging:
                     outputs = staged.write(staging, runs)
             except RowsRejectedError as refusal:
                 # So early only a table refuses that the task copies into by itself.
@@ -163,6 +172,7 @@ class StageTask:
             checksum=events.checksum(events.is_class(EventClass.COMMITTED)),
             buckets=frozenset(run.bucket for run in runs),
             ids=sum(map(len, runs)),
+            measures=clock.measures(),
         )
 
     def _decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
@@ -176,17 +186,30 @@ class StageTask:
         return table, decoded.is_event
 
     def _classify(
-        self, table: pa.Table, is_event: BoolArray, rules: Rules, worker: TaskWorker
+        self,
+        table: pa.Table,
+        is_event: BoolArray,
+        rules: Rules,
+        worker: TaskWorker,
+        clock: StepClock,
     ) -> tuple[ClassifiedEvents, list[Run]]:
         """Decide what becomes of each event; return the IDs of survivors as well."""
-        events = find_dead(table, is_event, rules)
-        mark_filtered(events)
+        with clock.spent_on("validate") as validate:
+            events = find_dead(table, is_event, rules)
+            mark_filtered(events)
+            left = events.count(EventClass.COMMITTED)
+            validate.rows_in += table.num_rows
+            validate.rows_out += left
         if self.layout.horizon_us is None:
             return events, []
-        expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
-        events.classes[expired] = EventClass.EXPIRED
-        key = read_fingerprint_key(self._connect(worker, HOME))
-        return events, self._claim_ids(events, key, worker)
+        with clock.spent_on("deduplicate") as deduplicate:
+            expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
+            events.classes[expired] = EventClass.EXPIRED
+            key = read_fingerprint_key(self._connect(worker, HOME))
+            runs = self._claim_ids(events, key, worker)
+            deduplicate.rows_in += left
+            deduplicate.rows_out += events.count(EventClass.COMMITTED)
+        return events, runs
 
     def _open_writer(
         self, worker: TaskWorker, attempt: Attempt, database: str

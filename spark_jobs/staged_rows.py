@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from sinks.postgres.task_staging import TaskStaging
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.votes import OutputTally
 from sinks.seen_ids.run import Run
+from sinks.step_clock import StepClock
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import (
     BoolArray,
@@ -47,6 +48,7 @@ class StagedRows:
         places: Where the events come from, by the numbers of the frame.
         watermark_us: What lateness is judged by.
         filter_conditions: What the numbers of filtered events stand for.
+        clock: Of the task.
     """
 
     events: ClassifiedEvents
@@ -54,12 +56,14 @@ class StagedRows:
     places: SourcePlaces
     watermark_us: int | None
     filter_conditions: tuple[str, ...] = ()
+    clock: StepClock = field(default_factory=StepClock)
 
     def write(
         self, staging: TaskStaging, runs: Sequence[Run]
     ) -> dict[str, OutputTally]:
         """Copy every row to its staging table; return what each output took."""
-        self._mark_late()
+        with self.clock.spent_on("windows"):
+            self._mark_late()
         tallies: dict[str, OutputTally] = {}
         for number, output in enumerate(self.layout.outputs):
             if isinstance(output, AppendTable):
@@ -69,7 +73,11 @@ class StagedRows:
             elif isinstance(output, KeyedTable):
                 tallies[output.table] = self._write_keyed(staging, output, number)
             else:
-                tallies[output.table] = self._write_windows(staging, output, number)
+                with self.clock.spent_on("windows") as windows:
+                    tally = self._write_windows(staging, output, number)
+                    windows.rows_in += tally.events
+                    windows.rows_out += tally.rows
+                tallies[output.table] = tally
         self._write_event_logs(staging)
         self._write_corrections(staging)
         write_runs(staging, runs)

@@ -126,3 +126,11 @@ def read_hold(connection: Connection[TupleRow], pipeline: str) -> str | None:
     ).fetchone()
     assert sessions is not None
     return f"batch run {run}" if is_fresh or sessions[0] else None
+
+
+def identify(connection: Connection[TupleRow], pipeline: str) -> tuple[str, int]:
+    """Return the installation's id and the number of a pipeline in it."""
+    row = connection.execute(_CLAIM["identify"], {"pipeline": pipeline}).fetchone()
+    assert row is not None
+    installation, number = row
+    return installation, number

@@ -15,6 +15,7 @@ from sinks.postgres.branch_names import HOME
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.epoch_claims import (
     check_not_paused,
+    identify,
     insert_claim,
     read_hold,
     read_newest_driver_epoch,
@@ -25,6 +26,7 @@ from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.naming import application_name, state_table
 from sinks.postgres.placement import check_not_moved
 from sinks.postgres.publication import PostgresPublication, StagedPublication
+from sinks.postgres.publish_clock import PublishClock
 from sinks.postgres.result_tables import create_result_tables
 from sinks.postgres.seen_id_buckets import SeenIdBuckets
 from sinks.postgres.session import Session
@@ -68,6 +70,7 @@ class PostgresHome(PostgresDecisionLedger):
         self._reading = Session(dsn, application_name=application_name(0, 0))
         super().__init__(self._session, layout.pipeline)
         self._claim: Claim | None = None
+        self._clock = PublishClock()
 
     @property
     def claim(self) -> Claim:
@@ -291,13 +294,16 @@ class PostgresHome(PostgresDecisionLedger):
         Crash:
             Nothing is changed before its ``commit``.
         """
+        self._clock.begin()
         self._buckets.create(tally.buckets)
         with translated("publishing"):
             connection = self._session.connected()
         publication = PostgresPublication(
             connection,
             self._layout,
-            StagedPublication(plan=plan, tally=tally, restagings=restagings),
+            StagedPublication(
+                plan=plan, tally=tally, restagings=restagings, clock=self._clock
+            ),
             claim=self.claim,
         )
         self._staging.note_published(
@@ -378,7 +384,7 @@ class PostgresHome(PostgresDecisionLedger):
             connection.commit()
             if claimed is not None:
                 epoch, nonce = claimed
-                installation, number = self._identify(connection)
+                installation, number = identify(connection, pipeline)
                 return Claim(
                     installation=installation,
                     pipeline_number=number,
@@ -388,11 +394,3 @@ class PostgresHome(PostgresDecisionLedger):
             # Somebody took that very number, or has paused; it is now visible to us.
             check_not_paused(connection, pipeline)
             connection.commit()
-
-    def _identify(self, connection: psycopg.Connection[TupleRow]) -> tuple[str, int]:
-        row = connection.execute(
-            _CLAIM["identify"], {"pipeline": self._layout.pipeline}
-        ).fetchone()
-        assert row is not None
-        installation, number = row
-        return installation, number

@@ -21,6 +21,7 @@ from sinks.postgres.keyed_moves import move_results
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.naming import TableNames, revisions_table
 from sinks.postgres.outbox_table import OUTBOX_EVENT_ID, OutboxTable
+from sinks.postgres.publish_clock import PublishClock
 from sinks.postgres.sqlstate import is_row_rejection
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_merge import WindowMerge
@@ -64,6 +65,7 @@ class OutputMoves:
         values: The transaction's parameters: sequence, the transactions that the
             voters have staged in, when the batch was planned, and the watermark
             before and after it.
+        clock: Of the transaction, where somebody measures it.
     """
 
     def __init__(
@@ -72,11 +74,13 @@ class OutputMoves:
         tables: TableNames,
         tally: BatchTally,
         values: Mapping[str, object],
+        clock: PublishClock | None = None,
     ) -> None:
         self._connection = connection
         self._tables = tables
         self._tally = tally
         self._values = values
+        self._clock = clock or PublishClock()
 
     def run(self, outputs: Sequence[Output], branch: str) -> int:
         """Move what was staged for a branch; return the number of staged rows moved.
@@ -89,19 +93,23 @@ class OutputMoves:
         moved = 0
         for output in outputs:
             staged = staged_for(output.staging_table, branch)
-            if isinstance(output, AppendTable):
-                moved += self._append(output, staged)
-            elif isinstance(output, OutboxTable):
-                moved += self._fill_outbox(output, staged)
-            elif isinstance(output, KeyedTable):
-                moved += self._insert_results(output)
-            else:
-                moved += self._merge_windows(output, staged)
+            part = "windows" if isinstance(output, WindowTable) else "rows"
+            with self._clock.spent_on(part):
+                moved += self._move(output, staged)
         # A user's deferred constraint must fail here, where the row can be found,
         # and not inside COMMIT or PREPARE TRANSACTION.
-        with _row_refusals():
+        with _row_refusals(), self._clock.spent_on("rows"):
             self._connection.execute(_SQL["check_deferred_constraints"])
         return moved
+
+    def _move(self, output: Output, staged: str) -> int:
+        if isinstance(output, AppendTable):
+            return self._append(output, staged)
+        if isinstance(output, OutboxTable):
+            return self._fill_outbox(output, staged)
+        if isinstance(output, KeyedTable):
+            return self._insert_results(output)
+        return self._merge_windows(output, staged)
 
     def check_moved(self, staged: str, rows: int) -> None:
         """Hold the rows that moved against those that were voted for.

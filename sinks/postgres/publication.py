@@ -10,7 +10,8 @@ The order of its steps is the protocol's (``sinks.protocol``):
 5. merge the windows and settle those that the watermark has passed;
 6. change keyed state and timers to what phase 2b voted for;
 7. advance offsets and watermark;
-8. write down the branches that were prepared in other databases: the decision;
+8. write down the branches that were prepared in other databases, the decision, and
+   what the batch has cost;
 9. COMMIT, with ``synchronous_commit = on``.
 """
 
@@ -19,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -37,6 +37,7 @@ from sinks.postgres.instants import to_datetime
 from sinks.postgres.keyed_moves import KeyedMoves
 from sinks.postgres.naming import TableNames
 from sinks.postgres.output_moves import OutputMoves, RowRefusedError
+from sinks.postgres.publish_clock import MEASURES_KEPT, PublishClock
 from sinks.postgres.rejections import find_rejected
 from sinks.postgres.run_moves import RunMoves
 from sinks.postgres.sqlstate import translate
@@ -48,11 +49,11 @@ from sinks.protocol.errors import OutcomeUnknownError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.measures import measures_json
 from sinks.protocol.ports import BatchPlan, BatchTerms, RowsRejectedError
 from sinks.protocol.votes import BatchTally, EventCounts, OutputTally
 
 _SQL = load_statements("sinks.postgres", "publish.sql")
-_CLAIM_SQL = load_statements("sinks.postgres", "claim.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 
@@ -67,6 +68,8 @@ class StagedPublication:
     tally: BatchTally
     #: How often it was staged again without rows that a table refused.
     restagings: int
+    #: Begun for this publication.
+    clock: PublishClock
 
 
 class PostgresPublication:
@@ -86,6 +89,7 @@ class PostgresPublication:
         self._plan = batch.plan
         self._tally = batch.tally
         self._restagings = batch.restagings
+        self._clock = batch.clock
         self._tables = TableNames(
             pipeline_number=claim.pipeline_number,
             epoch=claim.epoch,
@@ -96,7 +100,7 @@ class PostgresPublication:
             if batch.plan.run
             else None
         )
-        with self._failures("locking the pipeline"):
+        with self._failures("locking the pipeline"), self._clock.spent_on("lock"):
             self._open()
 
     def _open(self) -> None:
@@ -161,17 +165,24 @@ class PostgresPublication:
                 "pipeline": self._layout.pipeline,
                 "spark_batch_id": self._plan.key.spark_batch_id,
             }
-            moves = OutputMoves(self._connection, self._tables, self._tally, values)
-            self._write_ledger(values)
-            if self._run is not None:
-                self._run.write(values, moves)
-            self._move_event_logs(values, moves)
-            self._advance(values)
+            moves = OutputMoves(
+                self._connection, self._tables, self._tally, values, self._clock
+            )
+            with self._clock.spent_on("ledger"):
+                self._write_ledger(values)
+                if self._run is not None:
+                    self._run.write(values, moves)
+                self._move_event_logs(values, moves)
+                self._advance(values)
             moves.run(self._layout.outputs_of(HOME), HOME)
             if self._layout.keyed:
-                KeyedMoves(
-                    self._connection, self._tables.staging, values, moves.check_moved
-                ).run()
+                with self._clock.spent_on("keyed_state"):
+                    KeyedMoves(
+                        self._connection,
+                        self._tables.staging,
+                        values,
+                        moves.check_moved,
+                    ).run()
 
     def keep_alive(self) -> None:
         """Reset the timeout that ends the transaction of a paused driver."""
@@ -197,7 +208,9 @@ class PostgresPublication:
                         "gid": str(gid),
                     },
                 )
-        self._commit()
+            self._write_measures()
+        with self._clock.committing():
+            self._commit()
 
     def _commit(self) -> None:
         try:
@@ -253,8 +266,22 @@ class PostgresPublication:
             abandon(self._connection)
             raise
 
-    def _write_ledger(self, values: Mapping[str, object]) -> None:
+    def _write_measures(self) -> None:
+        measures = self._tally.measures + self._clock.measures()
         self._execute(
+            "insert_measures",
+            {
+                "pipeline": self._layout.pipeline,
+                "sequence": self._terms.sequence,
+                "measures": Json(measures_json(measures)),
+                "wal_from": self._wal_from,
+                "kept": MEASURES_KEPT,
+            },
+        )
+
+    def _write_ledger(self, values: Mapping[str, object]) -> None:
+        waited_s = self._tally.measures.seconds.get("wait", 0.0)
+        row = self._execute(
             "insert_batch",
             {
                 **values,
@@ -262,9 +289,11 @@ class PostgresPublication:
                 "lookups": Json(dict(self._plan.lookups)),
                 "restagings": self._restagings,
                 "guarantee": self._layout.guarantee.value,
-                "staged_at": self._clock(),
+                "since_staged_s": waited_s + self._clock.elapsed_s,
             },
-        )
+        ).fetchone()
+        assert row is not None
+        self._wal_from: str = row[0]
         for planned in self._plan.ranges:
             seen = self._tally.partitions.get(planned.topic_partition)
             counts = seen.counts if seen else EventCounts()
@@ -302,13 +331,15 @@ class PostgresPublication:
         for table, columns in EVENT_LOGS.items():
             if not self._tally.staged.get(table):
                 continue
-            moved = self._execute(
-                "move_event_log",
-                values,
-                target=sql.Identifier("tallyweir", table),
-                staging=self._tables.staging(table),
-                columns=names(columns),
-            )
+            part = "seen_ids" if table == "seen_id_run" else "event_logs"
+            with self._clock.spent_on(part):
+                moved = self._execute(
+                    "move_event_log",
+                    values,
+                    target=sql.Identifier("tallyweir", table),
+                    staging=self._tables.staging(table),
+                    columns=names(columns),
+                )
             moves.check_moved(table, moved.rowcount)
 
     def _advance(self, values: Mapping[str, object]) -> None:
@@ -330,12 +361,6 @@ class PostgresPublication:
             assert advanced.rowcount == 1, f"{planned} moved under the lock"
         moved = self._execute("advance_pipeline", values)
         assert moved.rowcount == 1, "the pipeline's row moved under its lock"
-
-    def _clock(self) -> datetime:
-        row = self._connection.execute(_CLAIM_SQL["server_clock"]).fetchone()
-        assert row is not None
-        assert isinstance(row[0], datetime)
-        return row[0]
 
     def _execute(
         self,

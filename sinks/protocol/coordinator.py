@@ -183,7 +183,8 @@ def _stage(batch: VotedBatch, stage: Stage) -> VotedBatch:
         tally = tally_votes(
             staged.votes, batch.plan.ranges, records_read=staged.records_read
         )
-    return replace(batch, tally=tally)
+    measures = tally.measures + staged.measures
+    return replace(batch, tally=replace(tally, measures=measures))
 
 
 def _new_rejections(

@@ -17,6 +17,12 @@ from dataclasses import dataclass, replace
 
 from sinks.protocol.errors import FatalError, RetryableError
 from sinks.protocol.identity import Attempt
+from sinks.protocol.measures import (
+    NOTHING_MEASURED,
+    Measures,
+    cpu_of_tasks,
+    sum_measures,
+)
 from sinks.protocol.votes import BatchTally, OutputTally
 
 
@@ -31,12 +37,14 @@ class KeyedVote:
         staged: Rows that this attempt copied, by staging table: results, changes of
             state and of timers.
         rows: Result rows, by output.
+        measures: What this attempt has cost.
     """
 
     attempt: Attempt
     consumed: Mapping[str, int]
     staged: Mapping[str, int]
     rows: Mapping[str, int]
+    measures: Measures = NOTHING_MEASURED
 
 
 def tally_keyed_votes(
@@ -82,7 +90,13 @@ def tally_keyed_votes(
         staged=staged,
         outputs=outputs,
         fired_through_us=watermark_us,
+        measures=tally.measures + _measures_of(votes),
     )
+
+
+def _measures_of(votes: Sequence[KeyedVote]) -> Measures:
+    measures = [vote.measures for vote in votes]
+    return sum_measures([*measures, cpu_of_tasks(measures)])
 
 
 def _add(sums: dict[str, int], numbers: Mapping[str, int]) -> None:

@@ -26,6 +26,7 @@ from sinks.protocol.identity import BatchKey, Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts
 from sinks.protocol.keyed_votes import KeyedVote
+from sinks.protocol.measures import NOTHING_MEASURED, Measures
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import StoredPosition, topic_ids
 from sinks.protocol.votes import BatchTally, Vote
@@ -154,6 +155,8 @@ class StagedBatch:
     votes: Sequence[Vote]
     #: Counted by Spark at the source, independently of the votes.
     records_read: int
+    #: What no task can measure, because it happens elsewhere.
+    measures: Measures = NOTHING_MEASURED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,13 @@ what it is instead of the words of a stack trace.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from sinks.protocol import errors
 from sinks.protocol.identity import Attempt
 from sinks.protocol.keyed_votes import KeyedVote
+from sinks.protocol.measures import NOTHING_MEASURED, measures_json, parse_measures
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
 
@@ -49,13 +50,15 @@ def format_vote(vote: Vote) -> str:
             "checksum": vote.checksum,
             "buckets": sorted(vote.buckets),
             "ids": vote.ids,
+            "measures": measures_json(vote.measures),
         }
     )
 
 
 def format_keyed_vote(vote: KeyedVote) -> str:
     """Write a vote of phase 2b as one line of JSON."""
-    return json.dumps(asdict(vote))
+    bare = asdict(replace(vote, measures=NOTHING_MEASURED))
+    return json.dumps({**bare, "measures": measures_json(vote.measures)})
 
 
 def parse_keyed_vote(text: str) -> KeyedVote:
@@ -64,7 +67,8 @@ def parse_keyed_vote(text: str) -> KeyedVote:
     Raises:
         TallyweirError: The one that the task stated instead of a vote.
     """
-    return KeyedVote(**_read(text))
+    value = _read(text)
+    return KeyedVote(**{**value, "measures": parse_measures(value["measures"])})
 
 
 def format_failure(error: errors.TallyweirError) -> str:
@@ -112,6 +116,7 @@ def parse_vote(text: str) -> Vote:
         checksum=value["checksum"],
         buckets=frozenset(value["buckets"]),
         ids=value["ids"],
+        measures=parse_measures(value["measures"]),
     )
 
 

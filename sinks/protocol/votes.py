@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 
 from sinks.protocol.errors import FatalError
 from sinks.protocol.identity import Attempt
+from sinks.protocol.measures import NOTHING_MEASURED, Measures, sum_measures
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 
 
@@ -136,6 +137,8 @@ class Vote:
     buckets: frozenset[int] = frozenset()
     #: IDs in those runs.
     ids: int = 0
+    #: What this attempt has cost.
+    measures: Measures = NOTHING_MEASURED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +153,7 @@ class BatchTally:
     buckets: frozenset[int] = field(default_factory=frozenset)
     #: The watermark that phase 2b fired timers by; None where there was none.
     fired_through_us: int | None = None
+    measures: Measures = NOTHING_MEASURED
 
     @property
     def counts(self) -> EventCounts:
@@ -199,6 +203,7 @@ def tally_votes(
         attempts=attempts,
         checksum=sum(vote.checksum for vote in votes),
         buckets=frozenset().union(*(vote.buckets for vote in votes)),
+        measures=sum_measures(vote.measures for vote in votes),
     )
     _check_conservation(batch, ranges, records_read)
     return batch

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -31,6 +31,7 @@ from sinks.protocol.in_doubt import Claim
 from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.vote_text import format_failure, format_keyed_vote
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
+from sinks.step_clock import StepClock
 from spark_jobs.keyed.key_events import no_events, result_table, tables_by_key
 from spark_jobs.keyed.state_handles import KeyState, StateChange, StateVersion
 from spark_jobs.keyed.timer_handles import FiredTimer, KeyTimers, TimerChange
@@ -89,6 +90,7 @@ class KeyTask:
         )
         consumed: dict[str, int] = {}
         worked = []
+        clock = StepClock()
         for output, table in self.outputs:
             store = KeyedStore(
                 connection,
@@ -96,20 +98,30 @@ class KeyTask:
                 table,
                 watermark=to_datetime(self.watermark_us),
             )
-            events = store.read_events(names, self.voted, shards)
+            with clock.spent_on("read_keys"):
+                events = store.read_events(names, self.voted, shards)
+                due = store.read_due_timers(shards, now=to_datetime(self.planned_at_us))
             consumed[table.staging_table] = len(events)
             work = _OutputWork(self, output, table, store)
-            due = store.read_due_timers(shards, now=to_datetime(self.planned_at_us))
-            work.run(events, due)
+            with clock.spent_on("keys") as keys:
+                work.run(events, due)
+                keys.rows_in += len(events)
+                keys.rows_out += len(work.rows)
             worked.append(work)
-        with StagingWriter(connection, names, attempt=attempt) as writer:
+        with (
+            clock.spent_on("copy_keys") as copy,
+            StagingWriter(connection, names, attempt=attempt) as writer,
+        ):
             for work in worked:
                 work.stage(writer)
+            copy.rows_out = sum(writer.rows.values())
         return KeyedVote(
             attempt=attempt,
             consumed=consumed,
             staged=writer.rows,
             rows={work.table.table: len(work.rows) for work in worked},
+            # How evenly phase one was shared out is told by its own tasks.
+            measures=replace(clock.measures(), task_seconds=()),
         )
 
 

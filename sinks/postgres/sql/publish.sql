@@ -32,8 +32,15 @@ INSERT INTO tallyweir.batch (
 VALUES (
     %(pipeline)s, %(sequence)s, %(epoch)s, %(spark_batch_id)s,
     %(watermark_before)s, %(watermark_after)s, %(checksum)s, %(lookups)s::jsonb,
-    %(restagings)s, %(guarantee)s, %(planned_at)s, %(staged_at)s, clock_timestamp()
+    %(restagings)s, %(guarantee)s, %(planned_at)s,
+    greatest(
+        %(planned_at)s,
+        clock_timestamp() - make_interval(secs => %(since_staged_s)s)
+    ),
+    clock_timestamp()
 )
+-- How far the server's WAL has come tells how much the rest of the batch writes.
+RETURNING pg_current_wal_insert_lsn()::text
 
 -- name: insert_batch_partition
 INSERT INTO tallyweir.batch_partition (
@@ -172,6 +179,23 @@ WHERE pipeline = %(pipeline)s
 
 -- name: check_deferred_constraints
 SET CONSTRAINTS ALL IMMEDIATE
+
+-- name: insert_measures
+-- One row comes and one goes. WAL that others have written meanwhile is counted too.
+WITH forgotten AS (
+    DELETE FROM tallyweir.batch_measures
+    WHERE pipeline = %(pipeline)s
+      AND sequence = %(sequence)s - %(kept)s
+)
+INSERT INTO tallyweir.batch_measures (pipeline, sequence, measures)
+VALUES (
+    %(pipeline)s,
+    %(sequence)s,
+    %(measures)s::jsonb || jsonb_build_object(
+        'wal_bytes',
+        pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %(wal_from)s::pg_lsn)
+    )
+)
 
 -- name: insert_batch_branch
 INSERT INTO tallyweir.batch_branch (pipeline, sequence, branch, gid)

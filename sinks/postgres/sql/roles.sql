@@ -79,6 +79,8 @@ GRANT UPDATE (shard, clock, fires_at, sequence)
 -- resolver puts chunks in the place of runs.
 GRANT DELETE ON tallyweir.seen_id_run TO tallyweir_publisher;
 GRANT UPDATE (is_hidden) ON tallyweir.seen_id_run TO tallyweir_publisher;
+-- What batches have cost, of the newest ones.
+GRANT SELECT, INSERT, DELETE ON tallyweir.batch_measures TO tallyweir_publisher;
 -- Its metrics count dead letters by reason.
 GRANT SELECT (pipeline, sequence, reason) ON tallyweir.dead_letter
     TO tallyweir_publisher;
@@ -117,6 +119,7 @@ GRANT SELECT ON
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act
 TO tallyweir_reader;
+GRANT SELECT ON tallyweir.batch_measures TO tallyweir_reader;
 GRANT SELECT (
     pipeline, sequence, kafka_topic, kafka_partition, kafka_offset, topic, event_id
 ) ON tallyweir.outbox TO tallyweir_reader;

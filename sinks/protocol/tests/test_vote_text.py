@@ -8,11 +8,14 @@ from hypothesis import strategies as st
 
 from sinks.protocol import errors
 from sinks.protocol.identity import Attempt
+from sinks.protocol.measures import Measures, StepMeasure
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.vote_text import format_failure, format_vote, parse_vote
 from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
 
 _whole = st.integers(0, 2**62)
+#: As they are rounded.
+_seconds = st.integers(0, 10**9).map(lambda us: round(us / 10**6, 6))
 _votes = st.builds(
     Vote,
     attempt=_whole.map(Attempt),
@@ -36,6 +39,18 @@ _votes = st.builds(
     # A sum of offsets may pass 64 bits.
     checksum=st.integers(0, 2**80),
     buckets=st.frozensets(st.integers(-(2**40), 2**40)),
+    measures=st.builds(
+        Measures,
+        steps=st.dictionaries(
+            st.text(),
+            st.builds(StepMeasure, seconds=_seconds, rows_in=_whole, bytes=_whole),
+            max_size=3,
+        ),
+        seconds=st.dictionaries(st.text(), _seconds, max_size=3),
+        cpu_seconds=st.dictionaries(st.text(), _seconds, max_size=3),
+        task_seconds=st.tuples(_seconds, _seconds),
+        slots=_whole,
+    ),
 )
 
 

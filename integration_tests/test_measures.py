@@ -1,0 +1,132 @@
+"""What a batch has cost is written with it, by whoever staged it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_tests.harness.driver_world import PIPELINE, DriverWorld, numbered
+from integration_tests.harness.postgres_driver import (
+    PostgresDriver,
+    append_table,
+    layout_of,
+    query,
+)
+from integration_tests.harness.transforming_pipeline import write_transforming_pipeline
+from sinks.postgres import publication
+
+_BY_DRIVER: dict[str, str] = {}
+_BY_SPARK = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "0"}
+_DEDUPLICATED = (
+    PIPELINE
+    + """
+    deduplicate: {{horizon: 7 days}}
+"""
+)
+
+
+def _measures(world: DriverWorld) -> list[dict[str, Any]]:
+    found = world.fetch(
+        "SELECT measures FROM tallyweir.batch_measures ORDER BY sequence"
+    )
+    return [measures for (measures,) in found]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("staged_by", [_BY_DRIVER, _BY_SPARK], ids=["driver", "spark"])
+def test_each_step_tells_its_seconds_and_rows(
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str, staged_by: dict[str, str]
+) -> None:
+    """The rows are those of the ledger, and no second counts for two steps."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
+    world.write_pipeline(_DEDUPLICATED)
+    repeated = numbered(world, 0, 60)
+    world.topic.send([*repeated, *repeated[:10]])
+    world.run_to_the_end(batch=35, environment=staged_by)
+    measures = _measures(world)
+    assert len(measures) == world.value("SELECT count(*) FROM tallyweir.batch") > 1
+    steps = [one["steps"] for one in measures]
+    assert sum(one["read"]["rows_out"] for one in steps) == 70
+    assert sum(one["decode"]["rows_in"] for one in steps) == 70
+    assert sum(one["deduplicate"]["rows_in"] for one in steps) == 70
+    assert sum(one["deduplicate"].get("rows_out", 0) for one in steps) == 60
+    assert sum(one["copy"]["rows_out"] for one in steps) >= 70
+    for one in measures:
+        seconds = one["seconds"]
+        assert {"between", "plan", "stage", "wait", "publish"} <= seconds.keys()
+        parts = [s for name, s in seconds.items() if name.startswith("publish_")]
+        assert 0 < sum(parts) <= seconds["publish"]
+        task_s = sum(one["task_seconds"])
+        of_steps = sum(s["seconds"] for n, s in one["steps"].items() if n != "read")
+        assert 0 < of_steps <= task_s
+        assert ("tasks" in one["cpu_seconds"]) == (staged_by is _BY_SPARK)
+        assert one["cpu_seconds"]["driver"] > 0
+        assert one["wal_bytes"] > 0
+        assert one["slots"] >= 1
+    # The first has none before it.
+    assert [("commit_before" in one["seconds"]) for one in measures[:2]] == [
+        False,
+        True,
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_transforms_python_is_told_apart(
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
+) -> None:
+    """It runs beneath the tasks that stage; workers that begin do not count."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
+    world.pipeline_file = tmp_path / "readings.py"
+    write_transforming_pipeline(
+        world,
+        world.pipeline_file,
+        """
+        import time
+
+        @F.udf("int")
+        def slow(number):
+            time.sleep(0.01)
+            return 1
+
+        return events.withColumn("slept", slow("amount"))
+        """,
+    )
+    world.topic.send(numbered(world, 0, 100))
+    world.run_to_the_end()
+    (measures,) = _measures(world)
+    transform = measures["steps"]["transform"]
+    assert 1.0 <= transform["seconds"] < 5.0
+    assert transform["rows_out"] == 100
+
+
+def test_measures_of_old_batches_make_room_for_new_ones(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger keeps all batches, and the measures of the newest."""
+    monkeypatch.setattr(publication, "MEASURES_KEPT", 2)
+    layout = layout_of(append_table("numbers", n="bigint"))
+    driver = PostgresDriver(dsn=home_dsn, layout=layout)
+    for number in range(4):
+        driver.append([(number,)])
+    kept = query(home_dsn, "SELECT sequence FROM tallyweir.batch_measures ORDER BY 1")
+    assert kept == [(3,), (4,)]
+    assert query(home_dsn, "SELECT count(*) FROM tallyweir.batch") == [(4,)]
+
+
+def test_a_batch_that_is_not_decided_leaves_no_measures(home_dsn: str) -> None:
+    """They are written by its own transaction, and a batch told again is not added."""
+    layout = layout_of(append_table("numbers", n="bigint"))
+    driver = PostgresDriver(dsn=home_dsn, layout=layout)
+    plan = driver.plan(1)
+    tally = driver.stage(plan, {"output_0": driver.positioned(plan, [(1,)])})
+    with driver.home.open_publication(plan, tally, restagings=0) as opened:
+        opened.move_rows()
+    count = "SELECT count(*) FROM tallyweir.batch_measures"
+    assert query(home_dsn, count) == [(0,)]
+    for _ in range(2):
+        driver.publish(plan, tally)
+        assert query(home_dsn, count) == [(1,)]

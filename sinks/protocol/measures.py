@@ -1,0 +1,150 @@
+"""What a batch has cost, step by step: seconds, CPU, rows and bytes.
+
+Measures travel with the votes and are written with the batch, so what an attempt has
+measured that did not vote is never counted. Nothing depends on them: they take no part
+in any decision, and a batch without them is as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+#: Microseconds are enough, and keep the text short.
+_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMeasure:
+    """What one step took, of one task or of all that voted.
+
+    Attributes:
+        seconds: By the clock, added up over tasks; steps inside of it left out.
+        seconds_max: The same of the task that took longest.
+        cpu_seconds: Of the threads that ran it, added up.
+        rows_in: Rows that it was given.
+        rows_out: Rows that it passed on.
+        bytes: In memory, of the rows that it passed on; 0 where nobody counts.
+        tasks: How many tasks it ran in.
+    """
+
+    seconds: float = 0.0
+    seconds_max: float = 0.0
+    cpu_seconds: float = 0.0
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes: int = 0
+    tasks: int = 0
+
+    def __add__(self, other: StepMeasure) -> StepMeasure:
+        """Put the measures of two tasks together."""
+        return StepMeasure(
+            seconds=self.seconds + other.seconds,
+            seconds_max=max(self.seconds_max, other.seconds_max),
+            cpu_seconds=self.cpu_seconds + other.cpu_seconds,
+            rows_in=self.rows_in + other.rows_in,
+            rows_out=self.rows_out + other.rows_out,
+            bytes=self.bytes + other.bytes,
+            tasks=self.tasks + other.tasks,
+        )
+
+
+_NAMES = tuple(one.name for one in fields(StepMeasure))
+_Addable = TypeVar("_Addable", float, StepMeasure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """What a task, a phase or a whole batch has measured.
+
+    Attributes:
+        steps: By the name of the step.
+        seconds: Of the driver, by what it did: ``between``, ``plan``, ``stage``,
+            ``wait``, ``publish`` and the parts of it, such as ``publish_lock``.
+        cpu_seconds: By who spent them: ``driver``, ``jvm``, ``tasks``.
+        task_seconds: Of each task that voted, from its first row to its vote.
+        slots: Tasks that could have run at a time; 0 where nobody says.
+    """
+
+    steps: Mapping[str, StepMeasure] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    task_seconds: tuple[float, ...] = ()
+    slots: int = 0
+
+    def __add__(self, other: Measures) -> Measures:
+        """Put what two have measured together."""
+        return Measures(
+            steps=_added(self.steps, other.steps, StepMeasure()),
+            seconds=_added(self.seconds, other.seconds, 0.0),
+            cpu_seconds=_added(self.cpu_seconds, other.cpu_seconds, 0.0),
+            task_seconds=(*self.task_seconds, *other.task_seconds),
+            slots=max(self.slots, other.slots),
+        )
+
+
+NOTHING_MEASURED = Measures()
+
+
+def sum_measures(measures: Iterable[Measures]) -> Measures:
+    """Put together what several have measured."""
+    return sum(measures, NOTHING_MEASURED)
+
+
+def cpu_of_tasks(tasks: Iterable[Measures]) -> Measures:
+    """Add up the CPU seconds of tasks that ran in processes of their own."""
+    steps = (step for task in tasks for step in task.steps.values())
+    return Measures(cpu_seconds={"tasks": sum(step.cpu_seconds for step in steps)})
+
+
+def measures_json(measures: Measures) -> dict[str, Any]:
+    """Return plain values for JSON; what is nothing is left out."""
+    return {
+        name: value
+        for name, value in {
+            "steps": {
+                step: _without_nothing(one) for step, one in measures.steps.items()
+            },
+            "seconds": _rounded(measures.seconds),
+            "cpu_seconds": _rounded(measures.cpu_seconds),
+            "task_seconds": [round(one, _DIGITS) for one in measures.task_seconds],
+            "slots": measures.slots,
+        }.items()
+        if value
+    }
+
+
+def parse_measures(value: Mapping[str, Any]) -> Measures:
+    """Read what ``measures_json`` wrote, and pass by what it does not know.
+
+    A ledger may hold measures that a newer or an older version has written.
+    """
+    return Measures(
+        steps={
+            step: StepMeasure(**{n: v for n, v in one.items() if n in _NAMES})
+            for step, one in value.get("steps", {}).items()
+        },
+        seconds=value.get("seconds", {}),
+        cpu_seconds=value.get("cpu_seconds", {}),
+        task_seconds=tuple(value.get("task_seconds", ())),
+        slots=value.get("slots", 0),
+    )
+
+
+def _added(
+    one: Mapping[str, _Addable], other: Mapping[str, _Addable], nothing: _Addable
+) -> dict[str, _Addable]:
+    return {
+        name: one.get(name, nothing) + other.get(name, nothing)
+        for name in {**one, **other}
+    }
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, _DIGITS) for name, value in seconds.items()}
+
+
+def _without_nothing(step: StepMeasure) -> dict[str, float]:
+    values = ((name, getattr(step, name)) for name in _NAMES)
+    return {name: round(value, _DIGITS) for name, value in values if value}
