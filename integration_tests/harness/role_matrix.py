@@ -34,6 +34,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "batch_partition": {"select": "PVM", "insert": "P"},
     "batch_output": {"select": "PVM", "insert": "P"},
     "batch_branch": {"select": "PVM", "insert": "P", "update committed_at": "P"},
+    "batch_measures": {"select": "PVM", "insert": "P", "delete": "P"},
     "accepted_gap": {"select": "PVM"},
     "seen_id_run": _KEPT | _updates("P", "is_hidden"),
     "batch_run": {"select": "PVM", "insert": "P"},

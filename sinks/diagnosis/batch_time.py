@@ -1,0 +1,120 @@
+"""Where the time of a batch goes, such that its parts add up to the whole.
+
+Batches overlap: one is published while the next is staged. A batch's time here is that
+of the driver's one loop, from when it could have begun the batch until it could begin
+the next. What is published meanwhile counts only as far as the loop waits for it, so
+the greatest part is the one to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sinks.protocol.measures import Measures, StepMeasure
+
+#: Waiting for events, or for Spark to plan them.
+BETWEEN = "between"
+#: Of phase one, what no task and no Python accounts for.
+SPARK = "spark"
+#: Steps of Spark's Python workers beneath the tasks.
+PYTHON_STEPS = ("transform", "predict")
+#: Steps of phase 2b, which has its time while the loop waits.
+KEY_STEPS = ("read_keys", "keys", "copy_keys")
+COMMIT = "publish_commit"
+_PUBLISH = "publish_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredBatch:
+    """A published batch with what it has cost.
+
+    Attributes:
+        measures: None where nobody wrote them down.
+    """
+
+    sequence: int
+    read: int
+    committed: int
+    dead: int
+    measures: Measures
+
+
+def loop_seconds(measures: Measures) -> float:
+    """Return how long the driver's loop was at the batch."""
+    seconds = measures.seconds
+    return sum(seconds.get(name, 0.0) for name in (BETWEEN, "plan", "stage", "wait"))
+
+
+def time_by_part(measures: Measures) -> dict[str, float]:
+    """Return the seconds of each part; together they are those of the loop.
+
+    Of a step that runs in several tasks at a time, the slowest task's count.
+    """
+    seconds = measures.seconds
+    parts = {name: seconds.get(name, 0.0) for name in (BETWEEN, "plan")}
+    parts |= _fitted(_stage_parts(measures), seconds.get("stage", 0.0), rest=SPARK)
+    waited = seconds.get("wait", 0.0)
+    keys = {
+        name: step.seconds_max
+        for name, step in measures.steps.items()
+        if name in KEY_STEPS
+    }
+    keys = _fitted(keys, min(waited, sum(keys.values())), rest=None)
+    parts |= keys
+    left = max(0.0, waited - sum(keys.values()))
+    published = publish_parts(measures)
+    whole = sum(published.values())
+    for name, part in published.items():
+        parts[name] = left * part / whole
+    if not whole:
+        parts["publish"] = left
+    return parts
+
+
+def publish_parts(measures: Measures) -> dict[str, float]:
+    """Return the seconds of the parts of publishing, and of the COMMIT before it."""
+    seconds = measures.seconds
+    parts = {
+        name: value for name, value in seconds.items() if name.startswith(_PUBLISH)
+    }
+    other = seconds.get("publish", 0.0) - sum(parts.values())
+    if other > 0:
+        # Branches in other databases, and buckets of IDs that were made.
+        parts["publish_other"] = other
+    if "commit_before" in seconds:
+        parts[COMMIT] = seconds["commit_before"]
+    return parts
+
+
+def step_seconds(name: str, step: StepMeasure, measures: Measures) -> float:
+    """Return the seconds of a step by the clock on the wall, as far as can be told."""
+    if name not in PYTHON_STEPS:
+        return step.seconds_max
+    # Spark adds its workers' time up over tasks that run at a time.
+    at_a_time = min(measures.slots, len(measures.task_seconds)) or 1
+    return step.seconds / at_a_time
+
+
+def _stage_parts(measures: Measures) -> dict[str, float]:
+    parts = {
+        name: step_seconds(name, step, measures)
+        for name, step in measures.steps.items()
+        if name not in KEY_STEPS
+    }
+    python = sum(parts.get(name, 0.0) for name in PYTHON_STEPS)
+    # Tasks wait for the Python beneath them, unless a shuffle lies between.
+    if "read" in parts:
+        parts["read"] = max(0.0, parts["read"] - python)
+    return parts
+
+
+def _fitted(
+    parts: Mapping[str, float], whole: float, *, rest: str | None
+) -> dict[str, float]:
+    """Make parts add up to a whole: by a rest, or in proportion if they are more."""
+    total = sum(parts.values())
+    if total > whole:
+        return {name: part * whole / total for name, part in parts.items()}
+    left = {} if rest is None else {rest: whole - total}
+    return {**parts, **left}

@@ -1,0 +1,340 @@
+"""What keeps a pipeline from being faster, by name, with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sinks.diagnosis.batch_time import (
+    BETWEEN,
+    COMMIT,
+    SPARK,
+    MeasuredBatch,
+    time_by_part,
+)
+from sinks.diagnosis.remedies import REMEDY_OF_PART
+
+#: Fewer batches say too little; more than the newest of them are history.
+BATCHES_MIN = 3
+BATCHES_MAX = 10
+
+#: Seconds; every batch waits for locks and branches for moments.
+_HELD_S = 2.0
+_IN_DOUBT_S = 5.0
+_XMIN_S = 60.0
+#: Of the rows of a pipeline's tables, how many are dead and cannot be removed.
+_BLOAT = 0.5
+_DEAD_ROWS_MIN = 5_000
+#: Of what was read, so much is a storm of dead letters.
+_STORM = 0.2
+#: A cause has to explain so much of the time.
+_SHARE_MIN = 0.2
+_IDLE = 0.5
+#: Events of a batch that is small.
+_SMALL = 2_000
+#: How much longer the slowest task takes than the others do on average.
+_UNEVEN = 2.0
+#: Seconds of a COMMIT that a disk is slow at.
+_SLOW_COMMIT_S = 0.05
+
+
+class Cause(StrEnum):
+    """What may keep a pipeline."""
+
+    IN_DOUBT = "in-doubt branch"
+    LOCK = "lock held"
+    DEAD_LETTERS = "dead-letter storm"
+    VACUUM = "vacuum held back"
+    SLOW_PYTHON = "slow Python"
+    SKEW = "skewed key"
+    FEW_PARTITIONS = "too few partitions"
+    SMALL_BATCHES = "small batches"
+    SLOW_DISK = "slow disk"
+    SOURCE = "slow source"
+    #: None of these: the greatest part of the time.
+    STEP = "step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What the servers show at the moment.
+
+    Attributes:
+        lag: Offsets that wait in Kafka; None if it does not answer.
+        partitions: That the pipeline reads.
+        lock_wait_s: For how long its driver has waited for a lock; 0 if for none.
+        lock_told: That, in a sentence.
+        lock_is_prepared: The lock is held by a prepared transaction.
+        in_doubt_s: Age of the oldest branch that is decided and not committed.
+        xmin_s: Age of the oldest transaction that keeps vacuum from removing rows.
+        xmin_holder: Whose it is.
+        dead_rows: Of the pipeline's own tables, as the server has counted.
+        live_rows: The same.
+    """
+
+    lag: int | None = None
+    partitions: int = 0
+    lock_wait_s: float = 0.0
+    lock_told: str = ""
+    lock_is_prepared: bool = False
+    in_doubt_s: float = 0.0
+    xmin_s: float = 0.0
+    xmin_holder: str = ""
+    dead_rows: int = 0
+    live_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bottleneck:
+    """What keeps a pipeline.
+
+    Attributes:
+        cause: Its name.
+        share: Of the time of the newest batches, between 0 and 1; of a storm, of what
+            was read.
+        saw: What shows it, in a sentence.
+        remedy: What to do, in a sentence.
+        part: The part of the time that stands out.
+    """
+
+    cause: Cause
+    share: float
+    saw: str
+    remedy: str
+    part: str | None = None
+
+    @property
+    def is_trouble(self) -> bool:
+        """Whether somebody should do something; waiting for events is none."""
+        return self.cause is not Cause.SOURCE
+
+
+def find_bottleneck(
+    batches: Sequence[MeasuredBatch], server: ServerFacts
+) -> Bottleneck | None:
+    """Name what keeps a pipeline; None while too little is known.
+
+    What stops it altogether comes first, then what explains most of the time.
+
+    Args:
+        batches: The newest ones, with measures.
+        server: At the moment.
+    """
+    newest = batches[-BATCHES_MAX:]
+    held = next(_held_up(server, _Times(newest)), None)
+    if held is not None or len(newest) < BATCHES_MIN:
+        return held
+    times = _Times(newest)
+    if times.dead >= _STORM:
+        return Bottleneck(
+            cause=Cause.DEAD_LETTERS,
+            share=times.dead,
+            saw=f"{times.dead:.0%} of what was read became dead letters.",
+            remedy="Look at the reasons with `tallyweir why` or on the page, and set "
+            "dead_letter_limit so that such a pipeline pauses itself.",
+        )
+    bloat = _bloat(server, times)
+    if bloat is not None:
+        return bloat
+    found = [one for one in _candidates(times, server) if one.share >= _SHARE_MIN]
+    return max(found, key=lambda one: one.share, default=None) or _greatest(times)
+
+
+class _Times:
+    """The times of some batches, added up."""
+
+    def __init__(self, batches: Sequence[MeasuredBatch]) -> None:
+        self.batches = batches
+        self.parts: dict[str, float] = {}
+        for batch in batches:
+            for name, seconds in time_by_part(batch.measures).items():
+                self.parts[name] = self.parts.get(name, 0.0) + seconds
+        self.whole = sum(self.parts.values())
+        self.rows = sum(batch.read for batch in batches) / max(1, len(batches))
+
+    def share(self, *parts: str) -> float:
+        """Return the share of some parts together."""
+        if not self.whole:
+            return 0.0
+        return sum(self.parts.get(name, 0.0) for name in parts) / self.whole
+
+    @property
+    def dead(self) -> float:
+        read = sum(batch.read for batch in self.batches)
+        return sum(batch.dead for batch in self.batches) / read if read else 0.0
+
+    @property
+    def loop_s(self) -> float:
+        return self.whole / max(1, len(self.batches))
+
+    @property
+    def slots(self) -> int:
+        return max((one.measures.slots for one in self.batches), default=0)
+
+    def unevenness(self) -> float:
+        """Return how much longer the slowest task takes than the mean; 1 if alike."""
+        uneven = [
+            max(tasks) / (sum(tasks) / len(tasks))
+            for one in self.batches
+            if len(tasks := one.measures.task_seconds) > 1 and sum(tasks)
+        ]
+        return sum(uneven) / len(uneven) if uneven else 1.0
+
+    def uneven_keys(self) -> float:
+        """Return the same of the tasks that call functions on keyed state."""
+        steps = [one.measures.steps.get("keys") for one in self.batches]
+        uneven = [
+            one.seconds_max * one.tasks / one.seconds
+            for one in steps
+            if one is not None and one.tasks > 1 and one.seconds
+        ]
+        return sum(uneven) / len(uneven) if uneven else 1.0
+
+    def commit_s(self) -> float:
+        found = [
+            one.measures.seconds["commit_before"]
+            for one in self.batches
+            if "commit_before" in one.measures.seconds
+        ]
+        return sum(found) / len(found) if found else 0.0
+
+
+def _held_up(server: ServerFacts, times: _Times) -> Iterator[Bottleneck]:
+    """Yield what stops the pipeline at this moment."""
+    waits_for_branch = server.lock_is_prepared and server.lock_wait_s >= _HELD_S
+    if waits_for_branch or server.in_doubt_s >= _IN_DOUBT_S:
+        held_s = max(server.in_doubt_s, server.lock_wait_s)
+        yield Bottleneck(
+            cause=Cause.IN_DOUBT,
+            share=held_s / (held_s + times.loop_s),
+            saw=f"A prepared transaction has been in doubt for {held_s:.0f} s.",
+            remedy="See where with `tallyweir indoubt list`, bring that database or "
+            "the resolver back, and let it finish the branch.",
+        )
+    if server.lock_wait_s >= _HELD_S:
+        yield Bottleneck(
+            cause=Cause.LOCK,
+            share=server.lock_wait_s / (server.lock_wait_s + times.loop_s),
+            saw=server.lock_told,
+            remedy="Let the holder commit or end its session with "
+            "pg_terminate_backend, and give such sessions a lock_timeout.",
+            part="publish_rows",
+        )
+
+
+def _bloat(server: ServerFacts, times: _Times) -> Bottleneck | None:
+    rows = server.dead_rows + server.live_rows
+    if (
+        server.xmin_s < _XMIN_S
+        or server.dead_rows < _DEAD_ROWS_MIN
+        or server.dead_rows < _BLOAT * rows
+    ):
+        return None
+    return Bottleneck(
+        cause=Cause.VACUUM,
+        share=times.share(*(p for p in times.parts if p.startswith("publish"))),
+        saw=f"{server.dead_rows:,} of {rows:,} rows of its tables are dead and must "
+        f"stay, because of {server.xmin_holder} for {server.xmin_s:.0f} s.",
+        remedy="End that transaction, or drop the replication slot that nobody reads; "
+        "vacuum then removes the rows by itself.",
+    )
+
+
+def _candidates(times: _Times, server: ServerFacts) -> Iterator[Bottleneck]:
+    """Yield what explains a share of the time."""
+    has_backlog = server.lag is None or server.lag > 2 * times.rows
+    yield from _candidates_of_tasks(times, server, has_backlog=has_backlog)
+    own = {name: times.share(name) for name in ("transform", "predict", "keys")}
+    part = max(own, key=own.__getitem__)
+    yield Bottleneck(
+        cause=Cause.SLOW_PYTHON,
+        share=own[part] / min(_UNEVEN, times.uneven_keys()),
+        saw=f"The pipeline's own Python ({part}) takes {own[part]:.0%} of the time.",
+        remedy="Let it work on whole Arrow columns instead of row by row, and ask no "
+        "service in there; enrich from a table or a topic instead.",
+        part=part,
+    )
+    commit_s = times.commit_s()
+    if commit_s >= _SLOW_COMMIT_S:
+        yield Bottleneck(
+            cause=Cause.SLOW_DISK,
+            share=times.share(COMMIT, "publish_lock"),
+            saw=f"A COMMIT takes {commit_s * 1000:.0f} ms.",
+            remedy="Put pg_wal on a faster disk, or look for the standby that commits "
+            "wait for; batches of more events wait less often.",
+            part=COMMIT,
+        )
+    if not has_backlog and times.share(BETWEEN, "read") >= _IDLE:
+        yield Bottleneck(
+            cause=Cause.SOURCE,
+            share=times.share(BETWEEN, "read"),
+            saw="It waits for events: nothing is left to read.",
+            remedy="Nothing to do; it goes as fast as events come.",
+            part=BETWEEN,
+        )
+    overhead = (BETWEEN, "plan", SPARK, "publish_lock", "publish_ledger", COMMIT)
+    if has_backlog and times.rows < _SMALL:
+        yield Bottleneck(
+            cause=Cause.SMALL_BATCHES,
+            share=times.share(*overhead),
+            saw=f"A batch has {times.rows:,.0f} events, and what every batch costs "
+            f"takes {times.share(*overhead):.0%} of the time.",
+            remedy="Raise TALLYWEIR_BATCH_OFFSETS_MAX, so that a batch takes more of "
+            "what waits.",
+            part=SPARK,
+        )
+
+
+def _candidates_of_tasks(
+    times: _Times, server: ServerFacts, *, has_backlog: bool
+) -> Iterator[Bottleneck]:
+    """Yield what keeps tasks from working side by side."""
+    in_tasks = times.share(*(p for p in times.parts if _is_task_part(p)))
+    for uneven, share in (
+        (times.unevenness(), in_tasks),
+        (times.uneven_keys(), times.share("keys")),
+    ):
+        if uneven >= min(_UNEVEN, 0.8 * max(2, times.slots)):
+            yield Bottleneck(
+                cause=Cause.SKEW,
+                share=share,
+                saw=f"The slowest task takes {uneven:.1f} times as long as the mean.",
+                remedy="Spread the hot key or the partition it is in: key by more "
+                "columns, or give producers a finer partition key.",
+            )
+    if has_backlog and 0 < server.partitions < times.slots and times.rows >= _SMALL:
+        yield Bottleneck(
+            cause=Cause.FEW_PARTITIONS,
+            share=in_tasks * (1 - server.partitions / times.slots),
+            saw=f"{server.partitions} partitions keep {times.slots} tasks from "
+            "working at a time.",
+            remedy="Give the topic at least as many partitions as tasks can run; they "
+            "are read without a restart.",
+        )
+
+
+def _greatest(times: _Times) -> Bottleneck | None:
+    """Name the greatest part of the time, where nothing else explains it."""
+    if not times.whole:
+        return None
+    part = max(times.parts, key=times.parts.__getitem__)
+    return Bottleneck(
+        cause=Cause.STEP,
+        share=times.share(part),
+        saw=f"Most of the time goes into {part.replace('_', ' ')}.",
+        remedy=REMEDY_OF_PART[part],
+        part=part,
+    )
+
+
+def _is_task_part(name: str) -> bool:
+    return name not in {BETWEEN, "plan", SPARK, "keys", "read_keys", "copy_keys"} and (
+        not name.startswith("publish")
+    )
+
+
+def shares(batches: Sequence[MeasuredBatch]) -> Mapping[str, float]:
+    """Return the share of each part of the time of some batches."""
+    times = _Times(batches)
+    return {name: times.share(name) for name in times.parts}

@@ -1,0 +1,249 @@
+"""Each cause is named from measures that it leaves, and from none that it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from sinks.diagnosis.batch_time import MeasuredBatch, loop_seconds, time_by_part
+from sinks.diagnosis.bottleneck import (
+    BATCHES_MIN,
+    Bottleneck,
+    Cause,
+    ServerFacts,
+    find_bottleneck,
+)
+from sinks.diagnosis.remedies import REMEDY_OF_PART
+from sinks.protocol.measures import Measures, StepMeasure
+
+#: Of a plain batch, which staging takes most of the time of, evenly.
+_SECONDS = {
+    "between": 0.05,
+    "plan": 0.01,
+    "stage": 1.0,
+    "wait": 0.04,
+    "publish": 0.5,
+    "publish_lock": 0.01,
+    "publish_ledger": 0.04,
+    "publish_rows": 0.4,
+    "commit_before": 0.01,
+}
+_STEPS = {
+    "read": 0.2,
+    "decode": 0.2,
+    "validate": 0.1,
+    "deduplicate": 0.15,
+    "make_rows": 0.05,
+    "copy": 0.2,
+}
+_BACKLOG = ServerFacts(lag=1_000_000, partitions=4)
+
+
+def _step(seconds: float, *, tasks: int = 2, uneven: float = 1.0) -> StepMeasure:
+    return StepMeasure(
+        seconds=seconds * tasks / uneven, seconds_max=seconds, tasks=tasks
+    )
+
+
+def _batches(
+    *,
+    seconds: Mapping[str, float] | None = None,
+    steps: Mapping[str, StepMeasure] | None = None,
+    tasks: tuple[float, ...] = (0.9, 0.9),
+    read: int = 50_000,
+    dead: int = 0,
+) -> list[MeasuredBatch]:
+    measures = Measures(
+        steps={n: _step(s) for n, s in _STEPS.items()} | dict(steps or {}),
+        seconds={**_SECONDS, **(seconds or {})},
+        task_seconds=tasks,
+        slots=2,
+    )
+    return [
+        MeasuredBatch(
+            sequence=number,
+            read=read,
+            committed=read - dead,
+            dead=dead,
+            measures=measures,
+        )
+        for number in range(BATCHES_MIN)
+    ]
+
+
+def _with_slots(batches: list[MeasuredBatch], slots: int) -> list[MeasuredBatch]:
+    return [
+        replace(one, measures=replace(one.measures, slots=slots)) for one in batches
+    ]
+
+
+def _found(
+    batches: list[MeasuredBatch], server: ServerFacts = _BACKLOG
+) -> tuple[Cause, float]:
+    found = find_bottleneck(batches, server)
+    assert found is not None
+    assert 0 < found.share <= 1
+    assert found.saw.endswith(".")
+    assert found.remedy.endswith(".")
+    return found.cause, found.share
+
+
+def test_slow_python_of_a_transform_is_named() -> None:
+    """Its time is that of the workers beneath the tasks, not of reading."""
+    slow = {"transform": StepMeasure(seconds=16.0, rows_out=1), "read": _step(8.2)}
+    cause, share = _found(_batches(seconds={"stage": 9.0}, steps=slow))
+    assert cause is Cause.SLOW_PYTHON
+    assert share > 0.8
+
+
+def test_slow_functions_on_keys_are_named() -> None:
+    """Phase 2b runs while the loop waits for it."""
+    slow = {"keys": _step(5.0)}
+    cause, share = _found(_batches(seconds={"wait": 5.1}, steps=slow))
+    assert cause is Cause.SLOW_PYTHON
+    assert share > 0.7
+
+
+def test_a_skewed_key_is_told_from_slow_python() -> None:
+    """One task works on its functions while the others have long ended."""
+    slow = {"keys": _step(5.0, tasks=4, uneven=3.5)}
+    batches = _batches(seconds={"wait": 5.1}, steps=slow)
+    cause, _ = _found(_with_slots(batches, 4))
+    assert cause is Cause.SKEW
+
+
+def test_a_skewed_partition_is_named() -> None:
+    """One of the tasks of phase one takes almost all of its time."""
+    cause, _ = _found(_batches(tasks=(0.9, 0.05)))
+    assert cause is Cause.SKEW
+
+
+def test_a_slow_disk_is_named() -> None:
+    """Staging waits for a batch whose COMMIT takes long."""
+    slow = {"wait": 2.0, "publish": 0.4, "commit_before": 1.6}
+    cause, share = _found(_batches(seconds=slow))
+    assert cause is Cause.SLOW_DISK
+    assert share > 0.4
+
+
+def test_a_held_lock_is_named_with_its_holder() -> None:
+    """A driver that waits measures nothing; the server shows it at once."""
+    waits = replace(_BACKLOG, lock_wait_s=20, lock_told="Process 7 holds it.")
+    found = find_bottleneck(_batches(), waits)
+    assert found is not None
+    assert (found.cause, found.saw) == (Cause.LOCK, "Process 7 holds it.")
+    assert found.share > 0.9
+
+
+def test_a_held_lock_is_named_before_any_batch() -> None:
+    """It may be the reason that there is none."""
+    waits = replace(_BACKLOG, lock_wait_s=20, lock_told="Process 7 holds it.")
+    assert _found([], waits)[0] is Cause.LOCK
+
+
+def test_a_lock_of_a_prepared_transaction_is_a_branch_in_doubt() -> None:
+    """No session can be ended to get it back."""
+    waits = replace(_BACKLOG, lock_wait_s=9, lock_told="…", lock_is_prepared=True)
+    assert _found(_batches(), waits)[0] is Cause.IN_DOUBT
+
+
+def test_a_branch_in_doubt_is_named() -> None:
+    """Decided, and not committed for longer than moments."""
+    assert _found(_batches(), replace(_BACKLOG, in_doubt_s=30))[0] is Cause.IN_DOUBT
+
+
+def test_a_slow_source_is_no_trouble() -> None:
+    """Nothing waits in Kafka, and the loop waits for events."""
+    idle = _batches(seconds={"between": 8.0})
+    found = find_bottleneck(idle, ServerFacts(lag=0, partitions=4))
+    assert found is not None
+    assert found.cause is Cause.SOURCE
+    assert found.share > 0.8
+    assert not found.is_trouble
+
+
+def test_small_batches_are_named_where_more_waits() -> None:
+    """What every batch costs takes most of the time."""
+    small = {"between": 0.3, "stage": 1.5, "wait": 0.1}
+    assert _found(_batches(seconds=small, read=300))[0] is Cause.SMALL_BATCHES
+
+
+def test_small_batches_of_a_slow_source_are_not() -> None:
+    """There is nothing that a batch could take more of."""
+    small = _batches(seconds={"between": 3.0}, read=30)
+    assert _found(small, ServerFacts(lag=10, partitions=4))[0] is Cause.SOURCE
+
+
+def test_too_few_partitions_are_named() -> None:
+    """Tasks that could run have no partition to read."""
+    batches = _with_slots(_batches(tasks=(0.9,)), 8)
+    cause, _ = _found(batches, replace(_BACKLOG, partitions=1))
+    assert cause is Cause.FEW_PARTITIONS
+
+
+def test_vacuum_that_is_held_back_is_named() -> None:
+    """Rows that are dead stay, because somebody might see them."""
+    bloated = replace(
+        _BACKLOG,
+        xmin_s=900,
+        xmin_holder="process 7",
+        dead_rows=90_000,
+        live_rows=10_000,
+    )
+    slow = {"wait": 3.0, "publish": 3.2, "publish_windows": 3.0}
+    assert _found(_batches(seconds=slow), bloated)[0] is Cause.VACUUM
+
+
+@pytest.mark.parametrize(
+    "facts", [{"xmin_s": 10.0}, {"dead_rows": 100}, {"live_rows": 10_000_000}]
+)
+def test_vacuum_is_not_blamed_for_what_is_usual(facts: dict[str, float]) -> None:
+    """A young snapshot, few dead rows, or a small part of all."""
+    bloated = ServerFacts(
+        lag=10**6, partitions=4, xmin_s=900, dead_rows=90_000, live_rows=10_000
+    )
+    usual = replace(bloated, **facts)  # type: ignore[arg-type]  # one name each
+    assert _found(_batches(), usual)[0] is not Cause.VACUUM
+
+
+def test_a_storm_of_dead_letters_is_named() -> None:
+    """Its share is of what was read."""
+    assert _found(_batches(dead=30_000)) == (Cause.DEAD_LETTERS, 0.6)
+
+
+def test_a_plain_pipeline_is_told_its_greatest_part() -> None:
+    """With what helps there."""
+    found = find_bottleneck(_batches(steps={"decode": _step(0.4)}), _BACKLOG)
+    assert found is not None
+    assert (found.cause, found.part) == (Cause.STEP, "decode")
+    assert found.remedy == REMEDY_OF_PART["decode"]
+
+
+def test_two_batches_say_too_little() -> None:
+    """The first of a start warms up."""
+    assert find_bottleneck(_batches()[:2], _BACKLOG) is None
+    assert _none_without_time() is None
+
+
+def _none_without_time() -> Bottleneck | None:
+    batches = [replace(one, measures=Measures()) for one in _batches()]
+    return find_bottleneck(batches, _BACKLOG)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        _batches(),
+        _batches(steps={"transform": StepMeasure(seconds=9.0), "keys": _step(3.0)}),
+        _batches(seconds={"stage": 0.1, "wait": 7.0}),
+    ],
+)
+def test_the_parts_of_a_batch_add_up_to_it(batches: list[MeasuredBatch]) -> None:
+    """Whatever overlaps, nothing counts twice; and each part has a remedy."""
+    measures = batches[0].measures
+    parts = time_by_part(measures)
+    assert sum(parts.values()) == pytest.approx(loop_seconds(measures))
+    assert min(parts.values()) >= 0
+    assert parts.keys() <= REMEDY_OF_PART.keys()
