@@ -13,7 +13,7 @@ from integration_tests.ledger_scenario import (
     fake_fingerprint,
 )
 from sinks.postgres.audit import explain, narrate, narrate_unknown
-from sinks.postgres.audit.explanation import Fate
+from sinks.postgres.audit.fate import Fate
 from sinks.protocol.offsets import TopicPartition
 
 Connection = psycopg.Connection[TupleRow]

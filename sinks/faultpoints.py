@@ -44,7 +44,14 @@ class MergePoint(Enum):
     RUNS_REPLACED = "runs_replaced"
 
 
-AnyPoint = FaultPoint | MergePoint
+class RedrivePoint(Enum):
+    """Facts in the order in which sending dead letters again makes them true."""
+
+    ANNOUNCED = "announced"
+    SENT = "sent"
+
+
+AnyPoint = FaultPoint | MergePoint | RedrivePoint
 
 
 class Side(Enum):

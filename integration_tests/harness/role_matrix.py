@@ -56,6 +56,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "pause": {"select": "PVM", "insert": "P"},
     "act": {"select": "PVM", "insert": "P"},
+    "redrive": {"select": "VM"},
     "duplicate_event": {"select": "VM", "insert": "P"},
     "filtered_event": {"select": "VM", "insert": "P"},
     "keyed_state": _KEPT

@@ -24,6 +24,7 @@ COMMAND_MODULES = (
     "services.cli.ingest_keys",
     "services.cli.verify",
     "services.cli.why",
+    "services.cli.dead_letters",
     "services.cli.status",
     "services.cli.wait_for",
     "services.cli.monitor",

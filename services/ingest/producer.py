@@ -24,6 +24,7 @@ QUEUE_MESSAGES_MAX = 100_000
 DELIVERY_TIMEOUT_S = 60.0
 
 _BY_KEY = -1
+_MESSAGE_BYTES_MAX = 100_000_000
 _POLL_S = 0.1
 _POLL_EVERY_MESSAGES = 256
 
@@ -84,6 +85,8 @@ class EventProducer:
                 "linger.ms": 20,
                 "batch.size": 262_144,
                 "compression.type": "lz4",
+                # The client holds nothing back; what a topic takes, the broker says.
+                "message.max.bytes": _MESSAGE_BYTES_MAX,
                 "partitioner": "consistent_random",
             },
             logger=SILENT_LOG,
@@ -103,8 +106,8 @@ class EventProducer:
         self,
         topic: str,
         *,
-        key: bytes,
-        payload: bytes,
+        key: bytes | None,
+        payload: bytes | None,
         partition: int | None = None,
         headers: list[tuple[str, str | bytes | None]] | None = None,
         on_report: Callable[[Delivery], None] | None = None,
@@ -114,7 +117,7 @@ class EventProducer:
         Args:
             topic: An existing topic.
             key: Decides the partition unless ``partition`` is given.
-            payload: The message's value.
+            payload: The message's value; None is a tombstone.
             partition: Sends there whatever the key.
             headers: The message's headers.
             on_report: Called once with the outcome, from a later ``send`` or

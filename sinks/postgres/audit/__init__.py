@@ -6,7 +6,11 @@ snapshot of each database, except ``accept_gaps``.
 
 from __future__ import annotations
 
-from sinks.postgres.audit.audited_pipeline import AuditedSource, read_source
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedPipeline,
+    AuditedSource,
+    read_source,
+)
 from sinks.postgres.audit.batches import (
     LedgerBatch,
     SlotOfTime,
@@ -17,8 +21,10 @@ from sinks.postgres.audit.database_status import DatabaseStatus
 from sinks.postgres.audit.dead_letters import (
     DeadLetter,
     DeadLetterGroup,
+    WholeLetter,
     group_dead_letters,
     read_dead_letters,
+    read_letter,
 )
 from sinks.postgres.audit.explanation import Explanation, explain
 from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_gaps
@@ -40,6 +46,7 @@ from sinks.postgres.audit.verification import verify
 from sinks.postgres.audit.visible_offset import is_visible
 
 __all__ = [
+    "AuditedPipeline",
     "AuditedSource",
     "Check",
     "DatabaseStatus",
@@ -60,6 +67,7 @@ __all__ = [
     "Status",
     "Totals",
     "Verdict",
+    "WholeLetter",
     "WindowStatus",
     "accept_gaps",
     "check_recount",
@@ -74,6 +82,7 @@ __all__ = [
     "read_history",
     "read_job_graph",
     "read_key",
+    "read_letter",
     "read_overview",
     "read_recount_spans",
     "read_source",

@@ -74,14 +74,19 @@ class AuditedPipeline:
     outputs: tuple[AuditedOutput, ...]
     #: The event's field that holds its ID; None when it travels in a header.
     id_column: str | None
-    #: IDs are unique together with the event's source only, as CloudEvents' are.
-    id_has_source: bool
+    #: The header; None when it is a field.
+    id_header: str | None
     event_time: str
     #: None when deduplication is off.
     horizon_s: int | None
     bucket_seconds: int
     watermark: datetime | None
     last_sequence: int
+
+    @property
+    def id_has_source(self) -> bool:
+        """IDs are unique together with the event's source only, as CloudEvents' are."""
+        return self.id_header == "ce_id"
 
     @property
     def appends(self) -> tuple[AuditedOutput, ...]:
@@ -186,7 +191,7 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         guarantee=guarantee_of(definition),
         outputs=tuple(_output(entry) for entry in definition["outputs"]),
         id_column=source["event_id"].get("field"),
-        id_has_source=source["event_id"].get("header") == "ce_id",
+        id_header=source["event_id"].get("header"),
         event_time=source["event_time"],
         horizon_s=row["horizon_s"],
         bucket_seconds=row["bucket_seconds"],

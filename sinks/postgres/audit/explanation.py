@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from operator import itemgetter
 
 from psycopg import Connection, sql
@@ -39,6 +38,8 @@ from sinks.postgres.audit.branches import (
     read_unresolved,
 )
 from sinks.postgres.audit.catalog_search import FingerprintProbe, find_in_catalog
+from sinks.postgres.audit.fate import Fate
+from sinks.postgres.audit.redrives import Redrive, find_redrives, letters_of
 from sinks.postgres.batch_runs import read_input_names
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.statements import load_statements
@@ -49,18 +50,6 @@ _EXPLANATION = load_statements("sinks.postgres.audit", "explanation.sql")
 
 #: What some tables tell of a copy.
 _TOLD = ("event_time", "kafka_timestamp", "reason", "detail", "key", "payload", "run")
-
-
-class Fate(Enum):
-    """What became of one copy of an event."""
-
-    COMMITTED = "committed"
-    DUPLICATE = "duplicate"
-    DEAD = "dead"
-    LATE = "late"
-    EXPIRED = "expired"
-    FILTERED = "filtered"
-    REPLACED = "replaced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +87,8 @@ class Sighting:
     #: Of a row that is gone: the batch that replaced it, and the run that it was.
     replaced_in: PublishedBatch | None = None
     run: str | None = None
+    #: Of a dead letter: each time that it was sent again.
+    redrives: tuple[Redrive, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +178,8 @@ def explain(
             found = _find_committed(parts, audited, searchable, event_id)
         found += _find_replaced(connection, pipeline, event_id)
         found += _find_put_aside(connection, pipeline, event_id)
+        redrives = find_redrives(connection, pipeline, found)
+        found += letters_of(connection, pipeline, redrives, known=found)
         runs = find_in_catalog(connection, audited, event_id, fingerprint_probe)
         sequences = {row["sequence"] for row in [*found, *runs]} - {None}
         sequences |= {row["replaced_in"] for row in found if "replaced_in" in row}
@@ -204,7 +197,7 @@ def explain(
     return Explanation(
         pipeline=pipeline,
         event_id=event_id,
-        sightings=_in_order(_sighting(row, batches, branches) for row in found),
+        sightings=_sightings(found, batches, branches, redrives),
         catalog_hits=tuple(
             CatalogHit(
                 bucket=run["bucket"],
@@ -334,8 +327,10 @@ def _sighting(
     row: DictRow,
     batches: dict[int, PublishedBatch],
     branches: Iterable[DecidedBranch],
+    redrives: Iterable[Redrive],
 ) -> Sighting:
     database = row.get("database", HOME)
+    place = (row["topic"], row["partition"], row["offset"])
     return Sighting(
         fate=row["fate"],
         position=TopicPartition(row["topic"], row["partition"]),
@@ -344,6 +339,9 @@ def _sighting(
         output=row["output"],
         database=database,
         replaced_in=batches.get(row.get("replaced_in", 0)),
+        redrives=tuple(
+            one for one in redrives if row["fate"] is Fate.DEAD and one.old == place
+        ),
         branches=tuple(
             branch.branch
             for branch in branches
@@ -354,10 +352,15 @@ def _sighting(
     )
 
 
-def _in_order(sightings: Iterable[Sighting]) -> tuple[Sighting, ...]:
+def _sightings(
+    found: Iterable[DictRow],
+    batches: dict[int, PublishedBatch],
+    branches: Iterable[DecidedBranch],
+    redrives: Iterable[Redrive],
+) -> tuple[Sighting, ...]:
     return tuple(
         sorted(
-            sightings,
+            (_sighting(row, batches, branches, redrives) for row in found),
             key=lambda s: (
                 s.batch.sequence if s.batch else 0,
                 s.position,

@@ -10,10 +10,11 @@ from sinks.postgres.audit.branches import DecidedBranch
 from sinks.postgres.audit.explanation import (
     CatalogHit,
     Explanation,
-    Fate,
     PublishedBatch,
     Sighting,
 )
+from sinks.postgres.audit.fate import Fate
+from sinks.postgres.audit.redrives import Redrive
 from sinks.postgres.branch_names import HOME
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
@@ -124,6 +125,7 @@ def _tell_sighting(
             said = (
                 f"{which} at {where} became a dead letter in {batch}: "
                 f"{sighting.reason}, {sighting.detail}."
+                + "".join(map(_tell_redrive, sighting.redrives))
             )
         case Fate.LATE:
             said = (
@@ -142,6 +144,21 @@ def _tell_sighting(
                 "which is not true of it."
             )
     return said + _tell_content(sighting, read_payload)
+
+
+def _tell_redrive(redrive: Redrive) -> str:
+    asked = f"by {redrive.asked_by}: {redrive.reason}"
+    if redrive.sent_at is None:
+        return (
+            f" It was about to be sent again at {_time(redrive.asked_at)} {asked}; "
+            "whether it was is not known."
+        )
+    assert redrive.new_partition is not None
+    place = TopicPartition(redrive.topic, redrive.new_partition)
+    return (
+        f" It was sent again at {_time(redrive.sent_at)} {asked}; the copy is at "
+        f"{place} offset {redrive.new_offset}."
+    )
 
 
 def _tell_content(sighting: Sighting, read_payload: PayloadReader) -> str:

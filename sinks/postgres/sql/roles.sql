@@ -117,7 +117,8 @@ GRANT SELECT ON
     tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.duplicate_event,
     tallyweir.filtered_event, tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
-    tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act
+    tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
+    tallyweir.redrive
 TO tallyweir_reader;
 GRANT SELECT ON tallyweir.batch_measures TO tallyweir_reader;
 GRANT SELECT (

@@ -1,7 +1,31 @@
-"""What an operator does to a pipeline: each a transaction on the home database."""
+"""What an operator does to a pipeline: each a transaction on the home database.
+
+Sending dead letters again is none: it leaves notes, and is in nobody's way.
+"""
 
 from __future__ import annotations
 
 from sinks.postgres.steering.pause import pause, resume
+from sinks.postgres.steering.redrive import (
+    RecordPosition,
+    RedriveSelection,
+    WaitingLetter,
+    begin_redrive,
+    check_reason,
+    note_sent,
+    read_letters,
+    redriving,
+)
 
-__all__ = ["pause", "resume"]
+__all__ = [
+    "RecordPosition",
+    "RedriveSelection",
+    "WaitingLetter",
+    "begin_redrive",
+    "check_reason",
+    "note_sent",
+    "pause",
+    "read_letters",
+    "redriving",
+    "resume",
+]

@@ -1,30 +1,70 @@
--- Dead letters as people look through them, without what the records hold.
+-- Dead letters as people look through them. Only "letter" reads what a record holds.
 
 -- name: groups
-SELECT reason,
+-- A letter is redriven when Kafka has acknowledged it again.
+SELECT letter.reason,
        count(*) AS letters,
-       max(sequence) AS last_sequence,
-       min(kafka_timestamp) AS first_at,
-       max(kafka_timestamp) AS last_at,
-       (array_agg(detail ORDER BY sequence DESC))[1] AS last_detail
-FROM tallyweir.dead_letter
-WHERE pipeline = %(pipeline)s
-GROUP BY reason
-ORDER BY letters DESC, reason;
+       count(*) FILTER (WHERE note.is_sent) AS redriven,
+       max(letter.sequence) AS last_sequence,
+       min(letter.kafka_timestamp) AS first_at,
+       max(letter.kafka_timestamp) AS last_at,
+       (array_agg(letter.detail ORDER BY letter.sequence DESC))[1] AS last_detail
+FROM tallyweir.dead_letter AS letter
+LEFT JOIN (
+    SELECT kafka_topic, kafka_partition, kafka_offset,
+           bool_or(sent_at IS NOT NULL) AS is_sent
+    FROM tallyweir.redrive
+    WHERE pipeline = %(pipeline)s
+    GROUP BY kafka_topic, kafka_partition, kafka_offset
+) AS note USING (kafka_topic, kafka_partition, kafka_offset)
+WHERE letter.pipeline = %(pipeline)s
+GROUP BY letter.reason
+ORDER BY letters DESC, letter.reason;
 
 -- name: page
-SELECT kafka_topic AS topic,
-       kafka_partition AS partition,
-       kafka_offset AS "offset",
-       sequence,
-       kafka_timestamp,
-       reason,
-       detail,
-       event_id,
-       octet_length(payload) AS payload_bytes
-FROM tallyweir.dead_letter
-WHERE pipeline = %(pipeline)s
-  AND reason = %(reason)s
-ORDER BY sequence DESC, kafka_topic, kafka_partition, kafka_offset
+SELECT letter.kafka_topic AS topic,
+       letter.kafka_partition AS partition,
+       letter.kafka_offset AS "offset",
+       letter.sequence,
+       letter.kafka_timestamp,
+       letter.reason,
+       letter.detail,
+       letter.event_id,
+       octet_length(letter.payload) AS payload_bytes,
+       note.asked_at AS redriven_at,
+       note.new_partition,
+       note.new_offset
+FROM tallyweir.dead_letter AS letter
+LEFT JOIN LATERAL (
+    SELECT asked_at, new_partition, new_offset
+    FROM tallyweir.redrive
+    WHERE redrive.pipeline = letter.pipeline
+      AND redrive.kafka_topic = letter.kafka_topic
+      AND redrive.kafka_partition = letter.kafka_partition
+      AND redrive.kafka_offset = letter.kafka_offset
+    ORDER BY attempt DESC
+    LIMIT 1
+) AS note ON true
+WHERE letter.pipeline = %(pipeline)s
+  AND letter.reason = %(reason)s
+ORDER BY letter.sequence DESC, letter.kafka_topic, letter.kafka_partition,
+         letter.kafka_offset
 LIMIT %(limit)s
 OFFSET %(skipped)s;
+
+-- name: letter
+SELECT reason, detail, event_id, sequence, kafka_timestamp, key, payload
+FROM tallyweir.dead_letter
+WHERE pipeline = %(pipeline)s
+  AND kafka_topic = %(topic)s
+  AND kafka_partition = %(partition)s
+  AND kafka_offset = %(offset)s;
+
+-- name: redrives
+SELECT attempt, reason, asked_by, asked_at, new_partition, new_offset, sent_at
+FROM tallyweir.redrive
+WHERE pipeline = %(pipeline)s
+  AND kafka_topic = %(topic)s
+  AND kafka_partition = %(partition)s
+  AND kafka_offset = %(offset)s
+ORDER BY attempt;

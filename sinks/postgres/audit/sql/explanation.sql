@@ -72,6 +72,47 @@ FROM tallyweir.outbox
 WHERE pipeline = %(pipeline)s
   AND event_id = %(event_id)s;
 
+-- name: redrives
+-- Everything that was sent again from or to a position, and from there on, and back.
+WITH RECURSIVE reached (partition, "offset") AS (
+    VALUES (%(partition)s::integer, %(offset)s::bigint)
+    UNION
+    SELECT other.partition, other."offset"
+    FROM reached
+    JOIN tallyweir.redrive AS note
+        ON note.pipeline = %(pipeline)s
+       AND note.kafka_topic = %(topic)s
+       AND ((note.kafka_partition = reached.partition
+             AND note.kafka_offset = reached."offset")
+            OR (note.new_partition = reached.partition
+                AND note.new_offset = reached."offset"))
+    CROSS JOIN LATERAL (
+        VALUES (note.kafka_partition, note.kafka_offset),
+               (note.new_partition, note.new_offset)
+    ) AS other (partition, "offset")
+    WHERE other."offset" IS NOT NULL
+)
+SELECT note.kafka_topic AS topic, note.kafka_partition AS partition,
+       note.kafka_offset AS "offset", note.new_partition, note.new_offset,
+       note.reason, note.asked_by, note.asked_at, note.sent_at
+FROM tallyweir.redrive AS note
+JOIN reached
+    ON note.kafka_partition = reached.partition
+   AND note.kafka_offset = reached."offset"
+WHERE note.pipeline = %(pipeline)s
+  AND note.kafka_topic = %(topic)s
+ORDER BY note.kafka_partition, note.kafka_offset, note.attempt;
+
+-- name: dead_letter_at
+-- The letter of a copy that is found by where it came from: its ID was unreadable.
+SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
+       sequence, kafka_timestamp, reason, detail, key, payload
+FROM tallyweir.dead_letter
+WHERE pipeline = %(pipeline)s
+  AND kafka_topic = %(topic)s
+  AND kafka_partition = %(partition)s
+  AND kafka_offset = %(offset)s;
+
 -- name: batch_at
 -- The batch whose range holds a position.
 SELECT sequence

@@ -7,6 +7,6 @@ VALUES (%(pipeline)s, %(epoch)s, %(reason)s);
 -- name: resume
 UPDATE tallyweir.pause
 SET resumed_at = now(),
-    resumed_by = session_user
+    resumed_by = tallyweir.actor()
 WHERE pipeline = %(pipeline)s
   AND resumed_at IS NULL;

@@ -1,0 +1,204 @@
+"""``dead-letters``: look at what could not become a result, and send it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say, say_json, say_table
+from sinks.protocol.errors import ConfigurationError
+
+_Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
+_APPLICATION = "tallyweir dead-letters"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    letters = typer.Typer(
+        name="dead-letters",
+        help="Records that could not become results: look at them, send them again.",
+        no_args_is_help=True,
+        epilog=example("tallyweir dead-letters list departures"),
+    )
+    letters.command(
+        "list",
+        epilog=example(
+            "tallyweir dead-letters list departures",
+            "tallyweir dead-letters list departures --group UNKNOWN_SCHEMA",
+        ),
+    )(list_letters)
+    letters.command(
+        epilog=example("tallyweir dead-letters show departures.yaml flights/0/41")
+    )(show)
+    letters.command(
+        epilog=example(
+            "tallyweir dead-letters redrive departures --group UNKNOWN_SCHEMA "
+            "--reason 'flight_departure.v2 is known now' --dry-run",
+            "tallyweir dead-letters redrive departures --record flights/0/41 "
+            "--reason 'airport added'",
+        )
+    )(redrive)
+    app.add_typer(letters)
+
+
+def list_letters(
+    pipeline: _Pipeline,
+    group: Annotated[
+        str | None, typer.Option(help="List those of this reason one by one.")
+    ] = None,
+    skip: Annotated[int, typer.Option(min=0, help="Leave out so many.")] = 0,
+) -> None:
+    """List dead letters by reason, or 50 of one reason, newest batches first."""
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import audit
+    from sinks.postgres.connection import connect
+
+    name = pipeline_name(pipeline)
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name=_APPLICATION) as home:
+        if group is None:
+            say_table(
+                ("reason", "letters", "redriven", "last batch", "one of them"),
+                [
+                    (g.reason, g.letters, g.redriven, g.last_sequence, g.last_detail)
+                    for g in audit.group_dead_letters(home, name)
+                ],
+            )
+            return
+        found = audit.read_dead_letters(home, name, group, skipped=skip)
+    say_table(
+        ("record", "batch", "id", "redriven to", "detail"),
+        [
+            (
+                f"{one.topic}/{one.partition}/{one.offset}",
+                one.sequence,
+                one.event_id or "-",
+                _redriven_to(
+                    one.topic, one.redriven_at, one.new_partition, one.new_offset
+                ),
+                one.detail,
+            )
+            for one in found
+        ],
+    )
+
+
+def _redriven_to(topic: str, at: object, partition: object, offset: object) -> str:
+    if at is None:
+        return "-"
+    return "perhaps" if offset is None else f"{topic}/{partition}/{offset}"
+
+
+def show(
+    pipeline: _Pipeline,
+    record: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
+) -> None:
+    """Show what a record holds: in hex, and decoded as far as it goes.
+
+    With the first field that fails and its byte, what its writer writes otherwise, and
+    each time that it was sent again. Contracts that are files beside the pipeline file
+    are found when that file is given.
+    """
+    from contextlib import closing
+
+    from services.endpoints import resolve_endpoints
+    from services.redrive.letter_report import letter_json, told
+    from services.redrive.source_records import KnownRecord, SourceRecords
+    from sinks.postgres import audit
+    from sinks.postgres.connection import connect
+    from sinks.postgres.steering import RecordPosition
+
+    name = pipeline_name(pipeline)
+    topic, partition, offset = _record(record)
+    endpoints = resolve_endpoints()
+    with connect(endpoints.home_dsn, application_name=_APPLICATION) as home:
+        letter = audit.read_letter(
+            home, name, topic=topic, partition=partition, offset=offset
+        )
+    wanted = KnownRecord(
+        position=RecordPosition(topic=topic, partition=partition, offset=offset),
+        key=letter.key,
+        payload=letter.payload,
+    )
+    with closing(SourceRecords(endpoints.kafka_bootstrap)) as records:
+        headers = records.read_headers([wanted]).get(wanted.position)
+    path = Path(pipeline)
+    found = letter_json(letter, headers, path if path.exists() else None)
+    if as_json:
+        say_json(found)
+        return
+    for line in told(found):
+        say(line)
+
+
+def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
+    pipeline: _Pipeline,
+    reason: Annotated[
+        str, typer.Option(help="What was wrong and what was done; kept for good.")
+    ],
+    group: Annotated[
+        str | None, typer.Option(help="Those of this reason code.")
+    ] = None,
+    record: Annotated[
+        str | None, typer.Option(help="The one at TOPIC/PARTITION/OFFSET.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also what was sent again before.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done.")
+    ] = False,
+) -> None:
+    """Send dead letters to their topic again, as they were, once their cause is mended.
+
+    With key, payload and headers, to their partition, in the order of positions. The
+    driver reads them like anything else. A dead letter claims no ID, so two copies of
+    it count once; docs/dead-letters.md tells what holds without IDs.
+    """
+    from services.endpoints import resolve_endpoints
+    from services.redrive.redriver import redrive as send_again
+    from sinks.postgres.connection import connect
+    from sinks.postgres.steering import RecordPosition, RedriveSelection
+
+    name = pipeline_name(pipeline)
+    if [group is not None, record is not None, everything].count(True) != 1:
+        raise ConfigurationError(
+            "REDRIVE_UNCLEAR",
+            saw="Not exactly one of --group, --record and --all was given.",
+            why="Records in a topic cannot be taken back.",
+            fix=f"tallyweir dead-letters list {name} shows the groups.",
+        )
+    endpoints = resolve_endpoints()
+    chosen = None
+    if record is not None:
+        topic, partition, offset = _record(record)
+        chosen = RecordPosition(topic=topic, partition=partition, offset=offset)
+    selection = RedriveSelection(pipeline=name, group=group, record=chosen)
+    with connect(endpoints.home_dsn, application_name=_APPLICATION) as home:
+        report = send_again(
+            home,
+            endpoints.kafka_bootstrap,
+            selection,
+            reason=reason,
+            again=again,
+            dry_run=dry_run,
+        )
+    for line in report.told(dry_run=dry_run):
+        say(line)
+
+
+def _record(text: str) -> tuple[str, int, int]:
+    topic, *place = text.rsplit("/", 2)
+    if len(place) != 2 or not all(one.isdecimal() for one in place):  # noqa: PLR2004
+        raise ConfigurationError(
+            "RECORD_MALFORMED",
+            saw=f"{text!r} names no record.",
+            why="A dead letter is named by the place that its record was read at.",
+            fix="Write TOPIC/PARTITION/OFFSET, as dead-letters list does.",
+        )
+    return topic, int(place[0]), int(place[1])

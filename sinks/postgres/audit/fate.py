@@ -1,0 +1,17 @@
+"""What became of one copy of an event."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Fate(Enum):
+    """What became of one copy of an event."""
+
+    COMMITTED = "committed"
+    DUPLICATE = "duplicate"
+    DEAD = "dead"
+    LATE = "late"
+    EXPIRED = "expired"
+    FILTERED = "filtered"
+    REPLACED = "replaced"

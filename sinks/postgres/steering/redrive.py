@@ -1,0 +1,243 @@
+"""Which dead letters are sent to their topics again, and the notes of it.
+
+A letter is noted before it is sent, and again when Kafka has acknowledged it. Between
+the two whoever looks knows that it may have been sent. Neither note is in the way of a
+driver: it reads what was sent like anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from psycopg import Connection
+from psycopg.rows import TupleRow, class_row
+
+from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch_one
+from sinks.postgres.audit.audited_pipeline import read_pipeline as read_audited
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+from sinks.protocol.errors import ConfigurationError, RetryableError
+
+_SQL = load_statements("sinks.postgres.steering", "redrive.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class RecordPosition:
+    """Where a record was read."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+#: Before every record.
+_BEGINNING = RecordPosition(topic="", partition=-1, offset=-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveSelection:
+    """Which dead letters; all of the pipeline if nothing else is said.
+
+    Attributes:
+        group: Those of this reason.
+        record: The one that was read there.
+    """
+
+    pipeline: str
+    group: str | None = None
+    record: RecordPosition | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingLetter:
+    """A dead letter as it is sent, with the newest note about it.
+
+    Attributes:
+        attempts: How often it was sent, or about to be.
+        sent_at: When Kafka had acknowledged the last of them.
+        asked_at: When the last of them was noted.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    event_id: str | None
+    key: bytes | None = field(repr=False)
+    payload: bytes | None = field(repr=False)
+    attempts: int
+    sent_at: datetime | None
+    asked_at: datetime | None
+
+    @property
+    def position(self) -> RecordPosition:
+        return RecordPosition(
+            topic=self.topic, partition=self.partition, offset=self.offset
+        )
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether it is in its topic again."""
+        return self.sent_at is not None
+
+    @property
+    def may_be_sent(self) -> bool:
+        """Whether somebody was about to send it, and nothing more is known."""
+        return self.attempts > 0 and not self.is_sent
+
+
+@contextmanager
+def redriving(
+    connection: Connection[TupleRow], pipeline: str
+) -> Iterator[AuditedPipeline]:
+    """Be the only one who sends the pipeline's dead letters again.
+
+    Args:
+        connection: To the home, not inside of a transaction; a pooler between must
+            keep the session.
+        pipeline: Its name.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: ``REDRIVE_AT_WORK``, or the server went away.
+    """
+    with translated("looking at a pipeline"), connection.transaction():
+        audited = read_audited(connection, pipeline)
+        locked = fetch_one(connection, _SQL["try_lock"], pipeline=pipeline)
+    if not locked["is_locked"]:
+        raise RetryableError(
+            "REDRIVE_AT_WORK",
+            saw=f"Somebody else sends dead letters of {pipeline} again.",
+            why="The same letters would be sent twice.",
+            fix="Wait until it has ended; what it has sent is skipped then.",
+        )
+    try:
+        yield audited
+    finally:
+        # A session that is gone has given the lock back.
+        if not connection.closed and not connection.broken:
+            with connection.transaction():
+                connection.execute(_SQL["unlock"], {"pipeline": pipeline})
+
+
+def read_letters(
+    connection: Connection[TupleRow],
+    selection: RedriveSelection,
+    *,
+    through_sequence: int,
+    after: RecordPosition = _BEGINNING,
+    limit: int,
+) -> list[WaitingLetter]:
+    """Read the next letters of a selection, in the order of their positions.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        selection: Which.
+        through_sequence: Of the last batch whose letters count.
+        after: The last one read before.
+        limit: How many at most.
+
+    Raises:
+        RetryableError: The server went away.
+    """
+    record = selection.record
+    values = {
+        "pipeline": selection.pipeline,
+        "group": selection.group,
+        "topic": record and record.topic,
+        "partition": record and record.partition,
+        "offset": record and record.offset,
+        "after_topic": after.topic,
+        "after_partition": after.partition,
+        "after_offset": after.offset,
+        "through_sequence": through_sequence,
+        "limit": limit,
+    }
+    with translated("reading dead letters"), connection.transaction():  # noqa: SIM117
+        with connection.cursor(row_factory=class_row(WaitingLetter)) as cursor:
+            return cursor.execute(_SQL["next_letters"], values).fetchall()
+
+
+def begin_redrive(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    letters: Sequence[WaitingLetter],
+    *,
+    reason: str,
+) -> None:
+    """Note that letters are about to be sent.
+
+    Raises:
+        RetryableError: The server went away.
+
+    Crash:
+        Before the COMMIT nothing has changed. After it each of them may have been
+        sent, for all that anybody knows.
+    """
+    with translated("noting what is sent again"), connection.transaction():
+        connection.cursor().executemany(
+            _SQL["begin"],
+            [
+                {**_key(pipeline, one.position, one.attempts + 1), "reason": reason}
+                for one in letters
+            ],
+        )
+
+
+def note_sent(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    sent: Sequence[tuple[WaitingLetter, int, int]],
+) -> None:
+    """Note where Kafka has acknowledged letters: each with its partition and offset.
+
+    Raises:
+        RetryableError: The server went away.
+
+    Crash:
+        Before the COMMIT they are in Kafka and not noted, so they are sent again if
+        somebody asks for it: copies of the same event. After it they are skipped.
+    """
+    with translated("noting what was sent again"), connection.transaction():
+        connection.cursor().executemany(
+            _SQL["note_sent"],
+            [
+                {
+                    **_key(pipeline, letter.position, letter.attempts + 1),
+                    "new_partition": partition,
+                    "new_offset": offset,
+                }
+                for letter, partition, offset in sent
+            ],
+        )
+
+
+def check_reason(reason: str) -> None:
+    """Refuse a reason that says nothing.
+
+    Raises:
+        ConfigurationError: ``REASON_MISSING``.
+    """
+    if not reason.strip():
+        raise ConfigurationError(
+            "REASON_MISSING",
+            saw="The reason is blank.",
+            why="Somebody else will find the records in the topic again.",
+            fix="Pass --reason with what was wrong, and what was done about it.",
+        )
+
+
+def _key(pipeline: str, position: RecordPosition, attempt: int) -> dict[str, object]:
+    return {
+        "pipeline": pipeline,
+        "topic": position.topic,
+        "partition": position.partition,
+        "offset": position.offset,
+        "attempt": attempt,
+    }

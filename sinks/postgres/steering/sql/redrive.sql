@@ -1,0 +1,65 @@
+-- Dead letters that are to be sent to their topics again.
+
+-- name: try_lock
+-- Two people at once would send the same letters twice.
+SELECT pg_try_advisory_lock(
+    hashtextextended('tallyweir redrive ' || %(pipeline)s, 0)
+) AS is_locked;
+
+-- name: unlock
+SELECT pg_advisory_unlock(
+    hashtextextended('tallyweir redrive ' || %(pipeline)s, 0)
+);
+
+-- name: next_letters
+-- In the order of positions, each with its newest note.
+SELECT letter.kafka_topic AS topic,
+       letter.kafka_partition AS partition,
+       letter.kafka_offset AS "offset",
+       letter.reason,
+       letter.event_id,
+       letter.key,
+       letter.payload,
+       coalesce(note.attempt, 0) AS attempts,
+       note.sent_at,
+       note.asked_at
+FROM tallyweir.dead_letter AS letter
+LEFT JOIN LATERAL (
+    SELECT attempt, sent_at, asked_at
+    FROM tallyweir.redrive
+    WHERE redrive.pipeline = letter.pipeline
+      AND redrive.kafka_topic = letter.kafka_topic
+      AND redrive.kafka_partition = letter.kafka_partition
+      AND redrive.kafka_offset = letter.kafka_offset
+    ORDER BY attempt DESC
+    LIMIT 1
+) AS note ON true
+WHERE letter.pipeline = %(pipeline)s
+  AND (%(group)s::text IS NULL OR letter.reason = %(group)s)
+  AND (%(topic)s::text IS NULL
+       OR (letter.kafka_topic, letter.kafka_partition, letter.kafka_offset)
+           = (%(topic)s, %(partition)s::integer, %(offset)s::bigint))
+  AND (letter.kafka_topic, letter.kafka_partition, letter.kafka_offset)
+      > (%(after_topic)s, %(after_partition)s, %(after_offset)s)
+  -- What dies of what is sent now is for the next time: or it would never end.
+  AND letter.sequence <= %(through_sequence)s
+ORDER BY letter.kafka_topic, letter.kafka_partition, letter.kafka_offset
+LIMIT %(limit)s;
+
+-- name: begin
+INSERT INTO tallyweir.redrive
+    (pipeline, kafka_topic, kafka_partition, kafka_offset, attempt, reason)
+VALUES (
+    %(pipeline)s, %(topic)s, %(partition)s, %(offset)s, %(attempt)s, %(reason)s
+);
+
+-- name: note_sent
+UPDATE tallyweir.redrive
+SET new_partition = %(new_partition)s,
+    new_offset = %(new_offset)s,
+    sent_at = now()
+WHERE pipeline = %(pipeline)s
+  AND kafka_topic = %(topic)s
+  AND kafka_partition = %(partition)s
+  AND kafka_offset = %(offset)s
+  AND attempt = %(attempt)s;
