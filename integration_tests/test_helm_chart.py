@@ -45,6 +45,11 @@ _INSTALLATIONS: dict[str, dict[str, object]] = {
         "databases": True,
         "contracts": {"own.v1.avsc": "{}"},
         "image": {"registry": "registry.example.com/data/", "pullSecrets": ["pull"]},
+        "alerts": {
+            "enabled": True,
+            "rules": "rules: {}",
+            "secretFiles": {"OPS_SECRET": "ops"},
+        },
         "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "networkPolicy": {
             "postgres": {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}], "ports": [6432]},
@@ -218,6 +223,7 @@ def test_no_object_holds_a_secret_or_asks_for_one_that_nobody_named(
         "migrations": "tallyweir-owner",
         "relay": "tallyweir-relay",
         "ingest": "tallyweir-ingest",
+        "alerts": "tallyweir-alerts",
     }
     for name, pod in _pods(objects):
         mounted = [
@@ -350,6 +356,7 @@ def test_nobody_reaches_what_no_policy_names(
         "ingest": {9092},
         "relay": {6432, 9092},
         "resolver": {6432},
+        "alerts": {6432, 9092, 443, 587, 9093},
         "migrations": {6432},
     } == outward
 

@@ -42,6 +42,7 @@ _ALL = [
     ("0014_pause",),
     ("0015_steering",),
     ("0018_measures",),
+    ("0019_alerts",),
 ]
 
 

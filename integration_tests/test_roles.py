@@ -30,10 +30,18 @@ from services.embedded.postgres import EmbeddedPostgres
 from services.resolver.rounds import ResolverRound
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.migrations import migrate, migrate_participant
-from sinks.postgres.roles import MONITOR, PUBLISHER, READER, RELAY, ROLES, grant_roles
+from sinks.postgres.roles import (
+    ALERTS,
+    MONITOR,
+    PUBLISHER,
+    READER,
+    RELAY,
+    ROLES,
+    grant_roles,
+)
 from sinks.protocol.errors import ConfigurationError
 
-_LETTERS = {"P": PUBLISHER, "R": RELAY, "V": READER, "M": MONITOR}
+_LETTERS = {"P": PUBLISHER, "R": RELAY, "V": READER, "M": MONITOR, "A": ALERTS}
 
 
 #: Other statements, and who may do them in the home.
@@ -49,7 +57,7 @@ _OTHERS: dict[str, str] = {
     "SELECT tallyweir.drop_bucket(1, 7200)": "P",
     "SELECT tallyweir.name_bucket(1, 7200)": "",
     "SELECT pipeline FROM tallyweir.pipeline FOR NO KEY UPDATE": "P",
-    "SELECT gid FROM pg_prepared_xacts": "PRVM",
+    "SELECT gid FROM pg_prepared_xacts": "PRVMA",
     "ALTER FUNCTION tallyweir.create_bucket(integer, bigint) SECURITY INVOKER": "",
     "ALTER SCHEMA tallyweir OWNER TO CURRENT_USER": "",
     "ALTER TABLE tallyweir.batch DISABLE TRIGGER ALL": "",

@@ -49,6 +49,7 @@ class KafkaService(Enum):
     DRIVER = "driver"
     RELAY = "relay"
     VIEWER = "viewer"
+    ALERTS = "alerts"
 
 
 def grant_access(
@@ -164,6 +165,10 @@ def _rights(
             yield from allow.all_of(group, _DRIVER_GROUPS, describe)
             yield from allow.all_of(group, _MIRROR_GROUPS, describe)
             yield from allow.each(ResourceType.BROKER, [_CLUSTER], describe)
+        case KafkaService.ALERTS:
+            # How old the first unread record is, it finds by reading that.
+            configs = AclOperation.DESCRIBE_CONFIGS
+            yield from allow.each(topic, topics, read, describe, configs)
 
 
 @dataclass(frozen=True, slots=True)

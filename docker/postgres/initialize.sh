@@ -7,16 +7,19 @@ password() { cat "/run/secrets/postgres_$1.password"; }
 
 psql --no-psqlrc -v ON_ERROR_STOP=1 \
     -v owner="$(password owner)" -v publisher="$(password publisher)" \
-    -v relay="$(password relay)" -v monitor="$(password monitor)" <<'SQL'
+    -v relay="$(password relay)" -v monitor="$(password monitor)" \
+    -v alerts="$(password alerts)" <<'SQL'
 CREATE ROLE tallyweir_publisher NOLOGIN;
 CREATE ROLE tallyweir_relay NOLOGIN;
 CREATE ROLE tallyweir_reader NOLOGIN;
 CREATE ROLE tallyweir_monitor NOLOGIN;
+CREATE ROLE tallyweir_alerts NOLOGIN;
 -- The owner says what the monitor may do with the tables that the publisher will make.
 CREATE ROLE owner LOGIN PASSWORD :'owner' IN ROLE tallyweir_publisher;
 CREATE ROLE publisher LOGIN PASSWORD :'publisher' IN ROLE tallyweir_publisher;
 CREATE ROLE relay LOGIN PASSWORD :'relay' IN ROLE tallyweir_relay;
 CREATE ROLE monitor LOGIN PASSWORD :'monitor' IN ROLE tallyweir_monitor;
+CREATE ROLE alerts LOGIN PASSWORD :'alerts' IN ROLE tallyweir_alerts;
 -- What they make and prepare belongs to the group: only who prepared a branch may finish
 -- it, and driver and resolver must be able to finish each other's.
 ALTER ROLE publisher SET role = 'tallyweir_publisher';

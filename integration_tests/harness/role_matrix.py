@@ -11,27 +11,28 @@ def _updates(letters: str, *columns: str) -> dict[str, str]:
 _KEPT = {"select": "PM", "insert": "P", "delete": "P"}
 
 #: Who may do what to each table and view of the home; a named column goes before the
-#: table. P publisher, R relay, V reader, M monitor. The owner alone may anything else.
+#: table. P publisher, R relay, V reader, M monitor, A alerts. The owner
+#: alone may anything else.
 HOME_MATRIX: dict[str, dict[str, str]] = {
     "installation": {
-        "select": "PRM",
+        "select": "PRMA",
         "select only_row": "PM",
         "select fingerprint_key": "PM",
         "select installed_at": "PM",
     },
     "pipeline": {
-        "select": "PRVM",
+        "select": "PRVMA",
         "insert": "P",
         **_updates("P", "definition", "definition_hash", "watermark", "last_sequence"),
     },
-    "epoch_claim": {"select": "PVM", "insert": "P"},
+    "epoch_claim": {"select": "PVMA", "insert": "P"},
     "partition_progress": {
-        "select": "PRVM",
+        "select": "PRVMA",
         "insert": "P",
         **_updates("P", "next_offset", "event_time_max", "active_at"),
     },
-    "batch": {"select": "PRVM", "insert": "P"},
-    "batch_partition": {"select": "PVM", "insert": "P"},
+    "batch": {"select": "PRVMA", "insert": "P"},
+    "batch_partition": {"select": "PVMA", "insert": "P"},
     "batch_output": {"select": "PVM", "insert": "P"},
     "batch_branch": {"select": "PVM", "insert": "P", "update committed_at": "P"},
     "batch_measures": {"select": "PVM", "insert": "P", "delete": "P"},
@@ -54,7 +55,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     },
     "late_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
-    "pause": {"select": "PVM", "insert": "P"},
+    "pause": {"select": "PVMA", "insert": "P"},
     "act": {"select": "PVM", "insert": "P"},
     "redrive": {"select": "VM"},
     "duplicate_event": {"select": "VM", "insert": "P"},
@@ -77,9 +78,21 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     },
     "conservation": {"select": "PVM"},
     "standing_from": {"select": "VM"},
-    "visible_through": {"select": "PRVM"},
+    "visible_through": {"select": "PRVMA"},
     "visible_offset": {"select": "PRVM"},
-    "_yoyo_migration": {"select": "PRVM"},
+    "alert": {
+        "select": "VMA",
+        "insert": "A",
+        "delete": "A",
+        **_updates("A", "severity", "since", "mark", "value", "told"),
+        **_updates("A", "observed_at", "fired_at", "resolved_at"),
+    },
+    "alert_delivery": {
+        "select": "VMA",
+        "insert": "A",
+        **_updates("A", "due_at", "failures", "error_code", "delivered_at"),
+    },
+    "_yoyo_migration": {"select": "PRVMA"},
     "_yoyo_log": {"select": "M"},
     "_yoyo_version": {"select": "M"},
     "yoyo_lock": {"select": "M"},

@@ -28,6 +28,7 @@ COMMAND_MODULES = (
     "services.cli.status",
     "services.cli.wait_for",
     "services.cli.monitor",
+    "services.cli.alerts",
     "services.cli.state",
     "services.cli.pause",
     "services.cli.accept_gap",

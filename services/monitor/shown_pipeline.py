@@ -5,10 +5,11 @@ The names of the numbers are those of ``status --json`` (docs/status.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from services.source_lag import lags_of
+from sinks.postgres.alerting.firing import FiringAlert
 from sinks.postgres.audit import PipelineSummary
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
@@ -16,8 +17,16 @@ from sinks.protocol.recovery import BrokerPosition
 Broker = Mapping[TopicPartition, BrokerPosition] | None
 
 
-def summary_json(found: PipelineSummary, broker: Broker) -> dict[str, object]:
-    """Return what the overview shows of a pipeline; what is unknown is null."""
+def summary_json(
+    found: PipelineSummary, broker: Broker, firing: Sequence[FiringAlert] = ()
+) -> dict[str, object]:
+    """Return what the overview shows of a pipeline; what is unknown is null.
+
+    Args:
+        found: What the home database says.
+        broker: What Kafka says of its topics.
+        firing: The alerts that fire, of all pipelines.
+    """
     lags = lags_of(found.next_offsets, broker)
     lag = None if lags is None else sum(lags.values())
     rate = found.recent.per_second
@@ -37,4 +46,5 @@ def summary_json(found: PipelineSummary, broker: Broker) -> dict[str, object]:
         "in_doubt": found.in_doubt,
         "minute": asdict(found.recent),
         "driver": found.driver and asdict(found.driver),
+        "alerts": [asdict(one) for one in firing if one.pipeline == found.pipeline],
     }

@@ -11,11 +11,10 @@ import structlog
 
 from services.monitor.home_reader import HomeReader
 from services.monitor.shown_pipeline import Broker, summary_json
-from services.topic_log import TopicLog
+from services.topic_positions import positions_of, read_positions
+from sinks.postgres.alerting.firing import FiringAlert, read_firing
 from sinks.postgres.audit import PipelineSummary, read_overview
-from sinks.protocol.errors import ConfigurationError, TallyweirError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from sinks.protocol.errors import TallyweirError
 
 EVERY_S = 2.0
 #: Kafka is asked less often than the home database.
@@ -89,8 +88,10 @@ class Watcher:
     def _find(self) -> Look:
         troubles: list[dict[str, str]] = []
         found: tuple[PipelineSummary, ...] = ()
+        firing: tuple[FiringAlert, ...] = ()
         try:
             found = self._home.read(read_overview)
+            firing = self._home.read(read_firing)
         except TallyweirError as error:
             troubles.append(trouble_json(error))
         self._ask_kafka({topic for one in found for topic in one.topics})
@@ -100,7 +101,8 @@ class Watcher:
         return Look(
             number=self._look.number + 1,
             pipelines=tuple(
-                summary_json(one, _broker_of(one, self._broker)) for one in found
+                summary_json(one, positions_of(one.topics, self._broker), firing)
+                for one in found
             ),
             troubles=tuple(troubles),
         )
@@ -111,34 +113,10 @@ class Watcher:
         if not wanted or now - self._broker_asked_at < KAFKA_EVERY_S:
             return
         self._broker_asked_at = now
-        self._broker, self._broker_troubles = None, []
-        try:
-            self._broker = self._read_broker(wanted)
-        except TallyweirError as error:
-            self._broker_troubles.append(trouble_json(error))
-
-    def _read_broker(self, topics: list[str]) -> dict[TopicPartition, BrokerPosition]:
-        try:
-            return TopicLog(self._bootstrap, *topics).read_positions()
-        except ConfigurationError as error:
-            if len(topics) == 1:
-                # Its pipeline's lag is unknown; the others' are not.
-                self._broker_troubles.append(trouble_json(error))
-                return {}
-        half = len(topics) // 2
-        return self._read_broker(topics[:half]) | self._read_broker(topics[half:])
+        self._broker, troubles = read_positions(self._bootstrap, wanted)
+        self._broker_troubles = [trouble_json(error) for error in troubles]
 
 
 def trouble_json(error: TallyweirError) -> dict[str, str]:
     """Return an error as people may see it."""
     return {"code": error.code, "saw": error.saw, "why": error.why, "fix": error.fix}
-
-
-def _broker_of(found: PipelineSummary, broker: Broker) -> Broker:
-    """Return what Kafka says of a pipeline's topics; None unless it knows all."""
-    if broker is None:
-        return None
-    known = {place.topic for place in broker}
-    if not known.issuperset(found.topics):
-        return None
-    return {place: at for place, at in broker.items() if place.topic in found.topics}

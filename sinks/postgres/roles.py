@@ -24,8 +24,9 @@ PUBLISHER = "tallyweir_publisher"
 RELAY = "tallyweir_relay"
 READER = "tallyweir_reader"
 MONITOR = "tallyweir_monitor"
+ALERTS = "tallyweir_alerts"
 
-ROLES = (PUBLISHER, RELAY, READER, MONITOR)
+ROLES = (PUBLISHER, RELAY, READER, MONITOR, ALERTS)
 
 
 def grant_roles(dsn: str, database: str) -> None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from sinks.durations import format_duration, parse_duration
 from sinks.protocol.guarantee import Guarantee
 from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from spark_jobs.pipeline.append import AppendOutput
@@ -18,7 +19,6 @@ from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit
 from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
-from spark_jobs.pipeline.durations import format_duration, parse_duration
 from spark_jobs.pipeline.enrichment_json import enrichment_from_json, enrichment_to_json
 from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.join_json import join_from_json, join_to_json

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from sinks.durations import format_duration, parse_duration
 from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
 from spark_jobs.pipeline.databases import HOME
-from spark_jobs.pipeline.durations import format_duration, parse_duration
 from spark_jobs.pipeline.place_json import place_to_json
 from spark_jobs.pipeline.window import Late, WindowOutput
 from spark_jobs.pipeline.window_kinds import UTC, Fixed, Session, Sliding, WindowKind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from sinks.durations import parse_duration
 from spark_jobs.pipeline.aggregate import Aggregate, parse_aggregate
-from spark_jobs.pipeline.durations import parse_duration
 from spark_jobs.pipeline.expression_section import read_condition, read_expressions
 from spark_jobs.pipeline.place_section import PLACE, read_place
 from spark_jobs.pipeline.window import Late, WindowOutput

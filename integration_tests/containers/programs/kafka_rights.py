@@ -73,5 +73,5 @@ def _succeeds(future: Future[None]) -> bool:
 administrator = AdminClient({**client_config("kafka:9092")})
 wanted = NewTopic(DEAD, num_partitions=4, replication_factor=1)
 _succeeds(administrator.create_topics([wanted])[DEAD])
-users = ("ingest", "producer", "driver", "relay", "viewer")
+users = ("ingest", "producer", "driver", "relay", "viewer", "alerts")
 print(json.dumps({user: may(user) for user in users}))

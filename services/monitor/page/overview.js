@@ -1,5 +1,6 @@
 // All pipelines, one line each.
 
+import { alertsOf } from "./alerts.js";
 import { el, empty, formula, moment, seconds, table, whole } from "./elements.js";
 
 export function stateOf(one) {
@@ -29,7 +30,7 @@ export function showOverview(view, look) {
       look.pipelines.map((one) => [
         el("div", {}, el("a", { href: `#/${encodeURIComponent(one.pipeline)}` }, one.pipeline),
           el("div", { class: "quiet" }, one.guarantee.replaceAll("_", " "))),
-        el("div", {}, stateOf(one), one.cause ? el("div", { class: "cause" }, one.cause) : null),
+        el("div", {}, stateOf(one), one.cause ? el("div", { class: "cause" }, one.cause) : null, alertsOf(one)),
         whole(one.lag), seconds(one.catch_up_s), seconds(one.freshness_s),
         whole(one.events_per_second_minute), whole(one.minute.dead),
         el("span", {}, whole(one.last_sequence), el("div", { class: "quiet" },
@@ -56,5 +57,6 @@ export function figures(one) {
   return el("div", {},
     el("dl", { class: "figures" }, shown.map(([key, name, value]) =>
       el("div", {}, el("dt", {}, formula(key, name)), el("dd", {}, value)))),
-    one.cause ? el("p", { class: "cause" }, one.cause) : null);
+    one.cause ? el("p", { class: "cause" }, one.cause) : null,
+    alertsOf(one));
 }

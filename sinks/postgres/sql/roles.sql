@@ -20,7 +20,8 @@ GRANT tallyweir_publisher TO CURRENT_USER
 
 -- name: database
 GRANT CONNECT ON DATABASE {database} TO
-    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor;
+    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor,
+    tallyweir_alerts;
 
 -- Each epoch of a driver has a schema of its own for staging, in which nobody else may
 -- look.
@@ -43,12 +44,15 @@ ALTER DEFAULT PRIVILEGES FOR ROLE tallyweir_publisher IN SCHEMA tallyweir_state
 
 -- name: home
 REVOKE ALL ON ALL TABLES IN SCHEMA tallyweir FROM
-    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor;
+    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor,
+    tallyweir_alerts;
 GRANT USAGE ON SCHEMA tallyweir TO
-    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor;
+    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor,
+    tallyweir_alerts;
 -- Every process looks whether the schema is of its version.
 GRANT SELECT ON tallyweir._yoyo_migration TO
-    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor;
+    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor,
+    tallyweir_alerts;
 
 -- The publisher: driver, executors, resolver, repair. It adds to the ledger and never
 -- changes what it says; positions and watermark it moves.
@@ -137,13 +141,32 @@ GRANT SELECT (
     event_time
 ) ON tallyweir.expired_event TO tallyweir_reader;
 
+GRANT SELECT ON tallyweir.alert, tallyweir.alert_delivery TO tallyweir_reader;
+
+-- The alerts service: reads how far the pipelines have come, nothing that producers
+-- have sent; keeps alerts, and what is to be told of them.
+GRANT SELECT ON
+    tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
+    tallyweir.batch, tallyweir.batch_partition, tallyweir.visible_through,
+    tallyweir.pause
+TO tallyweir_alerts;
+GRANT SELECT (installation_id) ON tallyweir.installation TO tallyweir_alerts;
+GRANT SELECT, INSERT, DELETE ON tallyweir.alert TO tallyweir_alerts;
+GRANT UPDATE (
+    severity, since, mark, value, told, observed_at, fired_at, resolved_at
+) ON tallyweir.alert TO tallyweir_alerts;
+GRANT SELECT, INSERT ON tallyweir.alert_delivery TO tallyweir_alerts;
+GRANT UPDATE (due_at, failures, error_code, delivered_at)
+    ON tallyweir.alert_delivery TO tallyweir_alerts;
+
 -- The monitor: status, verify, why, indoubt list. why computes fingerprints and shows
 -- payloads, so this role reads the installation's key and whole records.
 GRANT SELECT ON ALL TABLES IN SCHEMA tallyweir TO tallyweir_monitor;
 
 -- name: participant
 REVOKE ALL ON ALL TABLES IN SCHEMA tallyweir_participant FROM
-    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor;
+    tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor,
+    tallyweir_alerts;
 GRANT USAGE ON SCHEMA tallyweir_participant TO
     tallyweir_publisher, tallyweir_monitor;
 GRANT SELECT ON tallyweir_participant._yoyo_migration TO tallyweir_publisher;

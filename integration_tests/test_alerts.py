@@ -1,0 +1,262 @@
+"""Alerts on real servers: told once, not forgotten, not repeated, and ended."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from integration_tests.harness.alert_receivers import (
+    HttpReceiver,
+    http_receiver,
+)
+from integration_tests.harness.alert_service import alert_process
+from integration_tests.harness.alerted_home import (
+    SECRET,
+    alerted_home,
+    list_firing,
+    make_service,
+    send,
+    write_rules,
+)
+from integration_tests.harness.postgres_driver import query
+from integration_tests.harness.relayed_home import DEADLINE_S, RelayedHome, wait_for
+from integration_tests.harness.role_world import OWNER, role_world
+from integration_tests.harness.topic_log import TopicLog
+from services.alerts.retention import KafkaRetention
+from services.alerts.webhook import ID_HEADER, SIGNATURE_HEADER, sign
+from services.embedded.state_directory import ROOT
+from services.topic_positions import read_positions
+from sinks.postgres.alerting.alert_book import AlertBook
+from sinks.postgres.audit import read_overview
+from sinks.postgres.roles import ALERTS
+from sinks.protocol.errors import RetryableError
+
+
+@pytest.fixture
+def receiver() -> Iterator[HttpReceiver]:
+    """Takes what webhooks send."""
+    with http_receiver() as opened:
+        yield opened
+
+
+@pytest.fixture
+def home(home_dsn: str, kafka_bootstrap: str) -> RelayedHome:
+    """A pipeline whose driver is gone, and its topic, which is empty."""
+    return alerted_home(home_dsn, kafka_bootstrap)
+
+
+_STALL = "  stalled: {when: stall, for: 2 s, severity: page, channels: [hook]}\n"
+
+
+def test_a_stall_is_told_once_whatever_becomes_of_the_service_and_its_end_too(
+    server_dsn: str, kafka_bootstrap: str, receiver: HttpReceiver, tmp_path: Path
+) -> None:
+    """It dies, another one takes over, one stands by: nobody is told twice.
+
+    All of them work as the role that has no right but these.
+    """
+    with role_world(server_dsn) as world:
+        home = alerted_home(world.dsn(OWNER), kafka_bootstrap)
+        late = alerted_home(world.dsn(OWNER), kafka_bootstrap)
+        rules = write_rules(tmp_path, receiver.url, _STALL)
+        start = (rules, world.dsn(ALERTS), kafka_bootstrap, SECRET)
+        send(home, 3)
+        with alert_process(*start) as first:
+            wait_for(lambda: bool(receiver.posted), "being told")
+            assert ["firing"] == receiver.about(home.pipeline)
+            first.wait_for_event("told")
+            first.end(signal.SIGKILL)
+        with alert_process(*start) as second, alert_process(*start) as third:
+            wait_for(
+                lambda: (
+                    {"alerts active", "standing by"}
+                    <= {x["event"] for x in second.lines + third.lines}
+                ),
+                "one at work and one standing by",
+            )
+            send(late, 1)
+            # Who is told of this one has looked at the other one again and again.
+            wait_for(lambda: receiver.about(late.pipeline) != [], "being told again")
+            assert ["firing"] == receiver.about(home.pipeline)
+            home.publish(3)
+            wait_for(lambda: "resolved" in receiver.about(home.pipeline), "its end")
+            late.publish(1)
+            wait_for(lambda: "resolved" in receiver.about(late.pipeline), "its end")
+            assert 0 == second.end()
+            assert 0 == third.end()
+        assert ["firing", "resolved"] == receiver.about(home.pipeline)
+        assert ["firing", "resolved"] == receiver.about(late.pipeline)
+        told = json.dumps([second.lines, third.lines])
+        assert "hush" not in told
+        assert receiver.url not in told
+    assert len(set(receiver.ids())) == len(receiver.ids()) == 4
+    for posted in receiver.posted:
+        assert sign("hush", posted.body) == posted.headers[SIGNATURE_HEADER]
+        assert posted.json["id"] == posted.headers[ID_HEADER]
+
+
+def test_a_notification_whose_answer_was_lost_is_told_again_under_the_same_id(
+    home: RelayedHome,
+    receiver: HttpReceiver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At least once: the note comes after the sending, and may not come."""
+    rules = "  gone: {when: driver_gone, channels: [hook]}\n"
+    service = make_service(home, write_rules(tmp_path, receiver.url, rules))
+
+    def die(book: AlertBook, *_: object, **__: object) -> None:
+        book.close()
+        raise RetryableError("LOST", saw="", why="", fix="")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AlertBook, "note_delivered", die)
+        assert ["LOST"] == service.run_round()
+    assert [("gone", ("hook",))] == list_firing(home.dsn)
+    assert [] == service.run_round()
+    assert [] == service.run_round()
+    one, again = receiver.ids()
+    assert one == again
+    assert [("gone", ())] == list_firing(home.dsn)
+    service._end_tenure()
+
+
+def test_a_channel_that_refuses_is_tried_again_and_keeps_nobody_waiting(
+    home: RelayedHome, receiver: HttpReceiver, tmp_path: Path
+) -> None:
+    """Each channel has its own queue; an end is told after its begin."""
+    with http_receiver() as other:
+        rules = write_rules(
+            tmp_path,
+            receiver.url,
+            "  gone: {when: driver_gone, channels: [hook, other]}\n",
+            f"  other: {{kind: webhook, url: '{other.url}'}}\n",
+        )
+        service = make_service(home, rules)
+        receiver.status = 500
+        assert ["ALERT_CHANNEL_REFUSED"] == service.run_round()
+        assert ["firing"] == other.about(home.pipeline)
+        assert [("gone", ("hook",))] == list_firing(home.dsn)
+        # Nobody hurries a channel that has just refused.
+        assert [] == service.run_round()
+        assert 1 == len(receiver.posted)
+        home.execute(
+            "INSERT INTO tallyweir.pause (pipeline, epoch, reason) "
+            f"VALUES ('{home.pipeline}', 1, 'a test')"
+        )
+        assert [] == service.run_round()
+        assert ["firing", "resolved"] == other.about(home.pipeline)
+        assert ["firing"] == receiver.about(home.pipeline)
+        receiver.status = 204
+        home.execute("UPDATE tallyweir.alert_delivery SET due_at = now()")
+        assert [] == service.run_round()
+        assert [] == service.run_round()
+        assert ["firing", "firing", "resolved"] == receiver.about(home.pipeline)
+        assert [] == list_firing(home.dsn)
+        service._end_tenure()
+
+
+def test_the_headroom_is_that_of_the_oldest_unread_record(
+    home: RelayedHome, kafka_bootstrap: str
+) -> None:
+    """Five of ten minutes are over; then Kafka deletes what is unread."""
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap, "log_level": 0})
+    entry = ConfigEntry(
+        "retention.ms", "600000", incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(
+        ResourceType.TOPIC, home.topic, incremental_configs=[entry]
+    )
+    admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+    producer = Producer({"bootstrap.servers": kafka_bootstrap, "log_level": 0})
+    now = datetime.now(UTC)
+    for minutes in (5, 4, 3):
+        at_ms = int((now - timedelta(minutes=minutes)).timestamp() * 1_000)
+        producer.produce(home.topic, b"x", partition=1, timestamp=at_ms)
+    assert 0 == producer.flush(DEADLINE_S)
+
+    def headroom() -> float:
+        positions, troubles = read_positions(kafka_bootstrap, [home.topic])
+        assert positions is not None
+        assert [] == list(troubles)
+        with psycopg.connect(home.dsn) as connection:
+            (found,) = read_overview(connection)
+        asked = KafkaRetention(kafka_bootstrap)
+        return asked.read_headroom_s(found.next_offsets, positions, now)
+
+    assert math.isclose(300, headroom(), abs_tol=1)
+    home.execute(
+        "UPDATE tallyweir.partition_progress SET next_offset = 1 WHERE partition = 1"
+    )
+    assert math.isclose(360, headroom(), abs_tol=1)
+    TopicLog(kafka_bootstrap, home.topic).delete_before(2, partition=1)
+    assert 0 == headroom()
+    home.execute(
+        "UPDATE tallyweir.partition_progress SET next_offset = 3 WHERE partition = 1"
+    )
+    assert math.inf == headroom()
+
+
+def test_check_says_what_holds_and_tells_nobody(
+    home: RelayedHome, receiver: HttpReceiver, tmp_path: Path
+) -> None:
+    """And list shows what the service has found."""
+    rules = write_rules(
+        tmp_path,
+        receiver.url,
+        _STALL
+        + "  gone: {when: driver_gone, channels: [hook]}\n"
+        + "  other: {when: driver_gone, pipelines: nobody, channels: []}\n",
+    )
+    send(home, 1)
+    told = _run(home, "--rules", str(rules), "--check")
+    words = {line.split("  ")[0]: line for line in told.splitlines()}
+    assert "holds, fires after 2 s" in words["stalled"]
+    assert "No driver is connected" in words["gone"]
+    assert "no pipeline" in words["other"]
+    assert [] == receiver.posted
+    assert [] == query(home.dsn, "SELECT rule FROM tallyweir.alert")
+    assert "Nothing fires." in _run(home, "list")
+    assert "gone" in _run(home, "--rules", str(rules), "--once")
+    (firing,) = json.loads(_run(home, "list", "--json"))["firing"]
+    assert (home.pipeline, "gone", []) == (
+        firing["pipeline"],
+        firing["rule"],
+        firing["untold"],
+    )
+
+
+def _run(home: RelayedHome, *arguments: str) -> str:
+    done = subprocess.run(
+        [*(sys.executable, "-P", "-m", "services.cli", "alerts"), *arguments],
+        cwd=ROOT,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(ROOT),
+            "TALLYWEIR_HOME_DSN": home.dsn,
+            "TALLYWEIR_KAFKA_BOOTSTRAP": home.bootstrap,
+            **SECRET,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 0 == done.returncode, done.stderr
+    return done.stdout

@@ -1,0 +1,92 @@
+"""Who is told: what every channel does, and how its errors look.
+
+A channel's address may itself be a secret, so no error and no log shows more of it than
+the channel's name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+from sinks.postgres.alerting.alert import About, Notification
+from sinks.protocol.errors import RetryableError
+
+#: Until a connection is made, and between two bytes of an answer.
+STEP_TIMEOUT_S = 5.0
+#: For all of it.
+TIMEOUT_S = 15.0
+
+
+class Channel(Protocol):
+    """Tells somebody.
+
+    Attributes:
+        again_s: When it must be told again while an alert lasts; None if never.
+    """
+
+    @property
+    def again_s(self) -> float | None: ...
+
+    def tell(self, told: Notification, installation: str) -> None:
+        """Hand a notification over, within ``TIMEOUT_S`` seconds.
+
+        Raises:
+            RetryableError: ``ALERT_CHANNEL_UNREACHABLE`` or ``ALERT_CHANNEL_REFUSED``.
+
+        Crash:
+            It may have been handed over although nobody knows: it is told again under
+            the same ID.
+        """
+
+
+def notification_json(told: Notification, installation: str) -> dict[str, object]:
+    """Return what is sent of a notification; docs/alerts.md has it as a table."""
+    return {
+        "id": told.id,
+        "about": told.about.value,
+        "alert": str(told.alert_id),
+        "installation": installation,
+        "rule": told.rule,
+        "pipeline": told.pipeline,
+        "severity": told.severity.value,
+        "told": told.told,
+        "value": told.value,
+        "since": told.since.isoformat(),
+        "fired_at": told.fired_at.isoformat(),
+        "resolved_at": told.resolved_at and told.resolved_at.isoformat(),
+        "sent_at": told.now.isoformat(),
+    }
+
+
+def headline(told: Notification) -> str:
+    """Say in a line what it is about."""
+    word = "RESOLVED" if told.about is About.RESOLVED else told.severity.upper()
+    return f"[{word}] {told.pipeline}: {told.rule}"
+
+
+def encode(value: object) -> bytes:
+    """Write JSON; a number that JSON lacks, an infinite headroom, never fires."""
+    return json.dumps(value, allow_nan=False).encode()
+
+
+def unreachable(channel: str, what: str) -> RetryableError:
+    """Say that nobody was there, or nobody answered in time."""
+    return RetryableError(
+        "ALERT_CHANNEL_UNREACHABLE",
+        saw=f"Channel {channel} cannot be told: {what}.",
+        why="Whoever relies on it does not know that an alert fires, or has ended.",
+        fix="Check its address in the rules file, and that this host may reach it. It "
+        "is tried again, at the latest every five minutes.",
+    )
+
+
+def refused(channel: str, what: str) -> RetryableError:
+    """Say that somebody was there and did not take it."""
+    return RetryableError(
+        "ALERT_CHANNEL_REFUSED",
+        saw=f"Channel {channel} did not take a notification: {what}.",
+        why="Whoever relies on it does not know that an alert fires, or has ended.",
+        fix="Check what the rules file says of it, and its secret or password. It is "
+        "tried again, at the latest every five minutes.",
+    )

@@ -1,0 +1,62 @@
+"""One POST, which ends in bounded time whatever the other side does."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from urllib.parse import urlsplit
+
+from services.alerts.channel import STEP_TIMEOUT_S, TIMEOUT_S, refused, unreachable
+
+_OK = range(200, 300)
+
+
+def post(channel: str, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+    """Send JSON, and hold that it was taken: an answer of 200 to 299.
+
+    No redirect is followed: what is sent goes to whom the operator named, or nowhere.
+
+    Args:
+        channel: Its name, for errors.
+        url: ``http`` or ``https``, checked before.
+        body: What is sent.
+        headers: Beside those of every request.
+
+    Raises:
+        RetryableError: ``ALERT_CHANNEL_UNREACHABLE`` or ``ALERT_CHANNEL_REFUSED``.
+    """
+    parts = urlsplit(url)
+    assert parts.hostname, "the rules file was checked"
+    path = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
+    kind = (
+        http.client.HTTPSConnection
+        if parts.scheme == "https"
+        else http.client.HTTPConnection
+    )
+    connection = kind(parts.hostname, parts.port, timeout=STEP_TIMEOUT_S)
+    all_headers = {"content-type": "application/json", **headers}
+    # Who sends a byte now and then keeps no single step waiting for too long.
+    deadline = threading.Timer(TIMEOUT_S, _cut, [connection])
+    deadline.daemon = True
+    deadline.start()
+    try:
+        with closing(connection):
+            connection.request("POST", path, body, all_headers)
+            status = connection.getresponse().status
+    except (OSError, http.client.HTTPException, ssl.SSLError) as error:
+        # What it says may quote the address.
+        raise unreachable(channel, type(error).__name__) from None
+    finally:
+        deadline.cancel()
+    if status not in _OK:
+        raise refused(channel, f"it answered {status}")
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    with suppress(OSError):
+        if connection.sock is not None:
+            connection.sock.shutdown(socket.SHUT_RDWR)

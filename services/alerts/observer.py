@@ -1,0 +1,135 @@
+"""Looks at all pipelines for the rules: the home database first, then Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from services.alerts.observation import Observation
+from services.alerts.retention import KafkaRetention
+from services.alerts.rule import DeadLetters, RetentionHeadroom, Rule
+from services.source_lag import lags_of
+from services.topic_positions import positions_of, read_positions
+from sinks.postgres.alerting.pipeline_facts import PipelineFacts, read_pipeline_facts
+from sinks.postgres.audit import PipelineSummary, read_overview
+from sinks.protocol.errors import TallyweirError
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the home database says.
+
+    Attributes:
+        summaries: Of all pipelines.
+        facts: By pipeline.
+    """
+
+    summaries: Sequence[PipelineSummary]
+    facts: Mapping[str, PipelineFacts]
+
+    @property
+    def now(self) -> datetime | None:
+        """The database's clock; None without a pipeline."""
+        return self.summaries[0].observed_at if self.summaries else None
+
+
+class Observer:
+    """Makes observations.
+
+    Args:
+        bootstrap: ``host:port``, several separated by commas.
+        rules: What the observations are for.
+    """
+
+    def __init__(self, bootstrap: str, rules: Iterable[Rule]) -> None:
+        self._bootstrap = bootstrap
+        self._rules = tuple(rules)
+        self._retention = KafkaRetention(bootstrap)
+
+    def read_home(self, connection: Connection[TupleRow]) -> Found:
+        """Read what the home database says.
+
+        Raises:
+            ConfigurationError: ``LEDGER_MISSING``, or a table may not be read.
+            RetryableError: The server went away.
+        """
+        spans = {one.over for one in self._rules if isinstance(one, DeadLetters)}
+        return Found(
+            summaries=read_overview(connection),
+            facts=read_pipeline_facts(connection, sorted(spans)),
+        )
+
+    def observe(
+        self, found: Found
+    ) -> tuple[Sequence[Observation], Sequence[TallyweirError]]:
+        """Ask Kafka, and put together what rules look at.
+
+        Returns:
+            An observation of each pipeline, and what Kafka did not say and why.
+        """
+        topics = {topic for one in found.summaries for topic in one.topics}
+        broker, troubles = read_positions(self._bootstrap, topics)
+        told = list(troubles)
+        return [
+            self._observe_one(one, found.facts.get(one.pipeline), broker, told)
+            for one in found.summaries
+        ], told
+
+    def _observe_one(
+        self,
+        found: PipelineSummary,
+        facts: PipelineFacts | None,
+        broker: Mapping[TopicPartition, BrokerPosition] | None,
+        troubles: list[TallyweirError],
+    ) -> Observation:
+        positions = positions_of(found.topics, broker)
+        lags = lags_of(found.next_offsets, positions)
+        headroom_s = None
+        # A broker that falls silent is not waited for again for each pipeline.
+        is_silent = any(one.code == "KAFKA_UNREACHABLE" for one in troubles)
+        if (
+            positions is not None
+            and not is_silent
+            and self._needs_headroom(found.pipeline)
+        ):
+            try:
+                headroom_s = self._retention.read_headroom_s(
+                    found.next_offsets, positions, found.observed_at
+                )
+            except TallyweirError as error:
+                troubles.append(error)
+        driver = found.driver
+        # A pipeline may begin between the two snapshots; the next look has its facts.
+        is_run = facts is None or facts.is_batch_run
+        return Observation(
+            pipeline=found.pipeline,
+            observed_at=found.observed_at,
+            last_sequence=found.last_sequence,
+            lag=None if lags is None else sum(lags.values()),
+            freshness_s=found.freshness_s,
+            dead_shares={} if facts is None else facts.dead_shares,
+            in_doubt_s=0.0 if facts is None else facts.in_doubt_s,
+            headroom_s=headroom_s,
+            is_driver_gone=driver is not None
+            and not driver.is_connected
+            and not is_run,
+            paused_s=None
+            if found.pause is None
+            else _seconds(found.observed_at - found.pause.paused_at),
+        )
+
+    def _needs_headroom(self, pipeline: str) -> bool:
+        return any(
+            isinstance(rule, RetentionHeadroom) and rule.is_about(pipeline)
+            for rule in self._rules
+        )
+
+
+def _seconds(span: timedelta) -> float:
+    return max(0.0, span.total_seconds())

@@ -1,0 +1,255 @@
+"""How long Kafka will keep what a pipeline has not read yet.
+
+Kafka deletes a segment when the newest record in it is older than ``retention.ms``, and
+never a part of one; so a record lives at least until its own time is over, and what is
+computed here is never too long. Where ``retention.bytes`` limits a partition too, its
+log has kept, so far, what lies between its first record and now: an unread record is
+taken to live for as long as that.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from services.ingest.topics import SILENT_LOG
+from services.topic_log import BROKER_TIMEOUT_S
+from sinks.kafka_settings import client_config
+from sinks.protocol.errors import RetryableError
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition
+
+#: How long settings of topics are believed.
+_SETTINGS_S = 60.0
+_POLL_S = 0.5
+#: Timestamps of records do not change, so they are kept, and this many at the most.
+_TIMES_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What a topic's settings say.
+
+    Attributes:
+        age: After which records are deleted; None for never.
+        has_size: Partitions are limited in bytes too.
+    """
+
+    age: timedelta | None
+    has_size: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadPart:
+    """What a partition holds that is not read.
+
+    Attributes:
+        next_offset: The first offset not read.
+        position: What Kafka says of it.
+        unread_at: Timestamp of the first record not read; None without any.
+        log_start_at: Of the first record in the log; None without any.
+    """
+
+    next_offset: int
+    position: BrokerPosition
+    unread_at: datetime | None
+    log_start_at: datetime | None
+
+
+def headroom_s(part: UnreadPart, retention: Retention, now: datetime) -> float:
+    """Return the seconds until the first unread record may go; infinite for never."""
+    if part.position.log_end_offset <= part.next_offset or part.unread_at is None:
+        return math.inf
+    if part.next_offset < part.position.log_start_offset:
+        return 0.0
+    left = [math.inf]
+    if retention.age is not None:
+        left.append((part.unread_at + retention.age - now).total_seconds())
+    if _is_cut(part.position, retention) and part.log_start_at is not None:
+        left.append((part.unread_at - part.log_start_at).total_seconds())
+    return max(0.0, min(left))
+
+
+class KafkaRetention:
+    """Asks Kafka, and remembers what cannot have changed.
+
+    Args:
+        bootstrap: ``host:port``, several separated by commas.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._settings: dict[str, Retention] = {}
+        self._settings_at = -_SETTINGS_S
+        self._times: dict[tuple[TopicPartition, str, int], datetime | None] = {}
+
+    def read_headroom_s(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        broker: Mapping[TopicPartition, BrokerPosition],
+        now: datetime,
+    ) -> float:
+        """Return the shortest headroom of a pipeline's partitions.
+
+        A partition that the pipeline has not met counts from its start.
+
+        Raises:
+            RetryableError: ``KAFKA_UNREACHABLE``.
+        """
+        behind = {
+            place: next_offsets.get(place, at.log_start_offset)
+            for place, at in broker.items()
+            if next_offsets.get(place, at.log_start_offset) < at.log_end_offset
+        }
+        if not behind:
+            return math.inf
+        try:
+            self._read_settings({place.topic for place in broker})
+            unread = self._read_times(behind, broker)
+            starts = self._read_times(
+                {
+                    place: broker[place].log_start_offset
+                    for place in behind
+                    if _is_cut(broker[place], self._settings[place.topic])
+                },
+                broker,
+            )
+        except KafkaException as error:
+            raise RetryableError(
+                "KAFKA_UNREACHABLE",
+                saw=f"The broker at {self._bootstrap} answered "
+                f"{error.args[0].str()} when it was asked how long it keeps records.",
+                why="Only Kafka knows when it deletes what is unread.",
+                fix="Check that the broker runs, and that this process's user may "
+                "describe and read the topics and describe their settings.",
+            ) from error
+        return min(
+            headroom_s(
+                UnreadPart(
+                    next_offset=offset,
+                    position=broker[place],
+                    unread_at=unread[place],
+                    log_start_at=starts.get(place),
+                ),
+                self._settings[place.topic],
+                now,
+            )
+            for place, offset in behind.items()
+        )
+
+    def _read_settings(self, topics: Iterable[str]) -> None:
+        if time.monotonic() - self._settings_at >= _SETTINGS_S:
+            self._settings, self._settings_at = {}, time.monotonic()
+        missing = [topic for topic in topics if topic not in self._settings]
+        if not missing:
+            return
+        admin = AdminClient({**client_config(self._bootstrap)}, logger=SILENT_LOG)
+        asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in missing]
+        answers = admin.describe_configs(asked, request_timeout=BROKER_TIMEOUT_S)
+        for resource, answer in answers.items():
+            found = {key: one.value for key, one in answer.result().items()}
+            self._settings[resource.name] = retention_of(found)
+
+    def _read_times(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        broker: Mapping[TopicPartition, BrokerPosition],
+    ) -> dict[TopicPartition, datetime | None]:
+        """Return the timestamps of the first records at or behind some offsets."""
+        wanted = {
+            place: (broker[place].topic_id, max(at, broker[place].log_start_offset))
+            for place, at in offsets.items()
+        }
+        missing = {
+            place: at
+            for place, (topic_id, at) in wanted.items()
+            if (place, topic_id, at) not in self._times
+        }
+        if missing:
+            if len(self._times) > _TIMES_MAX:
+                self._times.clear()
+                missing = {place: at for place, (_, at) in wanted.items()}
+            for place, found in self._ask_times(missing).items():
+                self._times[place, *wanted[place]] = found
+        return {place: self._times[place, *key] for place, key in wanted.items()}
+
+    def _ask_times(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, datetime | None]:
+        consumer = Consumer(
+            {
+                **client_config(self._bootstrap),
+                # Nothing is committed, and no group is asked for.
+                "group.id": "tallyweir-alerts",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                # One record of each partition is wanted.
+                "queued.min.messages": 1,
+                "fetch.message.max.bytes": 65_536,
+            },
+            logger=SILENT_LOG,
+        )
+        try:
+            return _read_first(consumer, offsets)
+        finally:
+            consumer.close()
+
+
+def retention_of(settings: Mapping[str, str]) -> Retention:
+    """Read what a topic's settings say of how long its records live."""
+    if "delete" not in settings.get("cleanup.policy", "delete"):
+        return Retention(age=None, has_size=False)
+    age_ms = int(settings.get("retention.ms", "-1"))
+    return Retention(
+        age=None if age_ms < 0 else timedelta(milliseconds=age_ms),
+        has_size=int(settings.get("retention.bytes", "-1")) >= 0,
+    )
+
+
+def _read_first(
+    consumer: Consumer, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, datetime | None]:
+    """Read the timestamp of the first committed record from each offset on."""
+    consumer.assign(
+        [KafkaTopicPartition(at.topic, at.partition, o) for at, o in offsets.items()]
+    )
+    found: dict[TopicPartition, datetime | None] = {}
+    give_up = time.monotonic() + BROKER_TIMEOUT_S
+    while len(found) < len(offsets):
+        if time.monotonic() > give_up:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
+        message = consumer.poll(_POLL_S)
+        if message is None:
+            continue
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+            raise KafkaException(error)
+        topic, partition = message.topic(), message.partition()
+        assert topic is not None
+        assert partition is not None
+        place = TopicPartition(topic, partition)
+        if place in found:
+            continue
+        found[place] = None
+        if error is None:
+            _kind, at_ms = message.timestamp()
+            found[place] = datetime.fromtimestamp(at_ms / 1_000, UTC)
+        consumer.pause([KafkaTopicPartition(topic, partition)])
+    return found
+
+
+def _is_cut(at: BrokerPosition, retention: Retention) -> bool:
+    """Whether a log may be as large as it is allowed to be.
+
+    One that still has its first record has never been too large.
+    """
+    return retention.has_size and at.log_start_offset > 0

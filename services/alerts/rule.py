@@ -1,0 +1,268 @@
+"""Rules: what each condition asks of an observation.
+
+A condition that compares with the past keeps a mark, the place where the pipeline stood
+when the condition began; everything else it needs is in the observation.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from services.alerts.observation import Observation
+from sinks.durations import EXAMPLES, format_duration, parse_duration
+from sinks.postgres.alerting.alert import Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a condition finds.
+
+    Attributes:
+        holds: Whether it holds now.
+        value: The number that it compares.
+        told: What it found, in a sentence.
+        mark: Where the pipeline stood when the condition began.
+        is_anew: What it began with is over: it holds, but only since now.
+    """
+
+    holds: bool
+    value: float
+    told: str
+    mark: int | None = None
+    is_anew: bool = False
+
+
+def _duration(written: object) -> timedelta:
+    if not isinstance(written, str):
+        raise ValueError(f"a duration is written such as {EXAMPLES}")  # noqa: TRY004
+    try:
+        return parse_duration(written)
+    except ValueError as error:
+        raise ValueError(f"{error}; write one such as {EXAMPLES}") from None
+
+
+Duration: TypeAlias = Annotated[timedelta, BeforeValidator(_duration)]
+#: A threshold of zero would always be passed.
+Threshold: TypeAlias = Annotated[Duration, Field(gt=timedelta())]
+
+_AT_ONCE = timedelta()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule(abc.ABC):
+    """One thing to be told of.
+
+    Attributes:
+        channels: Who is told; empty for nobody, and then it is only shown.
+        severity: Whether it wakes somebody.
+        pipelines: A pattern of names, as a shell has them.
+        lasting: How long the condition must have held before it fires; ``for`` in the
+            file.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    channels: tuple[str, ...]
+    severity: Severity = Severity.WARNING
+    pipelines: str = "*"
+    lasting: Annotated[Duration, Field(alias="for")] = _AT_ONCE
+
+    def is_about(self, pipeline: str) -> bool:
+        """Whether the rule looks at a pipeline."""
+        return fnmatchcase(pipeline, self.pipelines)
+
+    @abc.abstractmethod
+    def judge(self, seen: Observation, mark: int | None) -> Judgement | None:
+        """Look at an observation.
+
+        Args:
+            seen: What was observed.
+            mark: Of the alert that lasts; None without one.
+
+        Returns:
+            None when it cannot be known; then nothing changes.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness(Rule):
+    """The newest committed event is older than it should be."""
+
+    when: Literal["freshness"]
+    above: Threshold
+
+    def judge(self, seen: Observation, mark: int | None) -> Judgement | None:
+        del mark
+        if seen.freshness_s is None:
+            return None
+        return Judgement(
+            holds=seen.freshness_s > self.above.total_seconds(),
+            value=seen.freshness_s,
+            told=f"The newest committed event is {_age(seen.freshness_s)} old; more "
+            f"than {format_duration(self.above)} is too much.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagGrowth(Rule):
+    """More waits than should, and more than when it began; the mark is the lag then."""
+
+    when: Literal["lag_growth"]
+    above: Annotated[int, Field(ge=0, strict=True)]
+
+    def judge(self, seen: Observation, mark: int | None) -> Judgement | None:
+        if seen.lag is None:
+            return None
+        is_anew = mark is not None and seen.lag < mark
+        began = seen.lag if mark is None or is_anew else mark
+        return Judgement(
+            holds=seen.lag > self.above,
+            value=seen.lag,
+            told=f"{seen.lag:,} records wait, and {began:,} waited when it began; more "
+            f"than {self.above:,} is too much.",
+            mark=began,
+            is_anew=is_anew,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetters(Rule):
+    """Too many of the records read are dead."""
+
+    when: Literal["dead_letters"]
+    above: Annotated[float, Field(ge=0, lt=1, strict=True)]
+    over: Threshold = timedelta(minutes=15)
+
+    def judge(self, seen: Observation, mark: int | None) -> Judgement | None:
+        del mark
+        share = seen.dead_shares.get(self.over)
+        if share is None:
+            return None
+        return Judgement(
+            holds=share > self.above,
+            value=share,
+            told=f"{share:.2%} of the records of the last {format_duration(self.over)} "
+            f"are dead letters; more than {self.above:.2%} is too much.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall(Rule):
+    """Something waits and no batch is published; the mark is the newest batch."""
+
+    when: Literal["stall"]
+    lasting: Annotated[Threshold, Field(alias="for")] = timedelta(minutes=5)
+
+    def judge(self, seen: Observation, mark: int | None) -> Judgement | None:
+        if seen.lag is None:
+            return None
+        return Judgement(
+            # Nobody expects a batch of what somebody has paused.
+            holds=seen.lag > 0 and seen.paused_s is None,
+            value=seen.lag,
+            told=f"{seen.lag:,} records wait, and nothing was published after batch "
+            f"{seen.last_sequence}.",
+            mark=seen.last_sequence,
+            is_anew=mark is not None and mark != seen.last_sequence,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InDoubt(Rule):
+    """A batch is decided and not committed in every database for too long."""
+
+    when: Literal["in_doubt"]
+    above: Threshold
+
+    def judge(self, seen: Observation, mark: int | None) -> Judgement | None:
+        del mark
+        return Judgement(
+            holds=seen.in_doubt_s > self.above.total_seconds(),
+            value=seen.in_doubt_s,
+            told=f"A batch is decided for {_age(seen.in_doubt_s)} and not committed in "
+            f"every database; more than {format_duration(self.above)} is too much.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionHeadroom(Rule):
+    """Kafka will soon delete what is unread."""
+
+    when: Literal["retention_headroom"]
+    below: Threshold
+
+    def judge(self, seen: Observation, mark: int | None) -> Judgement | None:
+        del mark
+        left_s = seen.headroom_s
+        if left_s is None:
+            return None
+        told = (
+            f"Kafka deletes what is unread in {_age(left_s)}"
+            if left_s > 0
+            else "Kafka deletes what is unread, if it has not done so"
+        )
+        return Judgement(
+            holds=left_s < self.below.total_seconds(),
+            value=left_s,
+            told=f"{told}; less than {format_duration(self.below)} is too little.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverGone(Rule):
+    """Nobody drives a pipeline that somebody has driven."""
+
+    when: Literal["driver_gone"]
+
+    def judge(self, seen: Observation, mark: int | None) -> Judgement | None:
+        del mark
+        return Judgement(
+            holds=seen.is_driver_gone and seen.paused_s is None,
+            value=float(seen.is_driver_gone),
+            told="No driver is connected to the home database.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PausedTooLong(Rule):
+    """Somebody has paused it, and perhaps forgotten."""
+
+    when: Literal["paused"]
+    above: Threshold
+
+    def judge(self, seen: Observation, mark: int | None) -> Judgement | None:
+        del mark
+        paused_s = seen.paused_s or 0.0
+        return Judgement(
+            holds=paused_s > self.above.total_seconds(),
+            value=paused_s,
+            told=f"It is paused for {_age(paused_s)}; more than "
+            f"{format_duration(self.above)} is too long.",
+        )
+
+
+AnyRule: TypeAlias = Annotated[
+    Freshness
+    | LagGrowth
+    | DeadLetters
+    | Stall
+    | InDoubt
+    | RetentionHeadroom
+    | DriverGone
+    | PausedTooLong,
+    Field(discriminator="when"),
+]
+
+
+def _age(seconds: float) -> str:
+    """Write a span as people say it, coarser as it grows."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,162 @@
+"""What one alerts service does from the moment it holds the home's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from services.alerts.alert_metrics import AlertMetrics
+from services.alerts.channel import Channel
+from services.alerts.lifecycle import find_changes
+from services.alerts.observer import Observer
+from services.alerts.rule import Rule
+from sinks.postgres.alerting.alert import Alert, Notification, Severity
+from sinks.postgres.alerting.alert_book import AlertBook
+from sinks.protocol.errors import TallyweirError
+
+#: What a round sends at most; the next one goes on.
+NOTIFICATIONS_MAX = 100
+#: Until a channel is tried again: doubled with each failure, up to the second.
+RETRY_FIRST_S = 5.0
+RETRY_LAST_S = 300.0
+_DOUBLINGS_MAX = 10
+
+
+class AlertTenure:
+    """Looks, writes down what has changed, and tells whom it concerns.
+
+    Invariant: what is told was written down before, in the transaction that made it
+    so; and a notification is read through the session that holds the lock.
+
+    Args:
+        book: Holds the lock.
+        observer: Makes observations for the rules.
+        rules: By name.
+        channels: By name.
+        metrics: Told of what was done, after it was done.
+        is_stopped: Asked before each notification.
+    """
+
+    def __init__(  # noqa: PLR0913 - one for each thing that it puts together
+        self,
+        book: AlertBook,
+        observer: Observer,
+        rules: Mapping[str, Rule],
+        channels: Mapping[str, Channel],
+        metrics: AlertMetrics,
+        *,
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._book = book
+        self._observer = observer
+        self._rules = rules
+        self._channels = channels
+        self._metrics = metrics
+        self._is_stopped = is_stopped
+        self._installation = book.read_installation()
+        self._log = structlog.get_logger()
+        book.forget_old()
+
+    def run_round(self) -> list[str]:
+        """Look once, and send what is due.
+
+        Returns:
+            Codes of the errors that were told.
+
+        Raises:
+            TallyweirError: The session with the home has ended, and with it the lock.
+        """
+        return self._look() + self._tell_all()
+
+    def _look(self) -> list[str]:
+        found = self._book.read(self._observer.read_home)
+        if found.now is None:
+            return []
+        observations, troubles = self._observer.observe(found)
+        lasting = self._book.read_lasting()
+        changes = find_changes(self._rules, observations, lasting, found.now)
+        self._book.record(
+            begun=changes.begun, changed=changes.changed, ended=changes.ended
+        )
+        for alert, _channels in [*changes.begun, *changes.changed.values()]:
+            if alert.fired_at == found.now:
+                self._log.warning("alert fires", **_shown(alert))
+        for alert_id in changes.ended:
+            if lasting[alert_id].fired_at is not None:
+                self._log.info("alert resolved", **_shown(lasting[alert_id]))
+        firing = [
+            one.severity
+            for one in self._book.read_lasting().values()
+            if one.fired_at is not None
+        ]
+        for severity in Severity:
+            self._metrics.firing.labels(severity.value).set(firing.count(severity))
+        return [self._failed("not all could be seen", error) for error in troubles]
+
+    def _tell_all(self) -> list[str]:
+        due = self._book.read_due(
+            list(self._channels),
+            forgetful=[
+                name for name, one in self._channels.items() if one.again_s is not None
+            ],
+            rows_max=NOTIFICATIONS_MAX,
+        )
+        failures: list[str] = []
+        silent: set[str] = set()
+        for told in due:
+            # A channel that did not take one is not asked again in this round: it
+            # would keep the others waiting.
+            if self._is_stopped() or told.channel in silent:
+                continue
+            try:
+                self._tell(told)
+            except TallyweirError as error:
+                if not self._book.is_open:
+                    raise
+                silent.add(told.channel)
+                self._book.note_failure(
+                    told, code=error.code, again_s=retry_after_s(told.failures)
+                )
+                failures.append(self._failed("not told", error))
+        return failures
+
+    def _tell(self, told: Notification) -> None:
+        """Send a notification, and note that it was taken.
+
+        Crash:
+            Before the note it is sent again, under the same ID; after it, it is not.
+        """
+        channel = self._channels[told.channel]
+        channel.tell(told, self._installation)
+        self._book.note_delivered(told, again_s=channel.again_s or 0.0)
+        self._metrics.notifications.labels(told.channel).inc()
+        if not told.is_repeat:
+            self._log.info(
+                "told",
+                channel=told.channel,
+                notification=told.id,
+                rule=told.rule,
+                pipeline=told.pipeline,
+            )
+
+    def _failed(self, event: str, error: TallyweirError) -> str:
+        self._metrics.failures.labels(error.code).inc()
+        self._log.error(
+            event, error_code=error.code, saw=error.saw, why=error.why, fix=error.fix
+        )
+        return error.code
+
+
+def retry_after_s(failures: int) -> float:
+    """Return how long a channel is left alone after so many failures in a row."""
+    return float(min(RETRY_LAST_S, RETRY_FIRST_S * 2 ** min(failures, _DOUBLINGS_MAX)))
+
+
+def _shown(alert: Alert) -> dict[str, object]:
+    return {
+        "rule": alert.rule,
+        "pipeline": alert.pipeline,
+        "severity": alert.severity.value,
+        "told": alert.told,
+    }

@@ -1,0 +1,45 @@
+"""Tells by an HTTP POST of JSON, signed if there is a secret."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+
+from services.alerts.channel import encode, notification_json
+from services.alerts.http_post import post
+from sinks.postgres.alerting.alert import Notification
+
+SIGNATURE_HEADER = "x-tallyweir-signature-256"
+ID_HEADER = "x-tallyweir-notification"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """An address that takes notifications.
+
+    Attributes:
+        name: The channel's.
+        url: Where to.
+        secret: What the signature is made with; None for none.
+    """
+
+    name: str
+    url: str = field(repr=False)
+    secret: str | None = field(repr=False)
+
+    @property
+    def again_s(self) -> float | None:
+        return None
+
+    def tell(self, told: Notification, installation: str) -> None:
+        body = encode(notification_json(told, installation))
+        headers = {ID_HEADER: told.id}
+        if self.secret is not None:
+            headers[SIGNATURE_HEADER] = sign(self.secret, body)
+        post(self.name, self.url, body, headers)
+
+
+def sign(secret: str, body: bytes) -> str:
+    """Return what shows that whoever knows the secret has sent exactly this."""
+    return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"

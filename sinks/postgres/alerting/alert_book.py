@@ -1,0 +1,246 @@
+"""The alerts service's session with the home database, and the lock that makes it one.
+
+What has changed and what is to be told of it are one transaction. A notification is
+read only through the session that holds the lock, so two services never send the same
+one unless the first was silent for so long that the server ended its session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import TupleRow, dict_row
+
+from sinks.postgres.alerting.alert import About, Alert, Notification, Severity
+from sinks.postgres.connection import connect, standbys_waited_for
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+from sinks.protocol.errors import RetryableError
+
+_SQL = load_statements("sinks.postgres.alerting", "alerting.sql")
+
+#: Any number will do; it must only be the same for every Tallyweir.
+ADVISORY_LOCK = 7_255_946_013
+#: A service that has not asked for anything for so long loses its lock. Longer than
+#: anything that it does between two questions.
+IDLE_TIMEOUT_S = 120.0
+#: How long an alert is kept after its end.
+KEPT_DAYS = 90
+
+_Connection = psycopg.Connection[TupleRow]
+_T = TypeVar("_T")
+
+
+class AlertBook:
+    """One alerts service's session with the home database.
+
+    Every error closes it. Not for use by several threads at once.
+
+    Args:
+        dsn: libpq connection string. A pooler between must keep the session.
+        idle_timeout_s: After so long without a statement the server ends the
+            session.
+
+    Raises:
+        TallyweirError: As ``connect``.
+    """
+
+    def __init__(self, dsn: str, *, idle_timeout_s: float = IDLE_TIMEOUT_S) -> None:
+        self._connection = connect(dsn, application_name="tallyweir alerts")
+        values = {"idle_timeout": f"{int(idle_timeout_s * 1000)}ms"}
+        self._run(
+            "beginning to watch",
+            lambda connection: connection.execute(_SQL["session_settings"], values),
+        )
+
+    def try_lock(self) -> bool:
+        """Become the home's alerts service, unless another session is.
+
+        Raises:
+            TallyweirError: The server did not answer.
+        """
+        values = {"lock": ADVISORY_LOCK}
+        ((is_locked,),) = self._run(
+            "taking the lock of alerts",
+            lambda c: c.execute(_SQL["try_lock"], values).fetchall(),
+        )
+        return bool(is_locked)
+
+    def read_installation(self) -> str:
+        """Return what tells this home database from every other one."""
+        ((installation,),) = self._run(
+            "reading the installation",
+            lambda c: c.execute(_SQL["installation"]).fetchall(),
+        )
+        return str(installation)
+
+    def read(self, reading: Callable[[_Connection], _T]) -> _T:
+        """Read something else of the home database in this session.
+
+        Raises:
+            TallyweirError: What ``reading`` raises; the session is closed.
+        """
+        return self._run("reading pipelines", reading)
+
+    def read_lasting(self) -> dict[UUID, Alert]:
+        """Return the alerts that last, those included that have not fired yet."""
+
+        def read(connection: _Connection) -> dict[UUID, Alert]:
+            with connection.cursor(row_factory=dict_row) as cursor:
+                rows = cursor.execute(_SQL["lasting"]).fetchall()
+            return {
+                row.pop("alert_id"): Alert(
+                    severity=Severity(row.pop("severity")), **row
+                )
+                for row in rows
+            }
+
+        return self._run("reading alerts", read)
+
+    def record(
+        self,
+        *,
+        begun: Sequence[tuple[Alert, Sequence[str]]],
+        changed: Mapping[UUID, tuple[Alert, Sequence[str]]],
+        ended: Mapping[UUID, datetime],
+    ) -> None:
+        """Write what has changed, and what is to be told of it, in one transaction.
+
+        Args:
+            begun: New alerts, each with the channels that are told that it fires; none
+                where it has not fired yet.
+            changed: The same of alerts that last; no channels where nothing is news.
+            ended: When alerts ended. One that never fired is forgotten.
+
+        Raises:
+            RetryableError: ``ALERT_CHANGED``, or the server did not answer.
+
+        Crash:
+            Before the commit nothing has changed, and the next look finds the same.
+            After it, what is to be sent is known, and sent by whoever comes next.
+        """
+
+        def write(connection: _Connection) -> None:
+            for alert, channels in begun:
+                row = connection.execute(_SQL["begin"], asdict(alert)).fetchone()
+                assert row is not None
+                _deliver(connection, row[0], channels)
+            for alert_id, (alert, channels) in changed.items():
+                values = {**asdict(alert), "alert_id": alert_id}
+                found = connection.execute(_SQL["change"], values)
+                _check_one(found.rowcount, alert_id)
+                _deliver(connection, alert_id, channels)
+            for alert_id, resolved_at in ended.items():
+                values = {"alert_id": alert_id, "resolved_at": resolved_at}
+                if connection.execute(_SQL["forget"], values).rowcount:
+                    continue
+                _check_one(
+                    connection.execute(_SQL["resolve"], values).rowcount, alert_id
+                )
+                connection.execute(_SQL["deliver_resolved"], values)
+
+        if begun or changed or ended:
+            self._run("writing alerts", write)
+
+    def read_due(
+        self, channels: Sequence[str], *, forgetful: Sequence[str], rows_max: int
+    ) -> list[Notification]:
+        """Read what is to be sent now, the longest due first.
+
+        Args:
+            channels: Those that can be told at all.
+            forgetful: Those among them that must be told again while an alert lasts.
+            rows_max: How many at most.
+        """
+        values = {
+            "channels": list(channels),
+            "forgetful": list(forgetful),
+            "rows": rows_max,
+        }
+
+        def read(connection: _Connection) -> list[Notification]:
+            with connection.cursor(row_factory=dict_row) as cursor:
+                rows = cursor.execute(_SQL["due"], values).fetchall()
+            return [
+                Notification(
+                    about=About(row.pop("about")),
+                    severity=Severity(row.pop("severity")),
+                    is_repeat=row.pop("delivered_at") is not None,
+                    **row,
+                )
+                for row in rows
+            ]
+
+        return self._run("reading what is to be told", read)
+
+    def note_delivered(self, told: Notification, *, again_s: float) -> None:
+        """Note that a channel has taken a notification.
+
+        Args:
+            told: What it took.
+            again_s: When a channel that forgets is told again.
+
+        Crash:
+            Before the commit it is sent once more, under the same ID; after it, not.
+        """
+        self._note("delivered", told, again_s=again_s)
+
+    def note_failure(self, told: Notification, *, code: str, again_s: float) -> None:
+        """Note that a channel did not take a notification, and when to try again."""
+        self._note("not_delivered", told, again_s=again_s, error_code=code)
+
+    def forget_old(self) -> None:
+        """Delete alerts that ended ``KEPT_DAYS`` days ago."""
+        values = {"days": KEPT_DAYS}
+        self._run(
+            "forgetting old alerts", lambda c: c.execute(_SQL["forget_old"], values)
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session still stands, as far as is known here."""
+        return not self._connection.closed
+
+    def close(self) -> None:
+        """End the session, and with it the lock."""
+        self._connection.close()
+
+    def _note(self, statement: str, told: Notification, **more: object) -> None:
+        values = {
+            "alert_id": told.alert_id,
+            "channel": told.channel,
+            "about": told.about.value,
+            **more,
+        }
+        self._run("noting what was told", lambda c: c.execute(_SQL[statement], values))
+
+    def _run(self, doing: str, work: Callable[[_Connection], _T]) -> _T:
+        try:
+            with translated(doing):
+                result = work(self._connection)
+                with standbys_waited_for(self._connection):
+                    self._connection.commit()
+                return result
+        except BaseException:
+            self.close()
+            raise
+
+
+def _deliver(connection: _Connection, alert_id: UUID, channels: Sequence[str]) -> None:
+    values = {"alert_id": alert_id, "channels": list(channels)}
+    connection.execute(_SQL["deliver_firing"], values)
+
+
+def _check_one(rows: int, alert_id: UUID) -> None:
+    if rows != 1:
+        raise RetryableError(
+            "ALERT_CHANGED",
+            saw=f"The alert {alert_id} is not as it was read.",
+            why="Somebody else has changed it meanwhile.",
+            fix="Nothing to do: the service looks again.",
+        )

@@ -1,0 +1,48 @@
+"""Which alerts fire now, as the alerts service has written it down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import Connection
+from psycopg.errors import UndefinedTable
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import fetch, ledger_missing, snapshot
+from sinks.postgres.statements import load_statements
+
+_SQL = load_statements("sinks.postgres.alerting", "alerting.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiringAlert:
+    """An alert that has fired and lasts; the fields as in ``Alert``.
+
+    Attributes:
+        untold: Channels that have not taken the notification yet.
+    """
+
+    pipeline: str
+    rule: str
+    severity: str
+    since: datetime
+    fired_at: datetime
+    value: float
+    told: str
+    untold: tuple[str, ...]
+
+
+def read_firing(connection: Connection[TupleRow]) -> tuple[FiringAlert, ...]:
+    """Read what fires, by pipeline, those that wake somebody first.
+
+    Raises:
+        ConfigurationError: ``LEDGER_MISSING``, or a table may not be read.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading what fires"):
+        try:
+            rows = fetch(connection, _SQL["firing"])
+        except UndefinedTable as error:
+            raise ledger_missing() from error
+    return tuple(FiringAlert(**{**row, "untold": tuple(row["untold"])}) for row in rows)
