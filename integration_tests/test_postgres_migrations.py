@@ -41,6 +41,7 @@ _ALL = [
     ("0013_payload_hashes_anew",),
     ("0014_pause",),
     ("0015_steering",),
+    ("0021_scaling",),
 ]
 
 

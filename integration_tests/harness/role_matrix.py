@@ -54,6 +54,8 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "late_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "pause": {"select": "PVM", "insert": "P"},
+    "scaling_bounds": {"select": "PVM"},
+    "scaling_decision": {"select": "PVM", "insert": "P"},
     "act": {"select": "PVM", "insert": "P"},
     "duplicate_event": {"select": "VM", "insert": "P"},
     "filtered_event": {"select": "VM", "insert": "P"},
