@@ -43,6 +43,7 @@ _ALL = [
     ("0015_steering",),
     ("0018_measures",),
     ("0019_alerts",),
+    ("0021_scaling",),
 ]
 
 

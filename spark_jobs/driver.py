@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -49,6 +49,7 @@ from spark_jobs.prepared_pipeline import (
     prepare_pipeline,
     read_pipeline_files,
 )
+from spark_jobs.scaling.scaler import Scaler, open_scaler
 from spark_jobs.settings import DriverSettings
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.spark_failure import what_failed
@@ -76,6 +77,7 @@ class _Prepared:
 
     pipeline: PreparedPipeline
     admin: KafkaAdmin
+    scaler: Scaler
 
 
 class Driver:
@@ -132,7 +134,8 @@ class Driver:
             except RetryableError as error:
                 self._pause_after(error)
                 continue
-            return
+            if not prepared.scaler.wants_new_query:
+                return
 
     def _prepare(self) -> _Prepared:
         """Check everything outside before the first claim: all of it must be there."""
@@ -144,13 +147,14 @@ class Driver:
             admin.read_positions()
             migrate(self._settings.home_dsn)
             pipeline = prepare_pipeline(self._settings, files)
+            scaler = open_scaler(pipeline, self._log)
         except RetryableError as error:
             # Before the first start nothing is known to be right, so a server that
             # does not answer is more likely a wrong address than an outage.
             raise ConfigurationError(
                 error.code, saw=error.saw, why=error.why, fix=error.fix
             ) from error
-        return _Prepared(pipeline=pipeline, admin=admin)
+        return _Prepared(pipeline=pipeline, admin=admin, scaler=scaler)
 
     def _claim_and_run(self, prepared: _Prepared) -> None:
         """Claim an epoch and run one query under it until it ends.
@@ -195,7 +199,7 @@ class Driver:
             home,
             claim=claim,
             places=SourcePlaces(self._pipeline.source.topics),
-            tasks=prepared.pipeline.parallelism,
+            tasks=lambda: prepared.pipeline.parallelism,
         ) as jobs:
             jobs.read_ids_ahead(progress)
             parts = BridgeParts(
@@ -238,15 +242,20 @@ class Driver:
         return starts
 
     def _run_query(self, prepared: _Prepared, parts: BridgeParts) -> None:
+        scaler = prepared.scaler
+        batch_offsets_max = scaler.begin(parts.home.claim, parts.starts)
         bridge = Bridge(
             parts,
             # What comes after the start is not for a driver that ends there.
-            ahead_max=0 if self._once else self._settings.batch_offsets_max,
+            ahead_max=0 if self._once else batch_offsets_max,
             on_planned=self._note_planned,
-            on_published=partial(self._note_published, parts.home),
+            on_published=partial(self._note_published, parts.home, scaler),
         )
         stream = read_stream(
-            prepared.pipeline.spark, self._settings, self._pipeline, parts.starts
+            prepared.pipeline.spark,
+            replace(self._settings, batch_offsets_max=batch_offsets_max),
+            self._pipeline,
+            parts.starts,
         )
         writer = (
             parts.jobs.choose_columns(stream)
@@ -267,9 +276,9 @@ class Driver:
                 prepared.admin,
                 ids,
                 self._log,
-                on_state=partial(self._note_state, bridge),
+                on_state=partial(self._note_state, bridge, scaler),
             ) as watch:
-                self._await(query, bridge, watch)
+                self._await(query, bridge, watch, scaler)
         finally:
             bridge.begin_no_more()
             query.stop()
@@ -278,11 +287,13 @@ class Driver:
         if bridge.failure is not None:
             raise bridge.failure
 
-    def _await(self, query: StreamingQuery, bridge: Bridge, watch: TopicWatch) -> None:
+    def _await(
+        self, query: StreamingQuery, bridge: Bridge, watch: TopicWatch, scaler: Scaler
+    ) -> None:
         while query.isActive:
             if watch.failure is not None:
                 raise watch.failure
-            if self._stop.is_set():
+            if self._stop.is_set() or scaler.wants_new_query:
                 drained = bridge.drain(DRAIN_TIMEOUT_S)
                 self._log.info("drained" if drained else "stopped in mid-batch")
                 return
@@ -328,11 +339,16 @@ class Driver:
             ranges=_text(plan),
         )
 
-    def _note_state(self, bridge: Bridge, state: TopicState) -> None:
+    def _note_state(self, bridge: Bridge, scaler: Scaler, state: TopicState) -> None:
         self.metrics.note_ends(state.ends)
         bridge.note_partitions(state.ends)
+        # A driver that runs once ends before it would pay.
+        if not self._once:
+            scaler.look(state.ends)
 
-    def _note_published(self, home: PostgresHome, report: BatchReport) -> None:
+    def _note_published(
+        self, home: PostgresHome, scaler: Scaler, report: BatchReport
+    ) -> None:
         self._pauses = self._failures = 0
         counts = report.result.tally.counts
         dead: dict[str, int] | None = {}
@@ -343,6 +359,7 @@ class Driver:
                 # The batch is published; the next one will say what is wrong.
                 dead = None
         self.metrics.note_published(report, dead)
+        scaler.note_published(report)
         self._log.info(
             "batch published",
             epoch=report.plan.key.epoch,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ class PreparedPipeline:
 
     def open_home(self, *, run: str | None = None) -> PostgresHome:
         """Return the home database for one claim; whoever asks closes it."""
-        check_distinct(self._dsns())
+        check_distinct(self.dsns)
         return PostgresHome(self.settings.home_dsn, self.layout, run=run)
 
     @contextmanager
@@ -61,7 +61,7 @@ class PreparedPipeline:
         Raises:
             TallyweirError: As ``Publisher.start`` does.
         """
-        dsns = self._dsns()
+        dsns = self.dsns
         with ExitStack() as opened:
             participants = [
                 PostgresParticipant(dsns[database], database, self.layout, home.claim)
@@ -78,14 +78,32 @@ class PreparedPipeline:
 
     @property
     def parallelism(self) -> int:
-        """Tasks that Spark runs at a time."""
+        """Tasks that Spark runs at a time now: executors come and go."""
         return int(self.spark.sparkContext.defaultParallelism)
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether a batch has tasks that are not one of a partition's."""
+        is_transformed = self.recipe.pipeline.transform is not None
+        return is_transformed or bool(self.layout.keyed)
 
     @contextmanager
     def opened_jobs(
-        self, home: PostgresHome, *, claim: str, places: SourcePlaces, tasks: int
+        self,
+        home: PostgresHome,
+        *,
+        claim: str,
+        places: SourcePlaces,
+        tasks: Callable[[], int],
     ) -> Iterator[StageJobs]:
-        """Open the Spark jobs of a claim, which has a name of its own."""
+        """Open the Spark jobs of a claim, which has a name of its own.
+
+        Args:
+            home: For the claim.
+            claim: Its name.
+            places: Of its topics.
+            tasks: Tells how many tasks are to share a batch that Spark shuffles.
+        """
         with ExitStack() as opened:
             claims = None
             if self.layout.horizon_us is not None:
@@ -124,7 +142,7 @@ class PreparedPipeline:
                 as_read=self.recipe.columns_as_read(places)
                 if self.computes_nothing
                 else None,
-                tasks=min(tasks, SHARDS),
+                tasks=lambda: min(tasks(), SHARDS),
                 python_time=self._python_time(),
             )
 
@@ -145,7 +163,9 @@ class PreparedPipeline:
             bytes_max=SMALL_BATCH_BYTES,
         )
 
-    def _dsns(self) -> dict[str, str]:
+    @property
+    def dsns(self) -> dict[str, str]:
+        """Connection strings of its databases, the home among them, by name."""
         known = {**self.settings.databases, HOME: self.settings.home_dsn}
         return {name: known[name] for name in (HOME, *self.layout.databases)}
 

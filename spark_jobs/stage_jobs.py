@@ -67,8 +67,8 @@ class StageJobs:
     driver_stage: DriverStage
     #: All that is staged of a stream's records, where Spark computes nothing of them.
     as_read: Sequence[Column] | None
-    #: Spark tasks that stage at a time.
-    tasks: int
+    #: Tells how many tasks Spark runs at a time now.
+    tasks: Callable[[], int]
     #: None if the pipeline has no Python of its own, nor models.
     python_time: PythonTime | None
 
@@ -176,8 +176,9 @@ class StageJobs:
         )
         if is_transformed:
             # All copies of an event, which a transform may double, must meet.
-            share = F.pmod(F.xxhash64(PLACE, OFFSET), F.lit(self.tasks))
-            events = events.repartitionById(self.tasks, share.cast("int"))
+            tasks = self.tasks()
+            share = F.pmod(F.xxhash64(PLACE, OFFSET), F.lit(tasks))
+            events = events.repartitionById(tasks, share.cast("int"))
         voted = events.mapInArrow(task, VOTE_SCHEMA)
         lines = voted.collect()
         on_read()
@@ -212,6 +213,7 @@ class StageJobs:
     def stage_keys(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:
         """Run phase 2b: one task for each share of the keys."""
         watermark_us = plan.watermark_after(self.layout.clock_rule, tally)
+        tasks = self.tasks()
         task = KeyTask(
             outputs=tuple(self._keyed_outputs()),
             pipeline=self.layout.pipeline,
@@ -221,9 +223,9 @@ class StageJobs:
             watermark_us=watermark_us,
             planned_at_us=plan.planned_at_us,
             shards=self.layout.shards,
-            tasks=self.tasks,
+            tasks=tasks,
         )
-        shares = self.spark.range(0, self.tasks, 1, self.tasks)
+        shares = self.spark.range(0, tasks, 1, tasks)
         lines = shares.mapInArrow(task, VOTE_SCHEMA).collect()
         votes = [parse_keyed_vote(line["vote"]) for line in lines]
         return StagedKeys(votes=votes, watermark_us=watermark_us)

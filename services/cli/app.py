@@ -31,6 +31,7 @@ COMMAND_MODULES = (
     "services.cli.alerts",
     "services.cli.state",
     "services.cli.pause",
+    "services.cli.scale",
     "services.cli.accept_gap",
     "services.cli.indoubt",
     "services.cli.repair",

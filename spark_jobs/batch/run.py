@@ -129,7 +129,7 @@ class RunExecution:
                 claim=claim,
                 places=SourcePlaces((run.topic,)),
                 # A run may be large: the more tasks, the smaller is what each holds.
-                tasks=SHARDS,
+                tasks=lambda: SHARDS,
             ) as jobs,
         ):
             with making(FaultPoint.PLANNED):

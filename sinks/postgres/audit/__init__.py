@@ -42,6 +42,7 @@ from sinks.postgres.audit.progress import (
 )
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
 from sinks.postgres.audit.recount import RecountSpan, check_recount, read_recount_spans
+from sinks.postgres.audit.scaling import RecordedDecision, Scaling, read_scaling
 from sinks.postgres.audit.verification import verify
 from sinks.postgres.audit.visible_offset import is_visible
 
@@ -61,8 +62,10 @@ __all__ = [
     "PipelineState",
     "PipelineSummary",
     "Receipt",
+    "RecordedDecision",
     "RecountSpan",
     "RetentionGap",
+    "Scaling",
     "SlotOfTime",
     "Status",
     "Totals",
@@ -85,6 +88,7 @@ __all__ = [
     "read_letter",
     "read_overview",
     "read_recount_spans",
+    "read_scaling",
     "read_source",
     "read_status",
     "verify",

@@ -62,7 +62,8 @@ GRANT SELECT ON
     tallyweir.batch_output, tallyweir.batch_branch, tallyweir.accepted_gap,
     tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
-    tallyweir.pause, tallyweir.act
+    tallyweir.pause, tallyweir.act, tallyweir.scaling_bounds,
+    tallyweir.scaling_decision
 TO tallyweir_publisher;
 GRANT INSERT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
@@ -70,7 +71,8 @@ GRANT INSERT ON
     tallyweir.batch_branch, tallyweir.seen_id_run, tallyweir.dead_letter,
     tallyweir.late_event, tallyweir.expired_event, tallyweir.duplicate_event,
     tallyweir.filtered_event, tallyweir.outbox, tallyweir.batch_run,
-    tallyweir.batch_run_input, tallyweir.replaced_row, tallyweir.pause, tallyweir.act
+    tallyweir.batch_run_input, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
+    tallyweir.scaling_decision
 TO tallyweir_publisher;
 -- Keyed state and timers it changes as functions say.
 GRANT SELECT, INSERT, DELETE ON tallyweir.keyed_state, tallyweir.keyed_timer
@@ -122,7 +124,7 @@ GRANT SELECT ON
     tallyweir.filtered_event, tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
-    tallyweir.redrive
+    tallyweir.redrive, tallyweir.scaling_bounds, tallyweir.scaling_decision
 TO tallyweir_reader;
 GRANT SELECT ON tallyweir.batch_measures TO tallyweir_reader;
 GRANT SELECT (

@@ -16,6 +16,7 @@ from sinks.postgres.steering.redrive import (
     read_letters,
     redriving,
 )
+from sinks.postgres.steering.scaling import end_scaling, set_bounds
 
 __all__ = [
     "RecordPosition",
@@ -23,9 +24,11 @@ __all__ = [
     "WaitingLetter",
     "begin_redrive",
     "check_reason",
+    "end_scaling",
     "note_sent",
     "pause",
     "read_letters",
     "redriving",
     "resume",
+    "set_bounds",
 ]

@@ -1,0 +1,85 @@
+"""Sets how far a pipeline may be scaled; its driver reads it within seconds."""
+
+from __future__ import annotations
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import fetch_pipeline
+from sinks.postgres.scaling_record import read_bounds
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+from sinks.scaling.bounds import Bounds
+
+_SQL = load_statements("sinks.postgres.steering", "scaling.sql")
+
+
+def set_bounds(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    wanted: Bounds,
+    *,
+    dry_run: bool = False,
+) -> Bounds:
+    """Set a pipeline's bounds; what is None in them stays as it was.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        pipeline: Its name.
+        wanted: The new bounds.
+        dry_run: Only tell what they would be.
+
+    Returns:
+        The bounds that hold from now on.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+
+    Crash:
+        One commit: before it the former bounds hold, after it these.
+    """
+    with translated("setting the bounds of scaling"), connection.transaction():
+        fetch_pipeline(connection, pipeline)
+        former = read_bounds(connection, pipeline)
+        bounds = Bounds(
+            executors=wanted.executors or former.executors,
+            batch_offsets=wanted.batch_offsets or former.batch_offsets,
+        )
+        if not dry_run:
+            executors, batch = bounds.executors, bounds.batch_offsets
+            values = {
+                "pipeline": pipeline,
+                "executors_min": executors and executors.least,
+                "executors_max": executors and executors.most,
+                "batch_offsets_min": batch and batch.least,
+                "batch_offsets_max": batch and batch.most,
+            }
+            connection.execute(_SQL["set_bounds"], values)
+        return bounds
+
+
+def end_scaling(
+    connection: Connection[TupleRow], pipeline: str, *, dry_run: bool = False
+) -> Bounds:
+    """Leave a pipeline as it is from now on.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        pipeline: Its name.
+        dry_run: Only tell which bounds would end.
+
+    Returns:
+        The bounds that have held until now.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+
+    Crash:
+        One commit: before it the bounds hold, after it there are none.
+    """
+    with translated("ending the scaling of a pipeline"), connection.transaction():
+        fetch_pipeline(connection, pipeline)
+        former = read_bounds(connection, pipeline)
+        if not dry_run:
+            connection.execute(_SQL["delete_bounds"], {"pipeline": pipeline})
+        return former

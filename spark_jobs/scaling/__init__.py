@@ -1,0 +1,1 @@
+"""Scaling a running pipeline: looks, asks ``sinks.scaling`` and acts on its answer."""

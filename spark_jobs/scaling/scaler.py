@@ -1,0 +1,291 @@
+"""Scales a driver's pipeline: looks every few seconds, decides, acts, writes it down.
+
+Nothing that goes wrong here stops the pipeline: it goes on with what it has, and the
+next look tries again.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from structlog.typing import FilteringBoundLogger
+
+from sinks.postgres.scaling_record import ScalingRecord, read_free_connections
+from sinks.protocol.errors import TallyweirError
+from sinks.protocol.in_doubt import Claim
+from sinks.protocol.offsets import TopicPartition
+from sinks.scaling.bounds import Bounds
+from sinks.scaling.decision import (
+    LOWER_PAUSE_S,
+    Decision,
+    Limits,
+    Standing,
+    decide,
+)
+from sinks.scaling.load import LOAD_WINDOW_S, Observation
+from spark_jobs.batch_report import BatchReport
+from spark_jobs.home_layout import SHARDS
+from spark_jobs.kafka_source import TASK_RECORDS_MAX
+from spark_jobs.prepared_pipeline import PreparedPipeline
+from spark_jobs.scaling.executor_pool import ExecutorPool, PoolState, open_pool
+
+#: A batch with this share of the offsets that it may read counts as full: Spark divides
+#: them among the partitions, and rounds.
+_FULL = 0.9
+#: Seconds between two counts of the databases' connections.
+_CONNECTIONS_LOOK_S = 60.0
+#: Sessions that the driver itself has in a database at most.
+_DRIVER_SESSIONS = 8
+#: Of a driver that runs all tasks itself.
+_NO_POOL = PoolState(executors=0, cores=1, busy_s=0.0)
+
+
+class Scaler:
+    """Steers one driver process, through all of its claims.
+
+    Args:
+        record: Where bounds are and decisions go.
+        dsns: Of the pipeline's databases.
+        pool: Spark's executors; None where the driver itself runs all tasks.
+        batch_offsets: Offsets that a batch reads at most, while nobody steers that.
+        shuffles: Whether a batch has tasks that are not one of a partition's.
+        log: Of the driver.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a part of what it steers
+        self,
+        record: ScalingRecord,
+        *,
+        dsns: Mapping[str, str],
+        pool: ExecutorPool | None,
+        batch_offsets: int,
+        shuffles: bool,
+        log: FilteringBoundLogger,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._record = record
+        self._dsns = dsns
+        self._pool = pool
+        self._shuffles = shuffles
+        self._log = log
+        self._clock = clock
+        #: What is not steered keeps what it was set to.
+        self.batch_offsets = batch_offsets
+        self._standing: Standing | None = None
+        self._asked_for: int | None = None
+        self._because: str | None = None
+        self._seen: list[Observation] = []
+        self._claim: Claim | None = None
+        self._published: dict[TopicPartition, int] = {}
+        self._full_batches_s: list[float] = []
+        self._connections: int | None = None
+        self._connections_at_s = -math.inf
+        self._is_failing = False
+        self._new_query = threading.Event()
+        # A look of the claim before may still wait for a server.
+        self._looking = threading.Lock()
+        self._noting = threading.Lock()
+
+    def start(self) -> None:
+        """Go on where the pipeline's last driver has left it, before the first claim.
+
+        Raises:
+            RetryableError: The home is unreachable.
+        """
+        bounds, last = self._record.read_bounds(), self._record.read_last()
+        if bounds.batch_offsets is not None:
+            self.batch_offsets = bounds.batch_offsets.clamp(
+                last.batch_offsets or self.batch_offsets
+            )
+        if bounds.executors is not None and self._pool is not None:
+            executors = bounds.executors.clamp(last.executors or 0)
+            self._standing = self._stood(bounds, executors=executors)
+            self._ask_for(executors)
+
+    @property
+    def wants_new_query(self) -> bool:
+        """Whether the query is to end after the batch at hand, for another size."""
+        return self._new_query.is_set()
+
+    def begin(self, claim: Claim, starts: Mapping[TopicPartition, int]) -> int:
+        """Take note of a claim.
+
+        Returns:
+            How many offsets a batch of its query reads at most.
+        """
+        with self._looking, self._noting:
+            self._new_query.clear()
+            self._claim = claim
+            self._published = dict(starts)
+            self._full_batches_s.clear()
+            return self.batch_offsets
+
+    def note_published(self, report: BatchReport) -> None:
+        """Take note of a batch that is published."""
+        ranges = report.plan.ranges
+        with self._noting:
+            self._published |= {one.topic_partition: one.until_offset for one in ranges}
+            if sum(one.length for one in ranges) >= _FULL * self.batch_offsets:
+                self._full_batches_s.append(report.seconds)
+
+    def look(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Look, decide and act.
+
+        Args:
+            ends: Where each partition ends now.
+        """
+        with self._looking:
+            try:
+                self._look(ends)
+            # A defect in here must not end the thread that watches the topics.
+            except Exception as error:  # noqa: BLE001 - as said above
+                if not self._is_failing:
+                    self._log.warning("not scaled", saw=_first_line(error))
+                self._is_failing = True
+            else:
+                self._is_failing = False
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._record.close()
+
+    def _look(self, ends: Mapping[TopicPartition, int]) -> None:
+        claim = self._claim
+        assert claim is not None, "a claim has begun"
+        bounds = self._record.read_bounds()
+        if self._pool is None:
+            bounds = replace(bounds, executors=None)
+        pool = _NO_POOL if self._pool is None else self._pool.look()
+        now = self._observe(ends, pool)
+        if bounds == Bounds():
+            self._standing = None
+            return
+        former = self._stood(bounds, executors=now.executors)
+        limits = self._limits(bounds, len(ends), claim, now)
+        decision = decide(bounds, limits, self._seen, former)
+        if decision.standing != former or decision.because != self._because:
+            self._record.record(claim, decision)
+            self._tell(decision)
+        # Written down first: what is done and not told could not be explained.
+        self._because = decision.because
+        self._standing = decision.standing
+        self._act(decision.standing, now)
+
+    def _observe(
+        self, ends: Mapping[TopicPartition, int], pool: PoolState
+    ) -> Observation:
+        with self._noting:
+            published = {place: self._published.get(place, 0) for place in ends}
+            full, self._full_batches_s = self._full_batches_s, []
+        now = Observation(
+            at_s=self._clock(),
+            arrived=sum(ends.values()),
+            published=sum(published.values()),
+            busy_s=pool.busy_s,
+            executors=pool.executors,
+            cores=pool.cores,
+            full_batches_s=tuple(full),
+        )
+        oldest_s = now.at_s - LOWER_PAUSE_S - LOAD_WINDOW_S
+        self._seen = [one for one in self._seen if one.at_s >= oldest_s] + [now]
+        return now
+
+    def _stood(self, bounds: Bounds, *, executors: int) -> Standing:
+        """Return what stands of what is steered now.
+
+        Args:
+            bounds: The operator's.
+            executors: How many stand where nobody has steered them so far.
+        """
+        now_s = self._clock()
+        standing = self._standing or Standing(
+            executors=None,
+            batch_offsets=None,
+            executors_changed_at_s=now_s,
+            batch_changed_at_s=now_s,
+        )
+        if bounds.executors is None:
+            standing = replace(standing, executors=None)
+        elif standing.executors is None:
+            standing = replace(standing, executors=executors)
+        if bounds.batch_offsets is None:
+            return replace(standing, batch_offsets=None)
+        return replace(standing, batch_offsets=self.batch_offsets)
+
+    def _limits(
+        self, bounds: Bounds, partitions: int, claim: Claim, now: Observation
+    ) -> Limits:
+        if (
+            bounds.executors is not None
+            and now.at_s - self._connections_at_s >= _CONNECTIONS_LOOK_S
+        ):
+            free = read_free_connections(self._dsns, claim)
+            self._connections = max(0, free - _DRIVER_SESSIONS)
+            self._connections_at_s = now.at_s
+        tasks = tasks_max(partitions, self.batch_offsets)
+        return Limits(
+            tasks=max(tasks, SHARDS) if self._shuffles else tasks,
+            connections=self._connections,
+        )
+
+    def _tell(self, decision: Decision) -> None:
+        standing = decision.standing
+        self._log.info(
+            "scaling" if standing == decision.former else "scaled",
+            executors=standing.executors,
+            batch_offsets=standing.batch_offsets,
+            because=decision.because.value,
+            reason=decision.reason,
+        )
+
+    def _act(self, standing: Standing, now: Observation) -> None:
+        if standing.executors is not None and (
+            standing.executors != self._asked_for or standing.executors != now.executors
+        ):
+            self._ask_for(standing.executors)
+        if standing.batch_offsets not in (None, self.batch_offsets):
+            assert standing.batch_offsets is not None
+            self.batch_offsets = standing.batch_offsets
+            self._new_query.set()
+
+    def _ask_for(self, executors: int) -> None:
+        assert self._pool is not None, "executors are steered"
+        self._pool.set_total(executors)
+        self._asked_for = executors
+
+
+def open_scaler(pipeline: PreparedPipeline, log: FilteringBoundLogger) -> Scaler:
+    """Return what scales a pipeline that is ready to run, where it stood last.
+
+    Raises:
+        RetryableError: The home is unreachable.
+    """
+    settings = pipeline.settings
+    scaler = Scaler(
+        ScalingRecord(settings.home_dsn, pipeline.name),
+        dsns=pipeline.dsns,
+        pool=open_pool(pipeline.spark),
+        batch_offsets=settings.batch_offsets_max,
+        shuffles=pipeline.shuffles,
+        log=log,
+    )
+    scaler.start()
+    return scaler
+
+
+def tasks_max(partitions: int, batch_offsets: int) -> int:
+    """Return how many tasks read a full batch, spread evenly over the partitions."""
+    of_each = math.ceil(batch_offsets / max(1, partitions))
+    return partitions * math.ceil(of_each / TASK_RECORDS_MAX)
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, TallyweirError):
+        return f"{error.code}: {error.saw}"
+    told = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {told}"
