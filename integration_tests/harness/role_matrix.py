@@ -38,6 +38,9 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "seen_id_run": _KEPT | _updates("P", "is_hidden"),
     "batch_run": {"select": "PVM", "insert": "P"},
     "batch_run_input": {"select": "PVM", "insert": "P"},
+    "erased_id": {"select": "PVM"},
+    "erased_row": {"select": "PVM"},
+    "erased_result": {"select": "VM"},
     "replaced_row": {"select": "VM", "insert": "P"},
     "dead_letter": {
         "select": "PRVM",

@@ -39,6 +39,7 @@ from sinks.postgres.audit.branches import (
     read_unresolved,
 )
 from sinks.postgres.audit.catalog_search import FingerprintProbe, find_in_catalog
+from sinks.postgres.audit.erasures import ErasedBy, find_erasures
 from sinks.postgres.batch_runs import read_input_names
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.statements import load_statements
@@ -139,10 +140,11 @@ class Explanation:
     guarantee: Guarantee
     #: What the partitions of batch runs were: the name of a file, or a range.
     inputs: Mapping[TopicPartition, str]
+    erased_by: tuple[ErasedBy, ...] = ()
 
     @property
     def is_known(self) -> bool:
-        return bool(self.sightings or self.catalog_hits)
+        return bool(self.sightings or self.catalog_hits or self.erased_by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +189,7 @@ def explain(
             found = _find_committed(parts, audited, searchable, event_id)
         found += _find_replaced(connection, pipeline, event_id)
         found += _find_put_aside(connection, pipeline, event_id)
+        erased_by = find_erasures(connection, pipeline, event_id, fingerprint_probe)
         runs = find_in_catalog(connection, audited, event_id, fingerprint_probe)
         sequences = {row["sequence"] for row in [*found, *runs]} - {None}
         sequences |= {row["replaced_in"] for row in found if "replaced_in" in row}
@@ -220,6 +223,7 @@ def explain(
         id_has_source=audited.id_has_source,
         guarantee=audited.guarantee,
         inputs=inputs,
+        erased_by=erased_by,
     )
 
 

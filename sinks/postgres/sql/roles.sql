@@ -58,7 +58,7 @@ GRANT SELECT ON
     tallyweir.batch_output, tallyweir.batch_branch, tallyweir.accepted_gap,
     tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
-    tallyweir.pause, tallyweir.act
+    tallyweir.pause, tallyweir.act, tallyweir.erased_id, tallyweir.erased_row
 TO tallyweir_publisher;
 GRANT INSERT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
@@ -115,7 +115,8 @@ GRANT SELECT ON
     tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.duplicate_event,
     tallyweir.filtered_event, tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
-    tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act
+    tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
+    tallyweir.erased_id, tallyweir.erased_row, tallyweir.erased_result
 TO tallyweir_reader;
 GRANT SELECT (
     pipeline, sequence, kafka_topic, kafka_partition, kafka_offset, topic, event_id
