@@ -2,6 +2,7 @@
 
 The order of the questions matters, and each event leaves at the first that takes it:
 
+0. filtered, if it was erased: whatever else was to become of it;
 1. dead: it cannot be decoded, has no ID or time, breaks a rule, or holds a value
    that Postgres cannot store or has refused before;
 2. filtered: the pipeline's filter is not true of it, or no output wants it;
@@ -66,6 +67,8 @@ class ClassifiedEvents:
         event_time_us: Microseconds since 1970; undefined for rows without a time.
         corrections: Rows that take the place of what earlier events of their IDs have
             brought to the tables. They are committed, or filtered: then nothing comes.
+        fingerprints: Of the rows that have an ID, once they are known; else None.
+        erased: Rows of which nothing may be kept; they are filtered.
     """
 
     table: pa.Table
@@ -73,6 +76,8 @@ class ClassifiedEvents:
     event_time_us: I64Array
     reasons: dict[int, tuple[str, str]] = field(default_factory=dict)
     corrections: I64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    fingerprints: npt.NDArray[np.uint64] | None = None
+    erased: I64Array = field(default_factory=lambda: np.empty(0, np.int64))
 
     def is_class(self, kind: EventClass) -> BoolArray:
         """Tell which rows are of a class."""
@@ -82,6 +87,12 @@ class ClassifiedEvents:
     def count(self, kind: EventClass) -> int:
         """Count the rows of a class."""
         return int(np.count_nonzero(self.is_class(kind)))
+
+    def is_erased(self) -> BoolArray:
+        """Tell of which rows nothing may be kept."""
+        chosen = np.zeros(len(self.classes), dtype=np.bool_)
+        chosen[self.erased] = True
+        return chosen
 
     def checksum(self, chosen: BoolArray) -> int:
         """Add up the offsets of some rows, by which an audit knows them again."""

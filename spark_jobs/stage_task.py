@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -35,12 +34,12 @@ from sinks.protocol.vote_text import format_failure, format_vote
 from sinks.protocol.votes import EventCounts, PartitionTally, Vote
 from sinks.seen_ids.claim import Candidates, RowClass, new_runs
 from sinks.seen_ids.claim_server import Address
-from sinks.seen_ids.fingerprint import fingerprint
 from sinks.seen_ids.payload_hash import payload_hashes
 from sinks.seen_ids.run import Run
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from sinks.step_clock import StepClock
 from spark_jobs import event_frame as frame
+from spark_jobs.erased_events import fingerprints_of, mark_erased
 from spark_jobs.event_classes import (
     BoolArray,
     ClassifiedEvents,
@@ -197,6 +196,11 @@ class StageTask:
         with clock.spent_on("validate") as validate:
             events = find_dead(table, is_event, rules)
             mark_filtered(events)
+            home = self._connect(worker, HOME)
+            tombstones = worker.tombstones(home, self.layout.pipeline, self.claim)
+            if tombstones:
+                key = read_fingerprint_key(home)
+                mark_erased(events, tombstones, key, self.places)
             left = events.count(EventClass.COMMITTED)
             validate.rows_in += table.num_rows
             validate.rows_out += left
@@ -205,8 +209,7 @@ class StageTask:
         with clock.spent_on("deduplicate") as deduplicate:
             expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
             events.classes[expired] = EventClass.EXPIRED
-            key = read_fingerprint_key(self._connect(worker, HOME))
-            runs = self._claim_ids(events, key, worker)
+            runs = self._claim_ids(events, read_fingerprint_key(home), worker)
             deduplicate.rows_in += left
             deduplicate.rows_out += events.count(EventClass.COMMITTED)
         return events, runs
@@ -282,7 +285,8 @@ class StageTask:
         may_claim = events.is_class(EventClass.COMMITTED)
         if self.layout.corrected_by is not None:
             filtered = events.is_class(EventClass.FILTERED)
-            may_claim = may_claim | (filtered & ~self._is_expired(events))
+            filtered &= ~self._is_expired(events)
+            may_claim = may_claim | (filtered & ~events.is_erased())
         return may_claim
 
     def _candidates(
@@ -292,12 +296,9 @@ class StageTask:
             found = events.array(name)
             return found if len(rows) == len(found) else found.take(pa.array(rows))
 
-        parts = [column(frame.EVENT_ID)]
-        if frame.ID_SOURCE in events.table.column_names:
-            parts.insert(0, pc.fill_null(column(frame.ID_SOURCE), ""))
         width = self.layout.bucket_seconds
         seconds = np.floor_divide(events.event_time_us[rows], 1_000_000)
-        fingerprints = fingerprint(parts, key)
+        fingerprints = fingerprints_of(events, rows, key)
         is_filtered = events.classes[rows] == EventClass.FILTERED
         return Candidates(
             place=np.asarray(column(frame.PLACE)).astype(np.int64),
@@ -322,7 +323,8 @@ class StageTask:
         """
         places = np.asarray(events.array(frame.PLACE))
         offsets = np.asarray(events.array(frame.OFFSET))
-        valid = ~events.is_class(EventClass.DEAD)
+        # One that was erased may be dead as well, and so must not move the clocks.
+        valid = ~(events.is_class(EventClass.DEAD) | events.is_erased())
         tallies: dict[TopicPartition, PartitionTally] = {}
         # Sorting a handful of long stretches, as with counts, is faster than hashing.
         numbers, read = np.unique(arrived, return_counts=True)

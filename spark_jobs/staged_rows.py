@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME
@@ -22,6 +23,7 @@ from sinks.protocol.votes import OutputTally
 from sinks.seen_ids.run import Run
 from sinks.step_clock import StepClock
 from spark_jobs import event_frame as frame
+from spark_jobs.erased_events import ERASED
 from spark_jobs.event_classes import (
     BoolArray,
     ClassifiedEvents,
@@ -279,13 +281,19 @@ class StagedRows:
         if not chosen.any():
             return
         filtered = self.events.table.filter(pa.array(chosen))
+        erased = pa.array(self.events.is_erased()[chosen])
+        ids, reasons = _id_text(filtered), self._conditions(filtered)
+        if self.events.erased.size:
+            ids = pc.if_else(erased, pa.scalar(None, pa.string()), ids)
+            reasons = pc.if_else(erased, ERASED, reasons)
+        _copy_log(staging, "filtered_event", [*self._positions(filtered), ids, reasons])
+
+    def _conditions(self, filtered: pa.Table) -> pa.Array:
+        """Return which condition is not true of each; null where none is meant."""
+        if frame.FILTERED_BY not in filtered.column_names:
+            return pa.nulls(filtered.num_rows, pa.string())
         numbers = filtered.column(frame.FILTERED_BY).combine_chunks()
-        conditions = pa.array(self.filter_conditions, pa.string())
-        _copy_log(
-            staging,
-            "filtered_event",
-            [*self._positions(filtered), _id_text(filtered), conditions.take(numbers)],
-        )
+        return pa.array(self.filter_conditions, pa.string()).take(numbers)
 
     def _write_dead(self, staging: TaskStaging) -> None:
         rows = sorted(self.events.reasons)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Protocol
 
-from sinks.postgres.kept_connection import KeptConnection
+from sinks.postgres.erased import read_tombstones
+from sinks.postgres.kept_connection import KeptConnection, PostgresConnection
+from sinks.protocol.in_doubt import Claim as EpochClaim
 from sinks.seen_ids.claim import Candidates, Claim
 from sinks.seen_ids.claim_server import Address, ClaimClient, connection_secret
+from sinks.seen_ids.tombstones import Tombstones
 
 
 class AnswersClaims(Protocol):
@@ -30,6 +33,7 @@ class TaskWorker:
         self.connections: defaultdict[str, KeptConnection] = defaultdict(KeptConnection)
         self._holder = holder
         self._client: ClaimClient | None = None
+        self._tombstones: tuple[EpochClaim, Tombstones] | None = None
 
     def whom_to_ask(self, address: Address, key: bytes) -> AnswersClaims:
         """Return who answers for the IDs of the claim at hand.
@@ -45,6 +49,20 @@ class TaskWorker:
                 self._client.close()
             self._client = ClaimClient(address, connection_secret(key))
         return self._client
+
+    def tombstones(
+        self, home: PostgresConnection, pipeline: str, claim: EpochClaim
+    ) -> Tombstones:
+        """Return what was erased of a pipeline, read once for each claim.
+
+        Args:
+            home: To read by, when nothing was read for that claim.
+            pipeline: Its name.
+            claim: The driver's.
+        """
+        if self._tombstones is None or self._tombstones[0] != claim:
+            self._tombstones = claim, read_tombstones(home, pipeline)
+        return self._tombstones[1]
 
     def close(self) -> None:
         """Let go of every connection."""

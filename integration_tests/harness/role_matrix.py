@@ -40,6 +40,9 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "seen_id_run": _KEPT | _updates("P", "is_hidden"),
     "batch_run": {"select": "PVM", "insert": "P"},
     "batch_run_input": {"select": "PVM", "insert": "P"},
+    "erased_id": {"select": "PVM"},
+    "erased_row": {"select": "PVM"},
+    "erased_result": {"select": "VM"},
     "replaced_row": {"select": "VM", "insert": "P"},
     "dead_letter": {
         "select": "PRVM",
@@ -56,7 +59,6 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "late_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "pause": {"select": "PVMA", "insert": "P"},
-    "pause": {"select": "PVM", "insert": "P"},
     "scaling_bounds": {"select": "PVM"},
     "scaling_decision": {"select": "PVM", "insert": "P"},
     "act": {"select": "PVM", "insert": "P"},

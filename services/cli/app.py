@@ -32,6 +32,7 @@ COMMAND_MODULES = (
     "services.cli.state",
     "services.cli.pause",
     "services.cli.scale",
+    "services.cli.erase",
     "services.cli.accept_gap",
     "services.cli.indoubt",
     "services.cli.repair",

@@ -1,6 +1,7 @@
 """Finds Kafka records that were settled twice: as two rows, or as a row and aside.
 
-A row that an upsert has replaced is settled as well, and must not be there again.
+A row that an upsert has replaced, or that was erased, is settled as well, and must not
+be there again.
 
 Rows of one output may be in several databases, and what was put aside is in the home
 database only; so each tells which positions it has taken, 64 to a number, and the
@@ -37,6 +38,12 @@ _ASIDE = {
     "filtered_event": "a filtered event",
 }
 
+#: Statements about rows that must not be there again, and what became of them.
+_GONE = {
+    "replaced_positions": "replaced by an upsert",
+    "erased_positions": "erased",
+}
+
 #: Topic, partition, number of the block, where it was found, and its bits.
 Block = tuple[str, int, int, str, int]
 
@@ -66,16 +73,17 @@ def find_collisions(
             )
             for database in databases.of(output)
         ]
-        streams.append(
+        streams += [
             _stream(
                 cursors,
                 databases.home.connection,
-                _COLLISIONS["replaced_positions"],
-                label="replaced by an upsert",
+                _COLLISIONS[positions],
+                label=label,
                 pipeline=pipeline,
                 output_table=output.table,
             )
-        )
+            for positions, label in _GONE.items()
+        ]
         streams += [
             _stream(
                 cursors,

@@ -38,6 +38,7 @@ from sinks.postgres.audit.branches import (
     read_unresolved,
 )
 from sinks.postgres.audit.catalog_search import FingerprintProbe, find_in_catalog
+from sinks.postgres.audit.erasures import ErasedBy, find_erasures
 from sinks.postgres.audit.fate import Fate
 from sinks.postgres.audit.redrives import Redrive, find_redrives, letters_of
 from sinks.postgres.batch_runs import read_input_names
@@ -130,10 +131,11 @@ class Explanation:
     guarantee: Guarantee
     #: What the partitions of batch runs were: the name of a file, or a range.
     inputs: Mapping[TopicPartition, str]
+    erased_by: tuple[ErasedBy, ...] = ()
 
     @property
     def is_known(self) -> bool:
-        return bool(self.sightings or self.catalog_hits)
+        return bool(self.sightings or self.catalog_hits or self.erased_by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +182,7 @@ def explain(
         found += _find_put_aside(connection, pipeline, event_id)
         redrives = find_redrives(connection, pipeline, found)
         found += letters_of(connection, pipeline, redrives, known=found)
+        erased_by = find_erasures(connection, pipeline, event_id, fingerprint_probe)
         runs = find_in_catalog(connection, audited, event_id, fingerprint_probe)
         sequences = {row["sequence"] for row in [*found, *runs]} - {None}
         sequences |= {row["replaced_in"] for row in found if "replaced_in" in row}
@@ -213,6 +216,7 @@ def explain(
         id_has_source=audited.id_has_source,
         guarantee=audited.guarantee,
         inputs=inputs,
+        erased_by=erased_by,
     )
 
 

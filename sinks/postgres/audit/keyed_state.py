@@ -49,7 +49,7 @@ def check_stateful_outputs(
     checked = 0
     violations: list[str] = []
     for output in outputs:
-        found = _count_results(connection, output)
+        found = _count_results(connection, pipeline.name, output)
         checked += sum(found.values())
         violations += _miscounted(connection, pipeline.name, output, found)
     return (
@@ -69,7 +69,7 @@ def read_key(connection: Connection[TupleRow], pipeline: str, words: str) -> Key
         ConfigurationError: No such pipeline.
         RetryableError: The server went away.
     """
-    values = {"pipeline": pipeline, "keys": _spellings(words)}
+    values = {"pipeline": pipeline, "keys": spellings(words)}
     with snapshot(connection, doing="reading keyed state"):
         read_pipeline(connection, pipeline)
         return KeyReport(
@@ -78,7 +78,7 @@ def read_key(connection: Connection[TupleRow], pipeline: str, words: str) -> Key
         )
 
 
-def _spellings(words: str) -> list[str]:
+def spellings(words: str) -> list[str]:
     """Return every key that the words may stand for: 7 is a number, or text."""
     keys = [format_key([words])]
     try:
@@ -89,12 +89,15 @@ def _spellings(words: str) -> list[str]:
 
 
 def _count_results(
-    connection: Connection[TupleRow], output: AuditedOutput
+    connection: Connection[TupleRow], pipeline: str, output: AuditedOutput
 ) -> Counter[int]:
     try:
         with connection.transaction():
             rows = fetch(
-                connection, _KEYED["results_by_batch"].format(table=output.identifier)
+                connection,
+                _KEYED["results_by_batch"].format(table=output.identifier),
+                pipeline=pipeline,
+                output_table=output.table,
             )
     except UndefinedTable:
         return Counter()

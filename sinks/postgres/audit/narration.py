@@ -27,7 +27,17 @@ PayloadReader = Callable[[bytes], str | None]
 
 
 def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[str]:
-    """Yield one sentence per copy and trace, oldest batch first."""
+    """Yield one sentence per copy and trace, oldest batch first.
+
+    Of what was erased that is all there is to say, unless a row has come back.
+    """
+    for act in explanation.erased_by:
+        yield (
+            f"Erased in act {act.epoch} at {_time(act.done_at)} by {act.done_by}: "
+            f"{act.reason}"
+        )
+    if explanation.erased_by and not explanation.sightings:
+        return
     copies: dict[tuple[TopicPartition, int], int] = {}
     for sighting, rows in Counter(explanation.sightings).items():
         place = (sighting.position, sighting.offset)

@@ -5,6 +5,7 @@ condition, and the relay deletes a message in the transaction that counts it as 
 So::
 
     messages that batches published == messages that wait + messages that were sent
+                                       + messages that were erased before that
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ def check_outbox(
         f"events and published {row['rows']} messages, {row['found']} of them wait"
         for row in fetch(connection, _OUTBOX["broken_outbox"], pipeline=pipeline.name)
     ]
-    if size["published"] != size["waiting"] + size["sent"]:
+    if size["published"] != size["waiting"] + size["sent"] + size["erased"]:
+        erased = f", {size['erased']} were erased" if size["erased"] else ""
         violations.append(
             f"{size['published']} messages were published, {size['waiting']} wait and "
-            f"{size['sent']} were sent"
+            f"{size['sent']} were sent{erased}"
         )
     waiting = size["waiting"]
     return (

@@ -63,7 +63,7 @@ GRANT SELECT ON
     tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.pause, tallyweir.act, tallyweir.scaling_bounds,
-    tallyweir.scaling_decision
+    tallyweir.scaling_decision, tallyweir.erased_id, tallyweir.erased_row
 TO tallyweir_publisher;
 GRANT INSERT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
@@ -124,7 +124,8 @@ GRANT SELECT ON
     tallyweir.filtered_event, tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
-    tallyweir.redrive, tallyweir.scaling_bounds, tallyweir.scaling_decision
+    tallyweir.redrive, tallyweir.scaling_bounds, tallyweir.scaling_decision,
+    tallyweir.erased_id, tallyweir.erased_row, tallyweir.erased_result
 TO tallyweir_reader;
 GRANT SELECT ON tallyweir.batch_measures TO tallyweir_reader;
 GRANT SELECT (

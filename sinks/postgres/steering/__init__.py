@@ -5,6 +5,17 @@ Sending dead letters again is none: it leaves notes, and is in nobody's way.
 
 from __future__ import annotations
 
+from sinks.postgres.steering.act import ActRequest
+from sinks.postgres.steering.erase import (
+    Erasure,
+    ErasureRequest,
+    Tombs,
+    erase,
+    format_receipt,
+    parse_receipt,
+    read_erasures,
+    read_tombs,
+)
 from sinks.postgres.steering.pause import pause, resume
 from sinks.postgres.steering.redrive import (
     RecordPosition,
@@ -19,15 +30,24 @@ from sinks.postgres.steering.redrive import (
 from sinks.postgres.steering.scaling import end_scaling, set_bounds
 
 __all__ = [
+    "ActRequest",
+    "Erasure",
+    "ErasureRequest",
     "RecordPosition",
     "RedriveSelection",
+    "Tombs",
     "WaitingLetter",
     "begin_redrive",
     "check_reason",
     "end_scaling",
+    "erase",
+    "format_receipt",
     "note_sent",
+    "parse_receipt",
     "pause",
+    "read_erasures",
     "read_letters",
+    "read_tombs",
     "redriving",
     "resume",
     "set_bounds",

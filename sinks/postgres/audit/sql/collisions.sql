@@ -31,6 +31,16 @@ WHERE pipeline = %(pipeline)s
 GROUP BY 1, 2, 3
 ORDER BY 1, 2, 3;
 
+-- name: erased_positions
+SELECT kafka_topic COLLATE "C" AS topic, kafka_partition AS partition,
+       kafka_offset >> 6 AS block,
+       bit_or(1::bigint << (kafka_offset & 63)::integer) AS taken
+FROM tallyweir.erased_row
+WHERE pipeline = %(pipeline)s
+  AND kept_in IN (%(output_table)s, '')
+GROUP BY 1, 2, 3
+ORDER BY 1, 2, 3;
+
 -- name: positions_put_aside
 SELECT kafka_topic COLLATE "C" AS topic, kafka_partition AS partition,
        kafka_offset >> 6 AS block,

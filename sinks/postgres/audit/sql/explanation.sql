@@ -130,10 +130,28 @@ WHERE pipeline = %(pipeline)s
   AND sequence = ANY (%(sequences)s);
 
 -- name: letters_without_id
+-- Of one that was erased it is known that it is none of those which are asked for.
 SELECT count(*) AS letters
-FROM tallyweir.dead_letter
+FROM tallyweir.dead_letter AS dead
 WHERE pipeline = %(pipeline)s
-  AND event_id IS NULL;
+  AND event_id IS NULL
+  AND NOT EXISTS (
+      SELECT
+      FROM tallyweir.erased_row AS erased
+      WHERE erased.pipeline = dead.pipeline
+        AND erased.kept_in = 'aside:dead_letter'
+        AND erased.kafka_topic = dead.kafka_topic
+        AND erased.kafka_partition = dead.kafka_partition
+        AND erased.kafka_offset = dead.kafka_offset
+  );
+
+-- name: erasures
+SELECT DISTINCT act.epoch, act.done_at, act.done_by, act.reason
+FROM tallyweir.erased_id AS erased
+JOIN tallyweir.act AS act USING (pipeline, epoch)
+WHERE erased.pipeline = %(pipeline)s
+  AND erased.fingerprint = ANY (%(fingerprints)s)
+ORDER BY act.epoch;
 
 -- name: fingerprint_key
 SELECT fingerprint_key

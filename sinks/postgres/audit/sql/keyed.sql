@@ -1,9 +1,18 @@
 -- Keyed state: what verify counts, and what a person looks at.
 
 -- name: results_by_batch
-SELECT tallyweir_sequence AS sequence, count(*) AS found
-FROM {table}
-GROUP BY tallyweir_sequence;
+-- With those that were erased: their batches have brought them all the same.
+SELECT sequence, sum(rows)::bigint AS found
+FROM (
+    SELECT tallyweir_sequence AS sequence, 1 AS rows
+    FROM {table}
+    UNION ALL
+    SELECT sequence, rows
+    FROM tallyweir.erased_result
+    WHERE pipeline = %(pipeline)s
+      AND output_table = %(output_table)s
+) AS result
+GROUP BY sequence;
 
 -- name: claimed_results
 SELECT sequence, rows

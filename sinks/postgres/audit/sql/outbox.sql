@@ -17,11 +17,17 @@ SELECT (
            FROM tallyweir.relay_cursor
            WHERE pipeline = %(pipeline)s
              AND stream = 'outbox'
-       ) AS sent;
+       ) AS sent,
+       (
+           SELECT count(*)
+           FROM tallyweir.erased_row
+           WHERE pipeline = %(pipeline)s
+             AND starts_with(kept_in, 'outbox:')
+       ) AS erased;
 
 -- name: broken_outbox
--- Behind the cursor's batch all of a batch waits, before it nothing; the relay may
--- stand in the middle of the cursor's own.
+-- Behind the cursor's batch all of a batch waits, or was erased; before it nothing does.
+-- The relay may stand in the middle of the cursor's own.
 WITH place AS (
     SELECT coalesce(max(sequence), 0) AS sent_through
     FROM tallyweir.relay_cursor
@@ -41,10 +47,27 @@ claimed AS (
              output.checksum
 ),
 waiting AS (
-    SELECT sequence, 'outbox:' || topic AS output_table, count(*) AS found
-    FROM tallyweir.outbox
-    WHERE pipeline = %(pipeline)s
-    GROUP BY sequence, topic
+    SELECT sequence, output_table, count(*) AS found
+    FROM (
+        SELECT sequence, 'outbox:' || topic AS output_table
+        FROM tallyweir.outbox
+        WHERE pipeline = %(pipeline)s
+        UNION ALL
+        SELECT part.sequence, erased.kept_in
+        FROM tallyweir.erased_row AS erased
+        JOIN tallyweir.batch_partition AS part
+            ON part.pipeline = erased.pipeline
+           AND part.topic = erased.kafka_topic
+           AND part.partition = erased.kafka_partition
+           AND erased.kafka_offset >= part.from_offset
+           AND erased.kafka_offset < part.until_offset
+        CROSS JOIN place
+        WHERE erased.pipeline = %(pipeline)s
+          AND starts_with(erased.kept_in, 'outbox:')
+          -- Before the cursor's batch nothing waits, and nothing would if it were there.
+          AND part.sequence >= place.sent_through
+    ) AS message
+    GROUP BY sequence, output_table
 )
 SELECT sequence, output_table,
        coalesce(rows, 0) AS rows,

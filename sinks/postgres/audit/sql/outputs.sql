@@ -70,8 +70,9 @@ FROM owned
 GROUP BY sequence, topic, partition;
 
 -- name: replaced_rows
--- In the place of a table: the rows of an output that upserts have replaced. What went
--- before everything was truncated is of batches that are not looked at any more.
+-- In the place of a table: the rows of an output that upserts have replaced, or that
+-- were erased. What went before everything was truncated is of batches that are not
+-- looked at any more.
 (
     SELECT replaced.kafka_topic, replaced.kafka_partition, replaced.kafka_offset
     FROM tallyweir.replaced_row AS replaced
@@ -79,11 +80,19 @@ GROUP BY sequence, topic, partition;
     WHERE replaced.pipeline = %(pipeline)s
       AND replaced.output_table = %(output_table)s
       AND replaced.sequence >= standing.sequence
+    UNION ALL
+    SELECT erased.kafka_topic, erased.kafka_partition, erased.kafka_offset
+    FROM tallyweir.erased_row AS erased
+    JOIN tallyweir.act AS act USING (pipeline, epoch)
+    JOIN tallyweir.standing_from AS standing USING (pipeline)
+    WHERE erased.pipeline = %(pipeline)s
+      AND erased.kept_in = %(output_table)s
+      AND act.after_sequence >= standing.sequence
 )
 
 -- name: rows_ever
 -- In the place of the table of an output at home: its rows, and those that were
--- replaced, which their batches have committed all the same.
+-- replaced or erased, which their batches have committed all the same.
 (
     SELECT kafka_topic, kafka_partition, kafka_offset
     FROM {table}

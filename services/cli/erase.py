@@ -1,0 +1,158 @@
+"""``erase`` and ``erasures``: a person's data goes, and does not come back.
+
+Crash:
+    An erasure is one commit. A command that died before it changed nothing; one that
+    died after it finds nothing more to erase when it is called again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, note, say, say_table
+
+if TYPE_CHECKING:
+    from sinks.postgres.steering import Erasure
+
+_Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
+_Where = Annotated[
+    tuple[str, str] | None,
+    typer.Option(
+        help="A table of the pipeline and an SQL condition on its rows.",
+        metavar="TABLE CONDITION",
+    ),
+]
+_Again = Annotated[
+    Path | None,
+    typer.Option(help="What `erasures --json` printed, after a restore.", exists=True),
+]
+#: Positions that are printed; the receipt has all.
+_POSITIONS_TOLD = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir erase orders --id 7f0c --reason 'request 4711'",
+            "tallyweir erase orders --where orders \"customer = 'c-19'\" "
+            "--reason 'request 4711' --dry-run",
+        )
+    )(erase)
+    app.command(epilog=example("tallyweir erasures orders --json > erased.json"))(
+        erasures
+    )
+
+
+def erase(  # noqa: PLR0913, PLR0917 - each is an option
+    pipeline: _Pipeline,
+    reason: Annotated[
+        str, typer.Option(help="Why; it is kept for good, so name nobody.")
+    ],
+    event_id: Annotated[
+        list[str] | None,
+        typer.Option("--id", help="A producer's ID; may be given several times."),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="The events' ce_source, if the pipeline's IDs are ce_id."),
+    ] = None,
+    where: _Where = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="A key of functions' state, as `state` takes it."),
+    ] = None,
+    again: _Again = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be erased.")
+    ] = False,
+) -> None:
+    """Erase events from results, side tables, outbox and state, in one transaction.
+
+    They do not come back: not by a producer's repeat, not when their offsets are read
+    again. Aggregates of windows stay. A driver at work drops the batch at hand and
+    goes on by itself.
+    """
+    from services.endpoints import resolve_endpoints
+    from services.id_fingerprints import fingerprints_of
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    name = pipeline_name(pipeline)
+    request = steering.ErasureRequest(
+        act=steering.ActRequest(
+            pipeline=name, kind="erase", reason=reason, dry_run=dry_run
+        ),
+        ids=tuple(event_id or ()),
+        has_source=source is not None,
+        where=where,
+        keys=tuple(key or ()),
+        receipt=steering.parse_receipt(name, again.read_text("utf-8"))
+        if again
+        else None,
+    )
+
+    def fingerprints(secret: bytes, text: str) -> Sequence[bytes]:
+        return fingerprints_of(secret, text, source)
+
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir erase") as home:
+        erasure = steering.erase(home, request, fingerprints)
+    _say(name, erasure)
+    say(
+        "Nothing was changed (--dry-run)."
+        if dry_run
+        else f"Keep the receipt apart from the database's backups: "
+        f"tallyweir erasures {name} --json"
+    )
+
+
+def erasures(
+    pipeline: _Pipeline,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the receipt: tombstones, no names.")
+    ] = False,
+) -> None:
+    """List what was erased, or print the receipt that `erase --again` takes."""
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    name = pipeline_name(pipeline)
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir erasures") as home:
+        tombs = steering.read_tombs(home, name)
+        done = steering.read_erasures(home, name)
+    if as_json:
+        say(steering.format_receipt(name, tombs))
+        return
+    if not done:
+        note(f"Nothing of pipeline {name} was erased.")
+        return
+    columns = ("epoch", "done_at", "done_by", "reason", "detail")
+    say_table(columns, [[act[column] for column in columns] for act in done])
+
+
+def _say(pipeline: str, erasure: Erasure) -> None:
+    """Tell what went, and where it still is."""
+    for place, rows in erasure.rows.items():
+        side = place.removeprefix("aside:")
+        did = "blanked in" if side != place else "taken out of"
+        say(f"{rows} {'row' if rows == 1 else 'rows'} {did} {side}")
+    say(
+        f"{erasure.ids} IDs and {len(erasure.positions)} positions of pipeline "
+        f"{pipeline} are under a tombstone of act {erasure.epoch}."
+    )
+    if not erasure.positions:
+        return
+    say("Kafka still has the records, until its retention ends, at:")
+    for topic, partition, offset in erasure.positions[:_POSITIONS_TOLD]:
+        say(f"  {topic}[{partition}] offset {offset}")
+    if len(erasure.positions) > _POSITIONS_TOLD:
+        say(f"  and {len(erasure.positions) - _POSITIONS_TOLD} more; see the receipt")
+    say("What the relay has sent of them, dead letters or messages, is with Kafka too.")

@@ -1,0 +1,337 @@
+"""Erases a person's events: from tables, side tables, outbox and keyed state, at once.
+
+The rows of append outputs, messages that wait and results go; rows of side tables stay
+for the ledger, which counts them, and say nothing any more. What is kept instead are
+tombstones: the positions, and the keyed fingerprints of the IDs. Tasks of every later
+claim leave out what is under one, so that no repeat, replay or restore brings it back.
+
+Aggregates of windows stay as they are. Kafka, and what was relayed, is not ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from psycopg import Connection, sql
+from psycopg.errors import DataError, ProgrammingError
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+)
+from sinks.postgres.audit.keyed_state import spellings
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.statements import load_statements
+from sinks.postgres.steering.act import ActRequest, acting
+from sinks.postgres.steering.erased_events import (
+    ASIDE,
+    ErasedEvents,
+    Position,
+    find_copies,
+    find_where,
+    output_named,
+    written,
+)
+from sinks.protocol.errors import ConfigurationError, RetryableError
+
+_SQL = load_statements("sinks.postgres.steering", "erase.sql")
+
+#: From the installation's key and an ID as text to the fingerprints it may have.
+Fingerprints = Callable[[bytes, str], Sequence[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureRequest:
+    """Whose data is to go; at least one of it is given.
+
+    Attributes:
+        act: The pipeline, and why.
+        ids: Producers' IDs as text.
+        has_source: Whether the fingerprints of the IDs are made with their source.
+        where: A table of the pipeline, and a condition on its rows.
+        keys: Keys of functions' state, as a person writes them.
+        receipt: Tombstones of former erasures, to be done again after a restore.
+    """
+
+    act: ActRequest
+    ids: tuple[str, ...] = ()
+    has_source: bool = False
+    where: tuple[str, str] | None = None
+    keys: tuple[str, ...] = ()
+    receipt: Tombs | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombs:
+    """What is known of erased events: nothing that names anybody.
+
+    Attributes:
+        fingerprints: In hex.
+        positions: Of their records in Kafka.
+    """
+
+    fingerprints: tuple[str, ...]
+    positions: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """What an erasure did, or would do.
+
+    Attributes:
+        epoch: Of the act.
+        rows: How many went or were blanked, by where they were.
+        ids: How many IDs are under a tombstone by it.
+        positions: Of the records in Kafka, where they still are.
+    """
+
+    epoch: int
+    rows: Mapping[str, int]
+    ids: int
+    positions: tuple[Position, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    connection: Connection[TupleRow]
+    pipeline: AuditedPipeline
+    epoch: int
+    found: ErasedEvents = field(default_factory=ErasedEvents)
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def do(self, statement: sql.Composed | sql.SQL, kept_in: str) -> None:
+        """Run a statement that erases, and count what it did under a name."""
+        row = fetch_one(
+            self.connection,
+            statement,
+            pipeline=self.pipeline.name,
+            epoch=self.epoch,
+            kept_in=kept_in,
+            **self.found.arrays,
+        )
+        if row["rows"]:
+            self.rows[kept_in] = self.rows.get(kept_in, 0) + row["rows"]
+
+
+def erase(
+    connection: Connection[TupleRow],
+    request: ErasureRequest,
+    fingerprints: Fingerprints,
+) -> Erasure:
+    """Erase events and keys from everything that the home keeps of a pipeline.
+
+    Doing it again does nothing more, and erases what has come back by other ways.
+
+    Args:
+        connection: To the home, by a role that may change its ledger.
+        request: Whose data.
+        fingerprints: Computes those of an ID.
+
+    Raises:
+        ConfigurationError: As ``acting``; ``ERASE_NOTHING_NAMED``,
+            ``ERASE_NO_EVENTS``, ``ERASE_CONDITION``, ``ERASE_ELSEWHERE`` or
+            ``ERASE_SOURCE_MISSING``.
+        RetryableError: ``ERASE_IN_DOUBT``, or as ``acting``.
+
+    Crash:
+        Before the COMMIT nothing is erased and nobody fenced; after it everything is,
+        and no later claim lets it come back.
+    """
+    if not (request.ids or request.where or request.keys or request.receipt):
+        raise ConfigurationError(
+            "ERASE_NOTHING_NAMED",
+            saw="No ID, condition, key or receipt is given.",
+            why="Whose data is to go must be said.",
+            fix="Pass --id, --where, --key or --again.",
+        )
+    with acting(connection, request.act) as act:
+        pipeline = read_pipeline(connection, request.act.pipeline)
+        _check_all_here(connection, pipeline)
+        work = _Work(connection=connection, pipeline=pipeline, epoch=act.epoch)
+        _find(work, request)
+        _erase_events(work)
+        _erase_keys(work, request.keys)
+        ids = _entomb(work, request, fingerprints)
+        erasure = Erasure(
+            epoch=act.epoch,
+            rows=work.rows,
+            ids=ids,
+            positions=tuple(sorted(work.found.positions)),
+        )
+        act.detail.update(
+            rows=dict(erasure.rows),
+            ids=erasure.ids,
+            positions=len(erasure.positions),
+        )
+    return erasure
+
+
+def read_tombs(connection: Connection[TupleRow], pipeline: str) -> Tombs:
+    """Return all tombstones of a pipeline, to be kept outside of its database."""
+    row = fetch_one(connection, _SQL["tombstones"], pipeline=pipeline)
+    return Tombs(
+        fingerprints=tuple(row["fingerprints"]),
+        positions=tuple((t, p, o) for t, p, o in row["positions"]),
+    )
+
+
+def read_erasures(
+    connection: Connection[TupleRow], pipeline: str
+) -> list[dict[str, object]]:
+    """Return every erasure: when, by whom, why, and how much."""
+    return list(fetch(connection, _SQL["erasures"], pipeline=pipeline))
+
+
+def _check_all_here(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline
+) -> None:
+    elsewhere = [o for o in pipeline.appends if set(o.databases) != {HOME}]
+    if elsewhere:
+        raise ConfigurationError(
+            "ERASE_ELSEWHERE",
+            saw="Rows of "
+            + ", ".join(f"{o.table} are in {_others(o.databases)}" for o in elsewhere)
+            + ".",
+            why="An erasure is one transaction of the home database, so that nobody "
+            "ever finds half of it done.",
+            fix="Keep tables of personal data in the home database.",
+        )
+    row = fetch_one(connection, _SQL["unresolved_branches"], pipeline=pipeline.name)
+    if row["branches"]:
+        raise RetryableError(
+            "ERASE_IN_DOUBT",
+            saw=f"{row['branches']} decided branches are not committed yet.",
+            why="Their rows cannot be seen, and would come up after the erasure.",
+            fix="Let the resolver finish (tallyweir indoubt list), then erase.",
+        )
+
+
+def _others(databases: Sequence[str]) -> str:
+    return ", ".join(name for name in databases if name != HOME)
+
+
+def _find(work: _Work, request: ErasureRequest) -> None:
+    pipeline = work.pipeline
+    if request.ids and pipeline.id_has_source and not request.has_source:
+        raise ConfigurationError(
+            "ERASE_SOURCE_MISSING",
+            saw=f"IDs of pipeline {pipeline.name} belong to their sources.",
+            why="The ID alone could be the event of somebody else.",
+            fix="Pass --source, the event's ce_source.",
+        )
+    work.found.ids.update(request.ids)
+    if request.receipt is not None:
+        work.found.positions.update(request.receipt.positions)
+    if request.where is not None:
+        _find_where(work, *request.where)
+    find_copies(work.connection, pipeline, work.found)
+
+
+def _find_where(work: _Work, table: str, condition: str) -> None:
+    output = output_named(work.pipeline, table)
+    try:
+        if output.kind == "append":
+            found = find_where(work.connection, work.pipeline, output, condition)
+            work.found.positions.update(found)
+            return
+        statement = _SQL["erase_results"].format(
+            table=output.identifier, condition=written(f"({condition})")
+        )
+        work.do(statement, output.table)
+    except (ProgrammingError, DataError) as error:
+        raise ConfigurationError(
+            "ERASE_CONDITION",
+            saw=f"Postgres refuses the condition on {table}: "
+            f"{error.diag.message_primary}.",
+            why="Which rows are meant cannot be known.",
+            fix="Correct it; it is what follows WHERE in a SELECT from that table.",
+        ) from error
+
+
+def _erase_events(work: _Work) -> None:
+    for output in work.pipeline.appends:
+        work.do(_SQL["erase_rows"].format(table=output.identifier), output.table)
+    work.do(_SQL["erase_messages"], "outbox")
+    for table, says in ASIDE.items():
+        statement = _SQL["blank_aside"].format(
+            table=sql.Identifier(table),
+            blank=sql.SQL(", ").join(map(_blank, says)),
+            said=sql.SQL("({})").format(sql.SQL(" OR ").join(map(_is_said, says))),
+        )
+        work.do(statement, f"aside:{table}")
+
+
+def _blank(column: str) -> sql.Composed:
+    nothing = "''" if column == "detail" else "NULL"
+    return sql.SQL("{} = {}").format(sql.Identifier(column), sql.SQL(nothing))
+
+
+def _is_said(column: str) -> sql.Composed:
+    nothing = "<> ''" if column == "detail" else "IS NOT NULL"
+    return sql.SQL("kept.{} {}").format(sql.Identifier(column), sql.SQL(nothing))
+
+
+def _erase_keys(work: _Work, keys: Sequence[str]) -> None:
+    spelled = [spelling for key in keys for spelling in spellings(key)]
+    for table in ("keyed_state", "keyed_timer") if keys else ():
+        gone = work.connection.execute(
+            _SQL["erase_key"].format(table=sql.Identifier(table)),
+            {"pipeline": work.pipeline.name, "keys": spelled},
+        )
+        if gone.rowcount:
+            work.rows[table] = gone.rowcount
+
+
+def _entomb(work: _Work, request: ErasureRequest, fingerprints: Fingerprints) -> int:
+    """Write the tombstones; return of how many IDs."""
+    key = fetch_one(work.connection, _SQL["fingerprint_key"])["fingerprint_key"]
+    ids = {one for text in work.found.ids for one in fingerprints(bytes(key), text)}
+    if request.receipt is not None:
+        ids.update(map(bytes.fromhex, request.receipt.fingerprints))
+    values = {"pipeline": work.pipeline.name, "epoch": work.epoch}
+    work.connection.execute(_SQL["entomb_ids"], {**values, "fingerprints": sorted(ids)})
+    work.connection.execute(_SQL["entomb_positions"], {**values, **work.found.arrays})
+    return len(work.found.ids) or len(ids)
+
+
+def format_receipt(pipeline: str, tombs: Tombs) -> str:
+    """Write tombstones as one line of JSON."""
+    return json.dumps(
+        {
+            "pipeline": pipeline,
+            "fingerprints": tombs.fingerprints,
+            "positions": tombs.positions,
+        }
+    )
+
+
+def parse_receipt(pipeline: str, text: str) -> Tombs:
+    """Read what ``format_receipt`` wrote.
+
+    Raises:
+        ConfigurationError: ``ERASE_RECEIPT``.
+    """
+    try:
+        read = json.loads(text)
+        if read["pipeline"] == pipeline:
+            return Tombs(
+                fingerprints=tuple(map(str, read["fingerprints"])),
+                positions=tuple(
+                    (str(topic), int(partition), int(offset))
+                    for topic, partition, offset in read["positions"]
+                ),
+            )
+        saw = f"The receipt is of pipeline {read['pipeline']}."
+    except (ValueError, KeyError, TypeError):
+        saw = "The file is no receipt of erasures."
+    raise ConfigurationError(
+        "ERASE_RECEIPT",
+        saw=saw,
+        why="Nothing can be erased by it.",
+        fix=f"Pass what tallyweir erasures {pipeline} --json printed.",
+    )

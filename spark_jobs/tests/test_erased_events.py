@@ -1,0 +1,75 @@
+"""Of an event that was erased nothing is kept, whatever else was to become of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sinks.seen_ids.fingerprint import fingerprint
+from sinks.seen_ids.id_hash import fingerprint_of
+from sinks.seen_ids.tombstones import Tombstones
+from spark_jobs import event_frame as frame
+from spark_jobs.erased_events import fingerprints_of, mark_erased
+from spark_jobs.event_classes import ClassifiedEvents, EventClass
+from spark_jobs.source_places import SourcePlaces
+
+_KEY = b"0123456789abcdef"
+_PLACES = SourcePlaces(("t",))
+
+
+def _events(ids: list[str | None], *, sources: list[str] | None) -> ClassifiedEvents:
+    rows = len(ids)
+    columns = {
+        frame.PLACE: pa.array([n % 2 for n in range(rows)], pa.int64()),
+        frame.OFFSET: pa.array(range(rows), pa.int64()),
+        frame.EVENT_ID: pa.array(ids, pa.string()),
+    }
+    if sources is not None:
+        columns[frame.ID_SOURCE] = pa.array(sources, pa.string())
+    return ClassifiedEvents(
+        table=pa.table(columns),
+        classes=np.zeros(rows, dtype=np.uint8),
+        event_time_us=np.zeros(rows, dtype=np.int64),
+    )
+
+
+def test_dead_events_and_those_without_an_id_are_erased_alike() -> None:
+    """By ID where there is one; by position also where none could be read."""
+    events = _events(["a", "b", None, "d", None], sources=None)
+    events.mark_dead(1, "RULE", "")
+    events.mark_dead(2, "MISSING_ID", "")
+    events.mark_dead(4, "MISSING_ID", "")
+    tombstones = Tombstones(fingerprint_of(["b"], _KEY), [("t", 0, 2), ("t", 1, 4)])
+
+    mark_erased(events, tombstones, _KEY, _PLACES)
+
+    assert events.erased.tolist() == [1, 2]
+    assert set(events.reasons) == {4}
+    assert events.classes.tolist() == [
+        EventClass.COMMITTED,
+        EventClass.FILTERED,
+        EventClass.FILTERED,
+        EventClass.COMMITTED,
+        EventClass.DEAD,
+    ]
+
+
+def test_an_id_of_another_source_is_another() -> None:
+    """As it is for whoever looks for repeats."""
+    events = _events(["a", "a"], sources=["/shop/1", "/shop/2"])
+    erased = Tombstones(fingerprint_of(["/shop/2", "a"], _KEY), [])
+    mark_erased(events, erased, _KEY, _PLACES)
+    assert events.erased.tolist() == [1]
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_fingerprints_are_the_same_whether_they_were_known_or_not(
+    *, is_marked: bool
+) -> None:
+    """Rows are hashed once, and each claims its own ID."""
+    events = _events(["a", None, "c"], sources=None)
+    if is_marked:
+        mark_erased(events, Tombstones(fingerprint_of(["x"], _KEY), []), _KEY, _PLACES)
+    found = fingerprints_of(events, np.array([0, 2]), _KEY)
+    assert (found == fingerprint([pa.array(["a", "c"])], _KEY)).all()
