@@ -47,8 +47,7 @@ from spark_jobs.event_classes import (
     EventClass,
     I64Array,
     Rules,
-    find_dead,
-    mark_filtered,
+    judge,
 )
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.staged_rows import StagedRows
@@ -135,10 +134,11 @@ class StageTask:
         received.clear()
         if self.is_transformed:
             _check_positions_differ(table)
-        table, is_event = self._decode(table)
+        table, is_event = self.decode(table)
         rules = self.rules
         while True:
-            events, runs = self._classify(table, is_event, rules, worker)
+            events = judge(table, is_event, rules)
+            runs = self.deduplicate(events, worker)
             staged = StagedRows(
                 events=events,
                 layout=self.layout,
@@ -165,7 +165,7 @@ class StageTask:
             ids=sum(map(len, runs)),
         )
 
-    def _decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
+    def decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
         """Add the events' fields; tell which rows are events of a contract."""
         decoder = ColumnDecoder(self.rules.contracts, self.decoded_fields)
         decoded = decoder.decode(table.column(frame.VALUE).chunk(0))
@@ -175,18 +175,17 @@ class StageTask:
             table = table.append_column(alias, table.column(field))
         return table, decoded.is_event
 
-    def _classify(
-        self, table: pa.Table, is_event: BoolArray, rules: Rules, worker: TaskWorker
-    ) -> tuple[ClassifiedEvents, list[Run]]:
-        """Decide what becomes of each event; return the IDs of survivors as well."""
-        events = find_dead(table, is_event, rules)
-        mark_filtered(events)
+    def deduplicate(self, events: ClassifiedEvents, worker: TaskWorker) -> list[Run]:
+        """Find the expired and the repeats; return the IDs of survivors.
+
+        Nothing, in a pipeline that looks at no IDs.
+        """
         if self.layout.horizon_us is None:
-            return events, []
+            return []
         expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
         events.classes[expired] = EventClass.EXPIRED
         key = read_fingerprint_key(self._connect(worker, HOME))
-        return events, self._claim_ids(events, key, worker)
+        return self._claim_ids(events, key, worker)
 
     def _open_writer(
         self, worker: TaskWorker, attempt: Attempt, database: str

@@ -16,7 +16,7 @@ from sinks.postgres.key_text import format_key, shard_of
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.staging import EVENT_LOGS
-from sinks.postgres.task_staging import TaskStaging
+from sinks.postgres.task_staging import TakesRows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.votes import OutputTally
 from sinks.seen_ids.run import Run
@@ -55,9 +55,7 @@ class StagedRows:
     watermark_us: int | None
     filter_conditions: tuple[str, ...] = ()
 
-    def write(
-        self, staging: TaskStaging, runs: Sequence[Run]
-    ) -> dict[str, OutputTally]:
+    def write(self, staging: TakesRows, runs: Sequence[Run]) -> dict[str, OutputTally]:
         """Copy every row to its staging table; return what each output took."""
         self._mark_late()
         tallies: dict[str, OutputTally] = {}
@@ -113,7 +111,7 @@ class StagedRows:
         return OutputTally(events=events, rows=rows, checksum=checksum)
 
     def _write_append(
-        self, staging: TaskStaging, output: AppendTable, number: int
+        self, staging: TakesRows, output: AppendTable, number: int
     ) -> OutputTally:
         taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
         wanted = [column.name for column in output.event_columns]
@@ -132,7 +130,7 @@ class StagedRows:
         return self._tally(number, taken, written)
 
     def _write_outbox(
-        self, staging: TaskStaging, output: OutboxTable, number: int
+        self, staging: TakesRows, output: OutboxTable, number: int
     ) -> OutputTally:
         taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
         chosen = _filter(self.events.table, taken)
@@ -145,7 +143,7 @@ class StagedRows:
         return self._tally(number, taken, rows.num_rows)
 
     def _write_keyed(
-        self, staging: TaskStaging, output: KeyedTable, number: int
+        self, staging: TakesRows, output: KeyedTable, number: int
     ) -> OutputTally:
         """Stage the events of a function; phase 2b makes rows of them."""
         taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
@@ -163,7 +161,7 @@ class StagedRows:
         return self._tally(number, taken, 0)
 
     def _write_windows(
-        self, staging: TaskStaging, output: WindowTable, number: int
+        self, staging: TakesRows, output: WindowTable, number: int
     ) -> OutputTally:
         candidates = self.events.is_class(EventClass.COMMITTED)
         candidates |= self.events.is_class(EventClass.LATE)
@@ -225,7 +223,7 @@ class StagedRows:
             yield branch, events & (chosen == index)
 
     def _write_late(
-        self, staging: TaskStaging, output: WindowTable, late: BoolArray
+        self, staging: TakesRows, output: WindowTable, late: BoolArray
     ) -> None:
         chosen = self.events.table.filter(pa.array(late))
         if not chosen.num_rows:
@@ -242,7 +240,7 @@ class StagedRows:
             ],
         )
 
-    def _write_event_logs(self, staging: TaskStaging) -> None:
+    def _write_event_logs(self, staging: TakesRows) -> None:
         table = self.events.table
         expired = table.filter(pa.array(self.events.is_class(EventClass.EXPIRED)))
         if expired.num_rows:
@@ -266,7 +264,7 @@ class StagedRows:
         if self.events.reasons:
             self._write_dead(staging)
 
-    def _write_filtered(self, staging: TaskStaging) -> None:
+    def _write_filtered(self, staging: TakesRows) -> None:
         chosen = self.events.is_class(EventClass.FILTERED)
         if not chosen.any():
             return
@@ -279,7 +277,7 @@ class StagedRows:
             [*self._positions(filtered), _id_text(filtered), conditions.take(numbers)],
         )
 
-    def _write_dead(self, staging: TaskStaging) -> None:
+    def _write_dead(self, staging: TakesRows) -> None:
         rows = sorted(self.events.reasons)
         dead = self.events.table.take(pa.array(rows))
         reasons = [self.events.reasons[row] for row in rows]
@@ -297,7 +295,7 @@ class StagedRows:
             ],
         )
 
-    def _write_corrections(self, staging: TaskStaging) -> None:
+    def _write_corrections(self, staging: TakesRows) -> None:
         rows = self.events.corrections
         if not rows.size:
             return
@@ -316,7 +314,7 @@ class StagedRows:
         return [topics, partitions, rows.column(frame.OFFSET)]
 
 
-def write_runs(staging: TaskStaging, runs: Sequence[Run]) -> None:
+def write_runs(staging: TakesRows, runs: Sequence[Run]) -> None:
     """Copy the IDs that a task has claimed to staging, for the catalog."""
     if not runs:
         return
@@ -336,7 +334,7 @@ def write_runs(staging: TaskStaging, runs: Sequence[Run]) -> None:
 
 
 def _copy_log(
-    staging: TaskStaging, table: str, columns: list[pa.Array | pa.ChunkedArray]
+    staging: TakesRows, table: str, columns: list[pa.Array | pa.ChunkedArray]
 ) -> None:
     names = [column.name for column in EVENT_LOGS[table]]
     rows = pa.table(columns, names=names)
