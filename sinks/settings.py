@@ -11,6 +11,8 @@ from sinks.protocol.errors import ConfigurationError
 FILE_SUFFIX = "_FILE"
 
 HOME_DSN_VARIABLE = "TALLYWEIR_HOME_DSN"
+#: A server on which a notebook makes the databases that it throws away.
+SCRATCH_DSN_VARIABLE = "TALLYWEIR_SCRATCH_DSN"
 
 
 def read_setting(environment: Mapping[str, str], name: str) -> str | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
 from schemas.contract import Contract
+from schemas.event_contracts import EventContracts
 from schemas.wire_format import HEADER_BYTES, frame
 
 
@@ -36,3 +39,36 @@ def decode_value(contract: Contract, writers: Mapping[int, Contract]) -> Column:
         )
     assert decoded is not None, "the contract itself is always among the writers"
     return decoded
+
+
+def field_columns(contracts: EventContracts, decoded: Sequence[str]) -> list[Column]:
+    """Take each field from whichever contract an event is of.
+
+    Args:
+        contracts: What the events are read as.
+        decoded: The column of each contract; all but one are null.
+    """
+    columns = []
+    for field in contracts.fields:
+        found = [
+            F.col(column).getField(field.name)
+            for column, one in zip(decoded, contracts.each, strict=True)
+            if field.name in one.names
+        ]
+        value = F.coalesce(*found) if len(found) > 1 else found[0]
+        columns.append(value.alias(field.name))
+    return columns
+
+
+def is_undecoded(contracts: EventContracts, decoded: Sequence[str]) -> Column:
+    """Tell whether none of the contracts' columns holds an event.
+
+    A field that no event may lack is null then; without one there is no telling.
+    """
+    lacks = []
+    for column, one in zip(decoded, contracts.each, strict=True):
+        required = [field for field in one.contract.fields if not field.nullable]
+        if not required:
+            return F.lit(False)  # noqa: FBT003 - a value
+        lacks.append(F.col(column).getField(required[0].name).isNull())
+    return reduce(and_, lacks)

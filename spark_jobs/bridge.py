@@ -251,7 +251,7 @@ class Bridge:
         measures = voted.tally.measures + Measures(
             seconds=times.before_publishing(),
             cpu_seconds=self._cpu.spent(),
-            slots=self._parts.jobs.tasks,
+            slots=self._parts.jobs.tasks(),
         )
         return replace(voted, tally=replace(voted.tally, measures=measures))
 

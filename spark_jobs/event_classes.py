@@ -136,6 +136,13 @@ class Rules:
         return replace(self, rejected={**self.rejected, **refused})
 
 
+def judge(table: pa.Table, is_event: BoolArray, rules: Rules) -> ClassifiedEvents:
+    """Decide what can be decided of each event by itself; see ``find_dead``."""
+    events = find_dead(table, is_event, rules)
+    mark_filtered(events)
+    return events
+
+
 def find_dead(table: pa.Table, is_event: BoolArray, rules: Rules) -> ClassifiedEvents:
     """Sort out the events that can never become results.
 

@@ -14,10 +14,10 @@ use. The event's fields keep their names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_, or_
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -25,7 +25,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from schemas.event_contracts import EventContracts
 from schemas.schema_tree import NESTED_TYPES
-from spark_jobs.avro_values import decode_value
+from spark_jobs.avro_values import decode_value, field_columns, is_undecoded
 from spark_jobs.enrichment_join import LookupCopy, enrich
 from spark_jobs.pipeline.aggregate import AggregateFunction
 from spark_jobs.pipeline.columns import check_columns
@@ -210,6 +210,37 @@ class EventFrameRecipe:
             lookups: One per enrichment of the pipeline.
             places: What the records' positions are noted under.
         """
+        *_, (_, events) = self.steps(raw, lookups, places)
+        return events
+
+    def steps(
+        self, raw: DataFrame, lookups: list[LookupCopy], places: SourcePlaces
+    ) -> Iterator[tuple[str, DataFrame]]:
+        """Yield the rows after each step of ``build``, which takes the last, by name.
+
+        A step that the pipeline does not have is left out.
+        """
+        events = self._decoded(raw, places)
+        yield "decode", events
+        event_time = self.pipeline.source.event_time
+        for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
+            events = enrich(events, enrichment, lookup, event_time=event_time)
+        if self.pipeline.enrich:
+            yield "enrich", events
+        if self.pipeline.transform is not None:
+            events = self._transformed(events, self.pipeline.transform)
+            yield "transform", events
+        if self.predictors:
+            events = self._with_predictions(events)
+            yield "predict", events
+        if self._asks_for_topic(events):
+            with_topic = events.withColumn(KAFKA_TOPIC, places.topic_of(F.col(PLACE)))
+            events = self._with_derived(with_topic).drop(KAFKA_TOPIC)
+        else:
+            events = self._with_derived(events)
+        yield "conditions", events
+
+    def _decoded(self, raw: DataFrame, places: SourcePlaces) -> DataFrame:
         decoded = {
             f"tallyweir_event_{number}": decode_value(one.contract, one.writers)
             for number, one in enumerate(self.contracts.each)
@@ -220,50 +251,11 @@ class EventFrameRecipe:
             *(event.alias(name) for name, event in decoded.items()),
         )
         kept = [name for name in positioned.columns if name not in decoded]
-        events = positioned.select(
+        return positioned.select(
             *kept,
-            *self._fields(list(decoded)),
-            self._undecoded(list(decoded)).alias(UNDECODED),
+            *field_columns(self.contracts, list(decoded)),
+            is_undecoded(self.contracts, list(decoded)).alias(UNDECODED),
         )
-        event_time = self.pipeline.source.event_time
-        for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
-            events = enrich(events, enrichment, lookup, event_time=event_time)
-        if self.pipeline.transform is not None:
-            events = self._transformed(events, self.pipeline.transform)
-        events = self._with_predictions(events)
-        if not self._asks_for_topic(events):
-            return self._with_derived(events)
-        with_topic = events.withColumn(KAFKA_TOPIC, places.topic_of(F.col(PLACE)))
-        return self._with_derived(with_topic).drop(KAFKA_TOPIC)
-
-    def _fields(self, decoded: Sequence[str]) -> list[Column]:
-        """Take each field from whichever contract an event is of.
-
-        Of the decoded columns, one for each contract, all but one are null.
-        """
-        columns = []
-        for field in self.contracts.fields:
-            found = [
-                F.col(column).getField(field.name)
-                for column, one in zip(decoded, self.contracts.each, strict=True)
-                if field.name in one.names
-            ]
-            value = F.coalesce(*found) if len(found) > 1 else found[0]
-            columns.append(value.alias(field.name))
-        return columns
-
-    def _undecoded(self, decoded: Sequence[str]) -> Column:
-        """Tell whether none of the contracts' columns holds an event.
-
-        A field that no event may lack is null then; without one there is no telling.
-        """
-        lacks = []
-        for column, one in zip(decoded, self.contracts.each, strict=True):
-            required = [field for field in one.contract.fields if not field.nullable]
-            if not required:
-                return F.lit(False)  # noqa: FBT003 - a value
-            lacks.append(F.col(column).getField(required[0].name).isNull())
-        return reduce(and_, lacks)
 
     def _asks_for_topic(self, events: DataFrame) -> bool:
         """Tell whether an expression reads the topic, and not a field of its name."""
@@ -308,8 +300,6 @@ class EventFrameRecipe:
         return columns
 
     def _with_predictions(self, events: DataFrame) -> DataFrame:
-        if not self.predictors:
-            return events
         refusals = [f"{MODEL_ERROR}_{n}" for n in range(len(self.predictors))]
         for refusal, predictor in zip(refusals, self.predictors, strict=True):
             events = predictor.add(events, refusal)

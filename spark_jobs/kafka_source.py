@@ -66,8 +66,18 @@ def read_ranges(
     settings: DriverSettings,
     pipeline: Pipeline,
     ranges: Sequence[OffsetRange],
+    *,
+    with_headers: bool = False,
 ) -> DataFrame:
-    """Read ranges of one topic, at most one for each of its partitions."""
+    """Read ranges of one topic, at most one for each of its partitions.
+
+    Args:
+        spark: The session.
+        settings: Where Kafka is.
+        pipeline: For whom.
+        ranges: Of which records.
+        with_headers: Whether to read headers that the pipeline has no use for.
+    """
     (topic,) = {one.topic_partition.topic for one in ranges}
     partitions = [one.topic_partition.partition for one in ranges]
     options = {
@@ -80,6 +90,8 @@ def read_ranges(
             {one.topic_partition: one.until_offset for one in ranges}
         ),
     }
+    if with_headers:
+        options["includeHeaders"] = "true"
     return spark.read.format("kafka").options(**options).load()
 
 

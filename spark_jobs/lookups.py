@@ -100,13 +100,13 @@ class Lookups:
         return LookupCopy(rows=self._spark.createDataFrame(cut), slices=slices)
 
 
-def open_lookups(
+def lookup_readers(
     spark: SparkSession,
     settings: DriverSettings,
     enrichments: Sequence[Enrichment],
     pipeline_file: Path,
-) -> Lookups:
-    """Prepare a pipeline's lookups; ``refresh`` reads them.
+) -> list[Reader]:
+    """Return what reads each of a pipeline's lookups where it is.
 
     Raises:
         ContractError: A lookup topic's contract cannot be used.
@@ -119,7 +119,7 @@ def open_lookups(
             return LookupTopic(spark, bootstrap, enrichment, pipeline_file).read
         return _table_reader(settings, enrichment)
 
-    return Lookups(spark, enrichments, [reader(one) for one in enrichments])
+    return [reader(one) for one in enrichments]
 
 
 def _table_reader(settings: DriverSettings, enrichment: Enrichment) -> Reader:

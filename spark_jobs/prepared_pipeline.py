@@ -21,7 +21,7 @@ from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.home_layout import SHARDS, build_home_layout, read_columns
 from spark_jobs.id_claims import opened_id_claims
 from spark_jobs.kafka_source import empty_batch, group_prefix
-from spark_jobs.lookups import Lookups, open_lookups
+from spark_jobs.lookups import Lookups, Reader, lookup_readers
 from spark_jobs.model_file import Model, read_model
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.predictor import Predictor
@@ -219,9 +219,16 @@ def read_pipeline_files(pipeline: Pipeline, path: Path) -> PipelineFiles:
 
 
 def prepare_pipeline(
-    settings: DriverSettings, files: PipelineFiles
+    settings: DriverSettings,
+    files: PipelineFiles,
+    readers: Sequence[Reader] | None = None,
 ) -> PreparedPipeline:
     """Start Spark and check the pipeline against its contracts and lookup tables.
+
+    Args:
+        settings: Where things are.
+        files: The pipeline, and what it names.
+        readers: One for each lookup; by default they are read where they are.
 
     Raises:
         ConfigurationError: Something in a file must be changed.
@@ -229,7 +236,9 @@ def prepare_pipeline(
     """
     pipeline = files.pipeline
     spark = start_session(settings, name=pipeline.name)
-    lookups = open_lookups(spark, settings, pipeline.enrich, files.path)
+    if readers is None:
+        readers = lookup_readers(spark, settings, pipeline.enrich, files.path)
+    lookups = Lookups(spark, pipeline.enrich, readers)
     lookups.refresh(0)
     recipe = EventFrameRecipe(
         pipeline=pipeline,

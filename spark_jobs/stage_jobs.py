@@ -124,9 +124,9 @@ class StageJobs:
             RetryableError: ``STAGING_UNSETTLED``.
             TallyweirError: What a task has stated instead of a vote.
         """
-        claim_round = self._begin_claims(plan)
+        claim_round = self.begin_claims(plan)
         for _ in range(_STAGINGS_MAX):
-            task = self._task(plan, rejected, claim_round)
+            task = self.task(plan, rejected, claim_round)
             staged = self._stage_once(records, plan, task, on_read)
             seen = (
                 tally for vote in staged.votes for tally in vote.partitions.values()
@@ -259,7 +259,8 @@ class StageJobs:
                 terms_after(progress.last_sequence, progress.watermark_us, self.layout)
             )
 
-    def _begin_claims(self, plan: BatchPlan) -> int:
+    def begin_claims(self, plan: BatchPlan) -> int:
+        """Begin a round of claims for a batch; forget the rounds before it."""
         if self.claims is None:
             return _NO_ROUND
         return self.claims.holder.begin(terms_of(plan, self.layout))
@@ -275,9 +276,10 @@ class StageJobs:
             in_order=plan.run is not None,
         )
 
-    def _task(
+    def task(
         self, plan: BatchPlan, rejected: Sequence[RejectedRow], claim_round: int
     ) -> StageTask:
+        """Return the task that stages a batch's events in a round of claims."""
         pipeline = self.recipe.pipeline
         bound_us = in_microseconds(pipeline.source.future_bound)
         deduplicate = pipeline.deduplicate

@@ -46,8 +46,7 @@ from spark_jobs.event_classes import (
     EventClass,
     I64Array,
     Rules,
-    find_dead,
-    mark_filtered,
+    judge,
 )
 from spark_jobs.measured_staging import MeasuredStaging
 from spark_jobs.source_places import SourcePlaces
@@ -139,7 +138,7 @@ class StageTask:
         if self.is_transformed:
             _check_positions_differ(table)
         with clock.spent_on("decode") as decode:
-            table, is_event = self._decode(table)
+            table, is_event = self.decode(table)
             decode.rows_in = table.num_rows
             decode.rows_out = int(np.count_nonzero(is_event))
         rules = self.rules
@@ -174,7 +173,7 @@ class StageTask:
             measures=clock.measures(),
         )
 
-    def _decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
+    def decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
         """Add the events' fields; tell which rows are events of a contract."""
         decoder = ColumnDecoder(self.rules.contracts, self.decoded_fields)
         decoded = decoder.decode(table.column(frame.VALUE).chunk(0))
@@ -194,25 +193,36 @@ class StageTask:
     ) -> tuple[ClassifiedEvents, list[Run]]:
         """Decide what becomes of each event; return the IDs of survivors as well."""
         with clock.spent_on("validate") as validate:
-            events = find_dead(table, is_event, rules)
-            mark_filtered(events)
-            home = self._connect(worker, HOME)
-            tombstones = worker.tombstones(home, self.layout.pipeline, self.claim)
-            if tombstones:
-                key = read_fingerprint_key(home)
-                mark_erased(events, tombstones, key, self.places)
+            events = judge(table, is_event, rules)
+            self._leave_erased_out(events, worker)
             left = events.count(EventClass.COMMITTED)
             validate.rows_in += table.num_rows
             validate.rows_out += left
         if self.layout.horizon_us is None:
             return events, []
         with clock.spent_on("deduplicate") as deduplicate:
-            expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
-            events.classes[expired] = EventClass.EXPIRED
-            runs = self._claim_ids(events, read_fingerprint_key(home), worker)
+            runs = self.deduplicate(events, worker)
             deduplicate.rows_in += left
             deduplicate.rows_out += events.count(EventClass.COMMITTED)
         return events, runs
+
+    def _leave_erased_out(self, events: ClassifiedEvents, worker: TaskWorker) -> None:
+        home = self._connect(worker, HOME)
+        tombstones = worker.tombstones(home, self.layout.pipeline, self.claim)
+        if tombstones:
+            mark_erased(events, tombstones, read_fingerprint_key(home), self.places)
+
+    def deduplicate(self, events: ClassifiedEvents, worker: TaskWorker) -> list[Run]:
+        """Find the expired and the repeats; return the IDs of survivors.
+
+        Nothing, in a pipeline that looks at no IDs.
+        """
+        if self.layout.horizon_us is None:
+            return []
+        expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
+        events.classes[expired] = EventClass.EXPIRED
+        key = read_fingerprint_key(self._connect(worker, HOME))
+        return self._claim_ids(events, key, worker)
 
     def _open_writer(
         self, worker: TaskWorker, attempt: Attempt, database: str

@@ -17,7 +17,7 @@ from sinks.postgres.key_text import format_key, shard_of
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.staging import EVENT_LOGS
-from sinks.postgres.task_staging import TaskStaging
+from sinks.postgres.task_staging import TakesRows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.votes import OutputTally
 from sinks.seen_ids.run import Run
@@ -60,9 +60,7 @@ class StagedRows:
     filter_conditions: tuple[str, ...] = ()
     clock: StepClock = field(default_factory=StepClock)
 
-    def write(
-        self, staging: TaskStaging, runs: Sequence[Run]
-    ) -> dict[str, OutputTally]:
+    def write(self, staging: TakesRows, runs: Sequence[Run]) -> dict[str, OutputTally]:
         """Copy every row to its staging table; return what each output took."""
         with self.clock.spent_on("windows"):
             self._mark_late()
@@ -123,7 +121,7 @@ class StagedRows:
         return OutputTally(events=events, rows=rows, checksum=checksum)
 
     def _write_append(
-        self, staging: TaskStaging, output: AppendTable, number: int
+        self, staging: TakesRows, output: AppendTable, number: int
     ) -> OutputTally:
         taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
         wanted = [column.name for column in output.event_columns]
@@ -142,7 +140,7 @@ class StagedRows:
         return self._tally(number, taken, written)
 
     def _write_outbox(
-        self, staging: TaskStaging, output: OutboxTable, number: int
+        self, staging: TakesRows, output: OutboxTable, number: int
     ) -> OutputTally:
         taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
         chosen = _filter(self.events.table, taken)
@@ -155,7 +153,7 @@ class StagedRows:
         return self._tally(number, taken, rows.num_rows)
 
     def _write_keyed(
-        self, staging: TaskStaging, output: KeyedTable, number: int
+        self, staging: TakesRows, output: KeyedTable, number: int
     ) -> OutputTally:
         """Stage the events of a function; phase 2b makes rows of them."""
         taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
@@ -173,7 +171,7 @@ class StagedRows:
         return self._tally(number, taken, 0)
 
     def _write_windows(
-        self, staging: TaskStaging, output: WindowTable, number: int
+        self, staging: TakesRows, output: WindowTable, number: int
     ) -> OutputTally:
         candidates = self.events.is_class(EventClass.COMMITTED)
         candidates |= self.events.is_class(EventClass.LATE)
@@ -235,7 +233,7 @@ class StagedRows:
             yield branch, events & (chosen == index)
 
     def _write_late(
-        self, staging: TaskStaging, output: WindowTable, late: BoolArray
+        self, staging: TakesRows, output: WindowTable, late: BoolArray
     ) -> None:
         chosen = self.events.table.filter(pa.array(late))
         if not chosen.num_rows:
@@ -252,7 +250,7 @@ class StagedRows:
             ],
         )
 
-    def _write_event_logs(self, staging: TaskStaging) -> None:
+    def _write_event_logs(self, staging: TakesRows) -> None:
         table = self.events.table
         expired = table.filter(pa.array(self.events.is_class(EventClass.EXPIRED)))
         if expired.num_rows:
@@ -276,7 +274,7 @@ class StagedRows:
         if self.events.reasons:
             self._write_dead(staging)
 
-    def _write_filtered(self, staging: TaskStaging) -> None:
+    def _write_filtered(self, staging: TakesRows) -> None:
         chosen = self.events.is_class(EventClass.FILTERED)
         if not chosen.any():
             return
@@ -295,7 +293,7 @@ class StagedRows:
         numbers = filtered.column(frame.FILTERED_BY).combine_chunks()
         return pa.array(self.filter_conditions, pa.string()).take(numbers)
 
-    def _write_dead(self, staging: TaskStaging) -> None:
+    def _write_dead(self, staging: TakesRows) -> None:
         rows = sorted(self.events.reasons)
         dead = self.events.table.take(pa.array(rows))
         reasons = [self.events.reasons[row] for row in rows]
@@ -313,7 +311,7 @@ class StagedRows:
             ],
         )
 
-    def _write_corrections(self, staging: TaskStaging) -> None:
+    def _write_corrections(self, staging: TakesRows) -> None:
         rows = self.events.corrections
         if not rows.size:
             return
@@ -332,7 +330,7 @@ class StagedRows:
         return [topics, partitions, rows.column(frame.OFFSET)]
 
 
-def write_runs(staging: TaskStaging, runs: Sequence[Run]) -> None:
+def write_runs(staging: TakesRows, runs: Sequence[Run]) -> None:
     """Copy the IDs that a task has claimed to staging, for the catalog."""
     if not runs:
         return
@@ -352,7 +350,7 @@ def write_runs(staging: TaskStaging, runs: Sequence[Run]) -> None:
 
 
 def _copy_log(
-    staging: TaskStaging, table: str, columns: list[pa.Array | pa.ChunkedArray]
+    staging: TakesRows, table: str, columns: list[pa.Array | pa.ChunkedArray]
 ) -> None:
     names = [column.name for column in EVENT_LOGS[table]]
     rows = pa.table(columns, names=names)

@@ -18,6 +18,7 @@ COMMAND_MODULES = (
     "services.cli.migrate",
     "services.cli.run",
     "services.cli.batch",
+    "services.cli.notebook",
     "services.cli.templates",
     "services.cli.emit",
     "services.cli.ingest",

@@ -30,6 +30,7 @@ RUNTIME_LOCK = "requirements.lock"
 DEVELOPMENT_LOCK = "requirements-dev.lock"
 JAVA_LOCK = "requirements-java.lock"
 PEERS_LOCK = "requirements-peers.lock"
+NOTEBOOK_LOCK = "requirements-notebook.lock"
 
 _BUILD_LOCK = "requirements-build.lock"
 _PIP_LOG_LINES_SHOWN = 15

@@ -17,6 +17,7 @@ RUNTIME_LOCKS = (
     "requirements-spark.lock",
     "requirements-java.lock",
     "requirements-peers.lock",
+    "requirements-notebook.lock",
 )
 JAR_SECTIONS = ("spark", "broker", "bench", "flink")
 

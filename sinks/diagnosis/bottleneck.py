@@ -175,9 +175,9 @@ class _Times:
     def unevenness(self) -> float:
         """Return how much longer the slowest task takes than the mean; 1 if alike."""
         uneven = [
-            max(tasks) / (sum(tasks) / len(tasks))
-            for one in self.batches
-            if len(tasks := one.measures.task_seconds) > 1 and sum(tasks)
+            max(tasks) * len(tasks) / sum(tasks)
+            for tasks in (one.measures.task_seconds for one in self.batches)
+            if len(tasks) > 1 and any(tasks)
         ]
         return sum(uneven) / len(uneven) if uneven else 1.0
 

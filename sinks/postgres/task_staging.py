@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -13,6 +13,18 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME, database_of, staged_for
 from sinks.postgres.columns import Column
 from sinks.postgres.staging import StagingWriter
+
+
+class TakesRows(Protocol):
+    """Takes what a task makes of its events: staging, or whoever looks at the rows."""
+
+    def copy(
+        self, branch: str, table: str, columns: tuple[Column, ...], rows: pa.Table
+    ) -> None:
+        """Take rows that one branch would publish."""
+
+    def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
+        """Take rows that a task would copy straight into a table."""
 
 
 class TaskStaging:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sinks.protocol.batch_run import RunInput
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import check_topic_identity
+from sinks.protocol.recovery import BrokerPosition, check_topic_identity
 from spark_jobs.kafka_admin import KafkaAdmin
 from spark_jobs.kafka_source import read_ranges
 from spark_jobs.pipeline import Pipeline
@@ -88,6 +88,25 @@ def open_ranges(
     """
     admin = KafkaAdmin(settings.kafka_bootstrap, ranges[0].topic_partition.topic)
     held = admin.read_positions()
+    check_held(ranges, held)
+    (topic_id,) = {position.topic_id for position in held.values()}
+    return KafkaRanges(
+        settings=settings,
+        pipeline=pipeline,
+        admin=admin,
+        ranges=tuple(ranges),
+        topic_id=topic_id,
+    )
+
+
+def check_held(
+    ranges: Sequence[OffsetRange], held: Mapping[TopicPartition, BrokerPosition]
+) -> None:
+    """Make sure that a broker holds all of the ranges.
+
+    Raises:
+        ConfigurationError: ``RANGE_NOT_THERE``.
+    """
     for wanted in ranges:
         position = held.get(wanted.topic_partition)
         if (
@@ -106,14 +125,6 @@ def open_ranges(
                 why="A run over less than was asked for would look complete.",
                 fix="Ask for what the broker holds.",
             )
-    (topic_id,) = {position.topic_id for position in held.values()}
-    return KafkaRanges(
-        settings=settings,
-        pipeline=pipeline,
-        admin=admin,
-        ranges=tuple(ranges),
-        topic_id=topic_id,
-    )
 
 
 def _malformed(saw: str) -> ConfigurationError:

@@ -17,7 +17,6 @@ from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
 from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.task_staging import TaskStaging
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
@@ -44,6 +43,9 @@ class _Staging:
     ) -> None:
         assert [column.name for column in columns] == rows.column_names
         self.copied.setdefault((branch, table), []).extend(rows.to_pylist())
+
+    def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
+        raise AssertionError(f"{output.table} is staged: {rows.num_rows}")
 
 
 def _events(seed: int) -> ClassifiedEvents:
@@ -138,7 +140,7 @@ def _write(
         filter_conditions=("a > 1", "(b) OR (c)"),
     )
     staging = _Staging()
-    tallies = rows.write(cast(TaskStaging, staging), [])
+    tallies = rows.write(staging, [])
     return staging, tallies["t"]
 
 

@@ -1,0 +1,123 @@
+"""``notebook``: a slice of a topic through the pipeline, stage by stage, in Jupyter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.rendering import example, say
+
+_RECORDS = 1_000
+_RECORDS_MAX = 100_000
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir notebook orders.yaml",
+            "tallyweir notebook orders.yaml --offsets orders:0:1200-1500 --output look",
+            "tallyweir notebook orders.yaml --input may.csv --run orders-may",
+            "tallyweir notebook look",
+        )
+    )(notebook)
+
+
+def notebook(  # noqa: PLR0913, PLR0917 - each is an option
+    what: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PIPELINE",
+            help="Pipeline file; or the directory of a slice, to open it again.",
+        ),
+    ],
+    records: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=_RECORDS_MAX,
+            help=f"The newest of each partition, at most so many [{_RECORDS}].",
+        ),
+    ] = None,
+    offsets: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC:PARTITION:FROM-UNTIL", help="A range instead."),
+    ] = None,
+    source: Annotated[
+        list[Path] | None,
+        typer.Option("--input", help="A file instead, as tallyweir batch takes it."),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(help="The batch run to compare the rows of files with."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Where the slice goes [NAME-notebook].")
+    ] = None,
+    open_it: Annotated[
+        bool, typer.Option("--open/--no-open", help="Start Jupyter on it.")
+    ] = True,
+) -> None:
+    """Capture records of a pipeline's topic, and look at its stages in a notebook.
+
+    The notebook runs the pipeline's own code on the slice: each stage by itself, then
+    the whole batch with its publish transaction, into databases that are thrown away,
+    and compares that with what the pipeline has committed. A driver may run meanwhile;
+    it notices nothing.
+
+    Jupyter is installed at the first use, in an environment of its own.
+    """
+    given = [one for one in (records, offsets, source) if one]
+    if len(given) > 1 or (what.is_dir() and (given or output)):
+        raise typer.BadParameter(
+            "Give one of --records, --offsets and --input, and none for a directory."
+        )
+    from services.endpoints import child_environment, resolve_endpoints
+    from services.notebook.jupyter import (
+        install_jupyter,
+        jupyter_command,
+        notebook_environment,
+    )
+    from services.notebook.notebook_file import write_notebook
+
+    endpoints = resolve_endpoints()
+    directory = what if what.is_dir() else output or Path(f"{what.stem}-notebook")
+    if not what.is_dir():
+        _capture(
+            what,
+            directory,
+            [
+                *(f"--offsets={one}" for one in offsets or ()),
+                *(f"--input={path}" for path in source or ()),
+                *([] if offsets or source else [f"--records={records or _RECORDS}"]),
+                *([] if run is None else [f"--run={run}"]),
+            ],
+            child_environment(endpoints),
+        )
+    written = write_notebook(directory.absolute())
+    say(f"{written}")
+    if not open_it:
+        return
+    python = install_jupyter()
+    command = jupyter_command(python, written)
+    # Jupyter takes the place of this process, so that Ctrl-C needs nobody in between.
+    os.chdir(written.parent)
+    os.execve(python, command, notebook_environment(endpoints))  # noqa: S606 - no shell
+
+
+def _capture(
+    pipeline: Path, directory: Path, which: Sequence[str], environment: dict[str, str]
+) -> None:
+    arguments = [sys.executable, "-m", "spark_jobs.notebook", str(pipeline), *which]
+    arguments.append(f"--output={directory}")
+    if "--debug" in sys.argv:
+        arguments.append("--debug")
+    code = subprocess.run(arguments, env=environment, check=False).returncode
+    if code != 0:
+        raise typer.Exit(code)

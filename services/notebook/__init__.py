@@ -1,0 +1,1 @@
+"""Makes a notebook beside a captured slice, and starts Jupyter on it."""

@@ -1,0 +1,69 @@
+"""``python -m spark_jobs.notebook PIPELINE --output DIRECTORY``: captures a slice."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import structlog
+
+from schemas.errors import ContractError
+from sinks.protocol.batch_run import BatchRun
+from sinks.protocol.errors import TallyweirError, describe_error
+from spark_jobs.pipeline import load_pipeline
+from spark_jobs.process_log import configure_logging
+from spark_jobs.settings import DriverSettings
+
+
+def main() -> int:
+    """Capture a slice, say on stdout what is in it, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m spark_jobs.notebook")
+    parser.add_argument("pipeline", type=Path)
+    parser.add_argument("--output", type=Path, required=True)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--records", type=int)
+    source.add_argument("--offsets", action="append", default=[])
+    source.add_argument("--input", type=Path, action="append", default=[])
+    parser.add_argument("--run", default="notebook")
+    parser.add_argument("--debug", action="store_true")
+    arguments = parser.parse_args()
+    configure_logging()
+    try:
+        _capture(arguments)
+    except (TallyweirError, ContractError) as error:
+        if arguments.debug:
+            structlog.get_logger().exception("capture failed")
+        sys.stderr.write("\n".join(describe_error(error)) + "\n")
+        return error.exit_code
+    return 0
+
+
+def _capture(arguments: argparse.Namespace) -> None:
+    pipeline = load_pipeline(arguments.pipeline)
+    settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
+    # Spark takes seconds to import; mistakes in the pipeline are told before.
+    from spark_jobs.batch.file_source import open_files  # noqa: PLC0415
+    from spark_jobs.batch.kafka_ranges import parse_ranges  # noqa: PLC0415
+    from spark_jobs.notebook.capture import SliceCapture  # noqa: PLC0415
+    from spark_jobs.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
+    from spark_jobs.spark_failure import explaining_lost_jvm  # noqa: PLC0415
+
+    files = read_pipeline_files(pipeline, arguments.pipeline)
+    capture = SliceCapture(settings=settings, files=files, directory=arguments.output)
+    with explaining_lost_jvm():
+        if arguments.input:
+            source = open_files(files, arguments.input)
+            run = BatchRun(name=arguments.run, inputs=source.inputs)
+            manifest = capture.of_files(source, run)
+        elif arguments.offsets:
+            manifest = capture.ranges(parse_ranges(arguments.offsets))
+        else:
+            manifest = capture.newest(arguments.records)
+    for one in manifest.ranges:
+        sys.stdout.write(f"{one.records} records of {one.offsets}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

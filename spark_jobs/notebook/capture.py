@@ -1,0 +1,259 @@
+"""Captures a slice: some records as they are in Kafka, and all that is beside them.
+
+Nothing is written to Kafka or to a database, and no consumer group is joined, so a
+driver of the pipeline does not notice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from itertools import groupby
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.connection import connect
+from sinks.postgres.table_definition import TableDefinition, read_table_definitions
+from sinks.protocol.batch_run import BatchRun
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+from sinks.protocol.recovery import BrokerPosition, check_topic_identity
+from spark_jobs.batch.file_source import FileSource
+from spark_jobs.batch.kafka_ranges import check_held
+from spark_jobs.kafka_admin import KafkaAdmin
+from spark_jobs.kafka_source import read_ranges
+from spark_jobs.lookup_rows import copied_columns
+from spark_jobs.lookups import lookup_readers
+from spark_jobs.notebook.manifest import (
+    MANIFEST,
+    RECORDS,
+    CapturedLookup,
+    CapturedRange,
+    SliceManifest,
+)
+from spark_jobs.pipeline import Pipeline, definition_hash
+from spark_jobs.prepared_pipeline import PipelineFiles
+from spark_jobs.session import start_session
+from spark_jobs.settings import DriverSettings
+
+#: One process holds a slice in memory, and a person looks at it.
+OFFSETS_MAX = 500_000
+
+_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceCapture:
+    """Captures slices of one pipeline.
+
+    Attributes:
+        settings: Where things are.
+        files: The pipeline, and what it names.
+        directory: Where the slice goes; made when missing, and with none in it.
+    """
+
+    settings: DriverSettings
+    files: PipelineFiles
+    directory: Path
+
+    def newest(self, records: int) -> SliceManifest:
+        """Capture the newest records of each partition, at most so many.
+
+        Raises:
+            ConfigurationError: ``SLICE_EMPTY``, or as ``ranges``.
+            RetryableError: As ``ranges``.
+        """
+        held = self._admin().read_positions()
+        ranges = [
+            OffsetRange(
+                topic_partition=place,
+                from_offset=max(
+                    position.log_start_offset, position.log_end_offset - records
+                ),
+                until_offset=position.log_end_offset,
+            )
+            for place, position in sorted(held.items())
+            if position.log_end_offset > position.log_start_offset
+        ]
+        if not ranges:
+            raise ConfigurationError(
+                "SLICE_EMPTY",
+                saw=f"There is no record in {', '.join(self._pipeline.source.topics)}.",
+                why="A notebook shows what becomes of records.",
+                fix="Send some, with tallyweir emit for example.",
+            )
+        return self._capture(ranges, held)
+
+    def ranges(self, ranges: Sequence[OffsetRange]) -> SliceManifest:
+        """Capture these records.
+
+        Raises:
+            ConfigurationError: ``RANGE_NOT_THERE``, ``SLICE_TOO_LARGE``,
+                ``SLICE_EXISTS``, or what is wrong with the pipeline's lookups.
+            RetryableError: A server does not answer.
+        """
+        held = self._admin().read_positions()
+        check_held(ranges, held)
+        return self._capture(ranges, held)
+
+    def of_files(self, source: FileSource, run: BatchRun) -> SliceManifest:
+        """Capture the rows of files, as a batch run of that name would read them.
+
+        Raises:
+            ConfigurationError: As ``ranges``, or ``INPUT_CHANGED``.
+        """
+        self._check(sum(source.until_offsets))
+        spark = self._start()
+        raw = source.read(spark).withColumn("topic", F.lit(run.topic))
+        records = raw.toArrow()
+        source.check_unchanged()
+        ranges = [
+            OffsetRange(
+                topic_partition=TopicPartition(run.topic, given.partition),
+                from_offset=0,
+                until_offset=until_offset,
+            )
+            for given, until_offset in zip(
+                source.inputs, source.until_offsets, strict=True
+            )
+        ]
+        return self._write(spark, records, ranges, {run.topic: run.name}, run)
+
+    @property
+    def _pipeline(self) -> Pipeline:
+        return self.files.pipeline
+
+    def _admin(self) -> KafkaAdmin:
+        topics = self._pipeline.source.topics
+        return KafkaAdmin(self.settings.kafka_bootstrap, *topics)
+
+    def _capture(
+        self,
+        ranges: Sequence[OffsetRange],
+        held: Mapping[TopicPartition, BrokerPosition],
+    ) -> SliceManifest:
+        self._check(sum(one.length for one in ranges))
+        ids = {place.topic: position.topic_id for place, position in held.items()}
+        spark = self._start()
+        records = self._read(spark, ranges).toArrow()
+        # A topic that was made anew meanwhile has other records at these offsets.
+        check_topic_identity(ids, self._admin().read_topic_ids())
+        return self._write(spark, records, ranges, ids, None)
+
+    def _check(self, offsets: int) -> None:
+        if (self.directory / MANIFEST).exists():
+            raise ConfigurationError(
+                "SLICE_EXISTS",
+                saw=f"There is a slice in {self.directory}.",
+                why="A notebook beside it may have been made for it.",
+                fix=f"Open it with tallyweir notebook {self.directory}, or name "
+                "another directory with --output.",
+            )
+        if offsets > OFFSETS_MAX:
+            raise ConfigurationError(
+                "SLICE_TOO_LARGE",
+                saw=f"The slice would cover {offsets:,} offsets.",
+                why="One process holds it in memory; more is for tallyweir batch.",
+                fix=f"Ask for at most {OFFSETS_MAX:,} in all.",
+            )
+
+    def _start(self) -> SparkSession:
+        return start_session(self.settings, name=f"{self._pipeline.name}-notebook")
+
+    def _read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        frames = [
+            read_ranges(
+                spark, self.settings, self._pipeline, list(of_topic), with_headers=True
+            )
+            for _, of_topic in groupby(
+                sorted(ranges, key=lambda one: one.topic_partition),
+                key=lambda one: one.topic_partition.topic,
+            )
+        ]
+        return reduce(DataFrame.unionByName, frames).select(*_COLUMNS, "headers")
+
+    def _write(
+        self,
+        spark: SparkSession,
+        records: pa.Table,
+        ranges: Sequence[OffsetRange],
+        topic_ids: dict[str, str],
+        run: BatchRun | None,
+    ) -> SliceManifest:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        order = [(name, "ascending") for name in ("topic", "partition", "offset")]
+        records = records.sort_by(order)
+        pq.write_table(records, self.directory / RECORDS, compression="zstd")
+        manifest = SliceManifest(
+            pipeline=self._pipeline.name,
+            pipeline_file=os.path.relpath(self.files.path, self.directory),
+            definition_hash=definition_hash(self._pipeline),
+            captured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            ranges=tuple(
+                CapturedRange(
+                    topic=one.topic_partition.topic,
+                    topic_id=topic_ids[one.topic_partition.topic],
+                    partition=one.topic_partition.partition,
+                    from_offset=one.from_offset,
+                    until_offset=one.until_offset,
+                    records=_count(records, one.topic_partition),
+                )
+                for one in ranges
+            ),
+            lookups=self._capture_lookups(spark),
+            tables=self._read_tables(),
+            run=run,
+        )
+        # Last: what was cut short is no slice.
+        manifest.write(self.directory)
+        return manifest
+
+    def _capture_lookups(self, spark: SparkSession) -> tuple[CapturedLookup, ...]:
+        enrichments = self._pipeline.enrich
+        readers = lookup_readers(spark, self.settings, enrichments, self.files.path)
+        captured = []
+        for number, (enrichment, read) in enumerate(
+            zip(enrichments, readers, strict=True)
+        ):
+            rows, version = read()
+            file = f"lookup_{number}.parquet"
+            pq.write_table(rows, self.directory / file, compression="zstd")
+            captured.append(
+                CapturedLookup(
+                    label=enrichment.label,
+                    columns=copied_columns(enrichment),
+                    version=version,
+                    file=file,
+                )
+            )
+        return tuple(captured)
+
+    def _read_tables(self) -> dict[str, tuple[TableDefinition, ...]]:
+        dsns = {**self.settings.databases, HOME: self.settings.home_dsn}
+        wanted: dict[str, list[str]] = {}
+        for output in self._pipeline.outputs:
+            for database in output.databases:
+                wanted.setdefault(database, []).append(output.table)
+        found = {}
+        for database, tables in wanted.items():
+            name = "tallyweir notebook"
+            with connect(dsns[database], application_name=name) as connection:
+                found[database] = tuple(read_table_definitions(connection, tables))
+        return found
+
+
+def _count(records: pa.Table, place: TopicPartition) -> int:
+    is_there = pc.and_(
+        pc.equal(records["topic"], place.topic),
+        pc.equal(records["partition"], place.partition),
+    )
+    return int(pc.sum(is_there).as_py() or 0)

@@ -1,0 +1,133 @@
+"""The events of a slice after each stage that a task runs, by the task's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from schemas.column_decoder import ColumnDecoder
+from sinks.protocol.ports import BatchPlan
+from spark_jobs import event_frame as frame
+from spark_jobs.event_classes import ClassifiedEvents, EventClass, judge
+from spark_jobs.home_layout import event_columns, read_columns
+from spark_jobs.notebook.kept_rows import KeptRows
+from spark_jobs.source_places import SourcePlaces
+from spark_jobs.stage_jobs import StageJobs
+from spark_jobs.staged_rows import StagedRows
+from spark_jobs.task_worker import TaskWorker
+
+_Classes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedEvents:
+    """What one task makes of all records, one row for each, stage by stage.
+
+    Attributes:
+        places: Where the events come from.
+        fields: All columns of the events, in the order of the stages that add them.
+        events: The events with their last classes, and why some are dead.
+        is_event: Whether a row is an event of one of the contracts.
+        after_rules: Classes when each event has been judged by itself.
+        after_claims: Classes when IDs have been looked for.
+        staged: The rows that go to staging, by staging table.
+        filter_conditions: What the numbers of filtered events stand for.
+    """
+
+    places: SourcePlaces
+    fields: pa.Table
+    events: ClassifiedEvents
+    is_event: npt.NDArray[np.bool_]
+    after_rules: _Classes
+    after_claims: _Classes
+    staged: Mapping[str, pa.Table]
+    filter_conditions: Sequence[str]
+
+    def show(self, names: Sequence[str]) -> pa.Table:
+        """Return some fields behind the positions."""
+        table = self.events.table
+        topics, partitions = self.places.split(np.asarray(table.column(frame.PLACE)))
+        shown = {"partition": partitions, "offset": table.column(frame.OFFSET)}
+        if len(self.places.topics) > 1:
+            shown = {"topic": topics, **shown}
+        return pa.table({**shown, **{name: self.fields[name] for name in names}})
+
+    def outcomes(self, classes: _Classes) -> pa.Array:
+        """Return each event's class in the ledger's words; ``alive`` if undecided."""
+        names = [
+            "alive" if c is EventClass.COMMITTED else c.name.lower() for c in EventClass
+        ]
+        return pa.array(names).take(pa.array(classes))
+
+    def reasons(self, classes: _Classes) -> tuple[pa.Array, pa.Array]:
+        """Return the reason code and the detail of those that are dead or filtered."""
+        codes: list[str | None] = [None] * len(classes)
+        details: list[str | None] = [None] * len(classes)
+        for row, (code, detail) in self.events.reasons.items():
+            if classes[row] == EventClass.DEAD:
+                codes[row], details[row] = code, detail
+        for row in np.flatnonzero(classes == EventClass.FILTERED).tolist():
+            number = self.events.array(frame.FILTERED_BY)[row].as_py()
+            details[row] = f"Not true of the event: {self.filter_conditions[number]}"
+        return pa.array(codes, pa.string()), pa.array(details, pa.string())
+
+
+def judge_events(jobs: StageJobs, plan: BatchPlan, raw: DataFrame) -> JudgedEvents:
+    """Run every stage up to staging on all records, in this process.
+
+    Args:
+        jobs: Of a claim.
+        plan: Of the batch that the records would be.
+        raw: The records, as Spark's Kafka source gives them.
+
+    Raises:
+        TallyweirError: What a task would state instead of a vote.
+    """
+    recipe = jobs.recipe
+    built = recipe.build(raw, jobs.lookups.copies, jobs.places)
+    everything = event_columns(recipe.pipeline, recipe.contracts, built.schema)
+    by_position = [(frame.PLACE, "ascending"), (frame.OFFSET, "ascending")]
+    rows = recipe.for_tasks(built, everything).toArrow().sort_by(by_position)
+    rows = rows.combine_chunks()
+    # What a task does not read it does not judge either, so it gets its own columns.
+    read = recipe.for_tasks(built, read_columns(jobs.layout)).columns
+    task = jobs.task(plan, (), jobs.begin_claims(plan))
+    table, is_event = task.decode(rows.select(read))
+    events = judge(table, is_event, task.rules)
+    after_rules = events.classes.copy()
+    worker = TaskWorker(None if jobs.claims is None else jobs.claims.holder)
+    try:
+        runs = task.deduplicate(events, worker)
+    finally:
+        worker.close()
+    after_claims = events.classes.copy()
+    kept = KeptRows()
+    StagedRows(
+        events=events,
+        layout=jobs.layout,
+        places=jobs.places,
+        watermark_us=plan.watermark_us,
+        filter_conditions=task.filter_conditions,
+    ).write(kept, runs)
+    decoder = ColumnDecoder(task.rules.contracts, recipe.decoded_fields(everything))
+    decoded = decoder.decode(rows.column(frame.VALUE).chunk(0)).columns
+    return JudgedEvents(
+        places=jobs.places,
+        fields=pa.table(
+            {
+                name: decoded[name] if name in decoded else rows.column(name)
+                for name in everything
+            }
+        ),
+        events=replace(events, table=table),
+        is_event=is_event,
+        after_rules=after_rules,
+        after_claims=after_claims,
+        staged=kept.tables,
+        filter_conditions=task.filter_conditions,
+    )

@@ -1,0 +1,31 @@
+"""Keeps the rows that a task would stage, for somebody to look at."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.columns import Column
+
+
+class KeptRows:
+    """Takes the rows of one task, by the tables they are staged in."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, pa.Table] = {}
+
+    def copy(
+        self,
+        branch: str,  # noqa: ARG002 - whoever looks at rows sees all branches
+        table: str,
+        columns: tuple[Column, ...],  # noqa: ARG002 - the rows have their names
+        rows: pa.Table,
+    ) -> None:
+        """Keep rows of a staging table."""
+        former = self.tables.get(table)
+        parts = [rows] if former is None else [former, rows]
+        self.tables[table] = pa.concat_tables(parts)
+
+    def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
+        """Keep rows of a table that tasks copy into by themselves."""
+        self.copy("", output.staging_table, output.columns, rows)

@@ -1,0 +1,26 @@
+"""Tables as a notebook shows them."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+
+from sinks.postgres.audit.slice_results import TableRows
+
+
+def as_frame(table: pa.Table) -> pd.DataFrame:
+    """Show an Arrow table; integers that may be null stay integers."""
+    frame: pd.DataFrame = table.to_pandas(types_mapper=pd.ArrowDtype)
+    return frame
+
+
+def rows_as_frame(rows: TableRows) -> pd.DataFrame:
+    """Show rows of Postgres in the order of their key, with the values as they are."""
+    order = [rows.columns.index(name) for name in rows.key]
+    given = sorted(rows.rows, key=lambda row: [_comparable(row[n]) for n in order])
+    return pd.DataFrame(given, columns=list(rows.columns), dtype=object)
+
+
+def _comparable(value: object) -> tuple[bool, object]:
+    """Put nulls after everything else."""
+    return value is None, 0 if value is None else value
