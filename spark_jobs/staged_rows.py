@@ -30,6 +30,7 @@ from spark_jobs.event_classes import (
     EventClass,
     I64Array,
 )
+from spark_jobs.id_text import id_text, readable_ids
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.window_assignment import Assigned, assign_windows
 from spark_jobs.window_partials import aggregate_windows, find_late, find_revising
@@ -145,7 +146,7 @@ class StagedRows:
         taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
         chosen = _filter(self.events.table, taken)
         columns = [chosen.column(field.name) for field in output.fields]
-        columns += [chosen.column(output.key.name), _id_text(chosen)]
+        columns += [chosen.column(output.key.name), id_text(chosen)]
         columns += self._positions(chosen)
         names = [column.name for column in output.staging_columns]
         rows = pa.table(columns, names=names)
@@ -244,7 +245,7 @@ class StagedRows:
             [
                 _constant(output.table, chosen.num_rows),
                 *self._positions(chosen),
-                _id_text(chosen),
+                id_text(chosen),
                 chosen.column(frame.EVENT_TIME),
                 _payloads(chosen),
             ],
@@ -261,14 +262,14 @@ class StagedRows:
             _copy_log(
                 staging,
                 "expired_event",
-                [*self._positions(expired), _id_text(expired), times, values],
+                [*self._positions(expired), id_text(expired), times, values],
             )
         repeats = table.filter(pa.array(self.events.is_class(EventClass.DUPLICATE)))
         if repeats.num_rows:
             _copy_log(
                 staging,
                 "duplicate_event",
-                [*self._positions(repeats), _id_text(repeats)],
+                [*self._positions(repeats), id_text(repeats)],
             )
         self._write_filtered(staging)
         if self.events.reasons:
@@ -280,7 +281,7 @@ class StagedRows:
             return
         filtered = self.events.table.filter(pa.array(chosen))
         erased = pa.array(self.events.is_erased()[chosen])
-        ids, reasons = _id_text(filtered), self._conditions(filtered)
+        ids, reasons = id_text(filtered), self._conditions(filtered)
         if self.events.erased.size:
             ids = pc.if_else(erased, pa.scalar(None, pa.string()), ids)
             reasons = pc.if_else(erased, ERASED, reasons)
@@ -305,7 +306,7 @@ class StagedRows:
                 dead.column(frame.TIMESTAMP),
                 pa.array([reason for reason, _ in reasons]),
                 pa.array([detail for _, detail in reasons]),
-                _readable_ids(dead),
+                readable_ids(dead),
                 dead.column(frame.KEY),
                 _payloads(dead),
             ],
@@ -320,7 +321,7 @@ class StagedRows:
         chosen = self.events.table.take(pa.array(rows))
         is_filtered = self.events.classes[rows] == EventClass.FILTERED
         corrections = pa.table(
-            [chosen.column(frame.EVENT_ID), _id_text(chosen), pa.array(is_filtered)],
+            [chosen.column(frame.EVENT_ID), id_text(chosen), pa.array(is_filtered)],
             names=[column.name for column in columns],
         )
         staging.copy(HOME, CORRECTION, columns, corrections)
@@ -380,27 +381,3 @@ def _payloads(rows: pa.Table) -> pa.ChunkedArray:
     """Return what arrived: Kafka's values, or the rows of a file as it has them."""
     is_of_file = frame.ORIGINAL in rows.column_names
     return rows.column(frame.ORIGINAL if is_of_file else frame.VALUE)
-
-
-def _id_text(rows: pa.Table) -> pa.ChunkedArray:
-    """Write the producers' IDs as text, for people to search by."""
-    identity = rows.column(frame.EVENT_ID)
-    if pa.types.is_binary(identity.type):
-        return pa.chunked_array([[value.hex() for value in identity.to_pylist()]])
-    return identity.cast(pa.string())
-
-
-def _readable_ids(rows: pa.Table) -> pa.Array:
-    """Write the IDs of dead letters, as far as there are any that can be read."""
-    identity = rows.column(frame.EVENT_ID)
-    if pa.types.is_string(identity.type):
-        identity = identity.cast(pa.binary())
-    return pa.array([_readable(value) for value in identity.to_pylist()], pa.string())
-
-
-def _readable(value: object) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, bytes):
-        return str(value)
-    return value.decode("utf-8", errors="replace").replace("\x00", "\ufffd")[:256]

@@ -187,11 +187,8 @@ def explain(
         sequences = {row["sequence"] for row in [*found, *runs]} - {None}
         sequences |= {row["replaced_in"] for row in found if "replaced_in" in row}
         batches = _read_batches(connection, pipeline, sequences)
-        branches = [
-            branch
-            for branch in read_branches_of(connection, pipeline, sequences)
-            if branch not in awaited
-        ]
+        decided = read_branches_of(connection, pipeline, sequences)
+        branches = [branch for branch in decided if branch not in awaited]
         letters = fetch_one(
             connection, _EXPLANATION["letters_without_id"], pipeline=pipeline
         )

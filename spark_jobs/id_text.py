@@ -1,0 +1,31 @@
+"""The IDs of events as text, for people to search by."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from spark_jobs import event_frame as frame
+
+
+def id_text(rows: pa.Table) -> pa.ChunkedArray:
+    """Write the producers' IDs as text, for people to search by."""
+    identity = rows.column(frame.EVENT_ID)
+    if pa.types.is_binary(identity.type):
+        return pa.chunked_array([[value.hex() for value in identity.to_pylist()]])
+    return identity.cast(pa.string())
+
+
+def readable_ids(rows: pa.Table) -> pa.Array:
+    """Write the IDs of dead letters, as far as there are any that can be read."""
+    identity = rows.column(frame.EVENT_ID)
+    if pa.types.is_string(identity.type):
+        identity = identity.cast(pa.binary())
+    return pa.array([_readable(value) for value in identity.to_pylist()], pa.string())
+
+
+def _readable(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, bytes):
+        return str(value)
+    return value.decode("utf-8", errors="replace").replace("\x00", "\ufffd")[:256]
