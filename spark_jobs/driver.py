@@ -123,8 +123,9 @@ class Driver:
         Raises:
             ConfigurationError: Someone must change something.
             FencedError: A newer driver has taken over.
-            RetryableError: The outside world failed too often, or a driver that runs
-                ``once`` finds its pipeline paused.
+            RetryableError: The outside world failed too often, the pipeline has
+                other tables since the start, or a driver that runs ``once`` finds it
+                paused.
             FatalError: Going on could lose or double events.
         """
         prepared = self._prepare()
@@ -312,7 +313,7 @@ class Driver:
         Servers that come back fail in other ways at first, so the time that they
         were away does not count against those.
         """
-        if self._once and error.code == "PAUSED":
+        if error.code == "TABLES_SWITCHED" or (self._once and error.code == "PAUSED"):
             raise error
         self._pauses += 1
         if error.code not in _PATIENT or self._once:

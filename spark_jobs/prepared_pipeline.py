@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -15,6 +15,7 @@ from sinks.postgres.home import PostgresHome
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.participant import PostgresParticipant
 from sinks.postgres.preflight import check_distinct
+from sinks.postgres.shadow_tables import find_shadow_tables
 from sinks.protocol.publication import Publisher
 from spark_jobs.driver_stage import SMALL_BATCH_BYTES, DriverStage
 from spark_jobs.event_frame import EventFrameRecipe
@@ -29,6 +30,7 @@ from spark_jobs.python_time import PythonTime
 from spark_jobs.record_reader import RecordReader
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
+from spark_jobs.shadowed_pipeline import shadowed
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.stage_jobs import StageJobs
 
@@ -234,7 +236,8 @@ def prepare_pipeline(
         ConfigurationError: Something in a file must be changed.
         RetryableError: A lookup table could not be read.
     """
-    pipeline = files.pipeline
+    shadows = find_shadow_tables(settings.home_dsn, files.pipeline.name)
+    pipeline = shadowed(files.pipeline, shadows)
     spark = start_session(settings, name=pipeline.name)
     if readers is None:
         readers = lookup_readers(spark, settings, pipeline.enrich, files.path)
@@ -248,7 +251,9 @@ def prepare_pipeline(
     events = recipe.build(
         empty_batch(spark), lookups.copies, SourcePlaces(pipeline.source.topics)
     )
-    layout = build_home_layout(pipeline, files.contracts, events.schema)
+    layout = replace(
+        build_home_layout(pipeline, files.contracts, events.schema), shadows=shadows
+    )
     return PreparedPipeline(
         settings=settings,
         spark=spark,

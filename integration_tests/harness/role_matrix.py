@@ -43,6 +43,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "erased_id": {"select": "PVM"},
     "erased_row": {"select": "PVM"},
     "erased_result": {"select": "VM"},
+    "shadow_table": {"select": "PVM"},
     "replaced_row": {"select": "VM", "insert": "P"},
     "dead_letter": {
         "select": "PRVM",

@@ -34,6 +34,7 @@ COMMAND_MODULES = (
     "services.cli.pause",
     "services.cli.scale",
     "services.cli.erase",
+    "services.cli.fork",
     "services.cli.accept_gap",
     "services.cli.indoubt",
     "services.cli.repair",

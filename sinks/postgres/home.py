@@ -30,6 +30,7 @@ from sinks.postgres.publish_clock import PublishClock
 from sinks.postgres.result_tables import create_result_tables
 from sinks.postgres.seen_id_buckets import SeenIdBuckets
 from sinks.postgres.session import Session
+from sinks.postgres.shadow_tables import check_tables_kept
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
@@ -87,7 +88,7 @@ class PostgresHome(PostgresDecisionLedger):
                 has moved to another database, or the pipeline has written at least
                 once before and is now to write exactly once.
             RetryableError: The server is unreachable, an older driver's publish
-                transaction does not end, or ``PAUSED``.
+                transaction does not end, ``PAUSED``, or ``TABLES_SWITCHED``.
 
         Crash:
             Before the commit nothing happened. After it the epoch is spent, and the
@@ -109,7 +110,7 @@ class PostgresHome(PostgresDecisionLedger):
             # can only come after us, and then it finds our claim.
             connection.execute(_PUBLISH["begin_settings"])
             connection.execute(_PUBLISH["lock_pipeline"], values)
-            self._check_outputs_stay(connection, values)
+            self._check_outputs_stay(connection)
             connection.execute(_CLAIM["update_definition"], values)
             self._staging.create(connection)
             return self._claim.epoch
@@ -346,6 +347,8 @@ class PostgresHome(PostgresDecisionLedger):
     ) -> None:
         connection.execute(_PUBLISH["begin_settings"])
         connection.execute(_CLAIM["register_pipeline"], values)
+        # Again under the lock; here nothing is made yet.
+        check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
         row = connection.execute(_CLAIM["read_pipeline"], values).fetchone()
         assert row is not None
         number, bucket_seconds = row
@@ -367,11 +370,9 @@ class PostgresHome(PostgresDecisionLedger):
         create_result_tables(connection, outputs, partial(state_table, number))
         connection.commit()
 
-    def _check_outputs_stay(
-        self,
-        connection: psycopg.Connection[TupleRow],
-        values: Mapping[str, object],
-    ) -> None:
+    def _check_outputs_stay(self, connection: psycopg.Connection[TupleRow]) -> None:
+        check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
+        values = {"pipeline": self._layout.pipeline}
         row = connection.execute(_CLAIM["read_definition"], values).fetchone()
         assert row is not None
         check_not_moved(row[0], json.loads(self._layout.definition))

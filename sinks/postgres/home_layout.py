@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME, database_of
@@ -38,6 +39,8 @@ class HomeLayout:
     #: The append tables' column of the ID, by which a run that upserts finds the rows
     #: that its events correct; None when nothing is corrected.
     corrected_by: Column | None = None
+    #: Tables of the pipeline's file, and those that it writes instead.
+    shadows: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def clock_rule(self) -> ClockRule:

@@ -63,7 +63,8 @@ GRANT SELECT ON
     tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.pause, tallyweir.act, tallyweir.scaling_bounds,
-    tallyweir.scaling_decision, tallyweir.erased_id, tallyweir.erased_row
+    tallyweir.scaling_decision, tallyweir.erased_id, tallyweir.erased_row,
+    tallyweir.shadow_table
 TO tallyweir_publisher;
 GRANT INSERT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
@@ -125,7 +126,8 @@ GRANT SELECT ON
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
     tallyweir.redrive, tallyweir.scaling_bounds, tallyweir.scaling_decision,
-    tallyweir.erased_id, tallyweir.erased_row, tallyweir.erased_result
+    tallyweir.erased_id, tallyweir.erased_row, tallyweir.erased_result,
+    tallyweir.shadow_table
 TO tallyweir_reader;
 GRANT SELECT ON tallyweir.batch_measures TO tallyweir_reader;
 GRANT SELECT (

@@ -5,7 +5,7 @@ Sending dead letters again is none: it leaves notes, and is in nobody's way.
 
 from __future__ import annotations
 
-from sinks.postgres.steering.act import ActRequest
+from sinks.postgres.steering.act import ActRequest, check_reason
 from sinks.postgres.steering.erase import (
     Erasure,
     ErasureRequest,
@@ -16,31 +16,38 @@ from sinks.postgres.steering.erase import (
     read_erasures,
     read_tombs,
 )
+from sinks.postgres.steering.fork import Fork, fork
 from sinks.postgres.steering.pause import pause, resume
 from sinks.postgres.steering.redrive import (
     RecordPosition,
     RedriveSelection,
     WaitingLetter,
     begin_redrive,
-    check_reason,
     note_sent,
     read_letters,
     redriving,
 )
 from sinks.postgres.steering.scaling import end_scaling, set_bounds
+from sinks.postgres.steering.shadow_diff import OutputDiff, diff
+from sinks.postgres.steering.switch import Switch, switch
 
 __all__ = [
     "ActRequest",
     "Erasure",
     "ErasureRequest",
+    "Fork",
+    "OutputDiff",
     "RecordPosition",
     "RedriveSelection",
+    "Switch",
     "Tombs",
     "WaitingLetter",
     "begin_redrive",
     "check_reason",
+    "diff",
     "end_scaling",
     "erase",
+    "fork",
     "format_receipt",
     "note_sent",
     "parse_receipt",
@@ -51,4 +58,5 @@ __all__ = [
     "redriving",
     "resume",
     "set_bounds",
+    "switch",
 ]

@@ -93,13 +93,7 @@ def acting(
         Before the COMMIT nothing has changed and nobody is fenced; after it all of it
         has.
     """
-    if not request.reason.strip():
-        raise ConfigurationError(
-            "REASON_MISSING",
-            saw="The reason is blank.",
-            why="Somebody else will find the pipeline changed, perhaps at night.",
-            fix="Pass --reason with what is going on.",
-        )
+    check_reason(request.reason)
     pipeline = request.pipeline
     timeout = f"{request.lock_timeout_ms}ms"
     with translated(f"{request.kind} of a pipeline"), connection.transaction():
@@ -126,6 +120,21 @@ def acting(
         connection.execute(_SQL["note_act"], values)
         if request.dry_run:
             raise psycopg.Rollback
+
+
+def check_reason(reason: str) -> None:
+    """Refuse an act without a reason.
+
+    Raises:
+        ConfigurationError: ``REASON_MISSING``.
+    """
+    if not reason.strip():
+        raise ConfigurationError(
+            "REASON_MISSING",
+            saw="The reason is blank.",
+            why="Somebody else will find the pipeline changed, perhaps at night.",
+            fix="Pass --reason with what is going on.",
+        )
 
 
 def _claim(

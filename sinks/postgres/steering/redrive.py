@@ -19,7 +19,7 @@ from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch_one
 from sinks.postgres.audit.audited_pipeline import read_pipeline as read_audited
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from sinks.protocol.errors import RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "redrive.sql")
 
@@ -215,21 +215,6 @@ def note_sent(
                 }
                 for letter, partition, offset in sent
             ],
-        )
-
-
-def check_reason(reason: str) -> None:
-    """Refuse a reason that says nothing.
-
-    Raises:
-        ConfigurationError: ``REASON_MISSING``.
-    """
-    if not reason.strip():
-        raise ConfigurationError(
-            "REASON_MISSING",
-            saw="The reason is blank.",
-            why="Somebody else will find the records in the topic again.",
-            fix="Pass --reason with what was wrong, and what was done about it.",
         )
 
 

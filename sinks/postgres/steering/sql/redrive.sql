@@ -41,6 +41,16 @@ WHERE letter.pipeline = %(pipeline)s
            = (%(topic)s, %(partition)s::integer, %(offset)s::bigint))
   AND (letter.kafka_topic, letter.kafka_partition, letter.kafka_offset)
       > (%(after_topic)s, %(after_partition)s, %(after_offset)s)
+  -- Of what was erased there is nothing to send.
+  AND NOT EXISTS (
+      SELECT
+      FROM tallyweir.erased_row AS erased
+      WHERE erased.pipeline = letter.pipeline
+        AND erased.kept_in = 'aside:dead_letter'
+        AND erased.kafka_topic = letter.kafka_topic
+        AND erased.kafka_partition = letter.kafka_partition
+        AND erased.kafka_offset = letter.kafka_offset
+  )
   -- What dies of what is sent now is for the next time: or it would never end.
   AND letter.sequence <= %(through_sequence)s
 ORDER BY letter.kafka_topic, letter.kafka_partition, letter.kafka_offset

@@ -1,0 +1,151 @@
+"""``fork``, ``diff``, ``switch``: a new version beside the old one, and in its place.
+
+Crash:
+    ``fork`` and ``switch`` are one commit each. A command that died before it changed
+    nothing; one that died after it is told so when it is called again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say, say_json
+
+_Pipeline = Annotated[
+    str, typer.Argument(help="Name of the pipeline in front, or its YAML file.")
+]
+_New = Annotated[str, typer.Argument(help="Name of the fork, or its YAML file.")]
+_DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only say what would be done.")
+]
+_UNCHANGED = "Nothing was changed (--dry-run)."
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir fork orders orders-2 --empty orders_by_hour "
+            "--reason 'orders by half hour'"
+        )
+    )(fork)
+    app.command(epilog=example("tallyweir diff orders orders-2"))(diff)
+    app.command(
+        epilog=example("tallyweir switch orders orders-2 --reason 'compared for a day'")
+    )(switch)
+
+
+def fork(
+    pipeline: _Pipeline,
+    new: _New,
+    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
+    empty: Annotated[
+        list[str] | None,
+        typer.Option(help="A table that begins empty, being defined otherwise."),
+    ] = None,
+    dry_run: _DryRun = False,
+) -> None:
+    """Let a new pipeline go on from where another stands, in shadow tables.
+
+    The pipeline file of the new one has its name, and the tables that readers know.
+    The other pipeline is not stopped.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    request = steering.ActRequest(
+        pipeline=pipeline_name(pipeline), kind="fork", reason=reason, dry_run=dry_run
+    )
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir fork") as home:
+        made = steering.fork(home, request, pipeline_name(new), empty=empty or ())
+    say(f"{made.pipeline} goes on after batch {made.last_sequence} of {made.of}.")
+    for front, shadow in made.shadows.items():
+        rows = made.rows.get(shadow)
+        begins = "begins empty" if rows is None else f"{rows} rows copied"
+        say(f"  {front} -> {shadow}: {begins}")
+    say(
+        _UNCHANGED
+        if dry_run
+        else f"Run it by a file of the name {made.pipeline} with the tables as before; "
+        f"then: tallyweir diff {made.of} {made.pipeline}"
+    )
+
+
+def diff(
+    pipeline: _Pipeline,
+    new: _New,
+    output: Annotated[
+        str | None, typer.Option(help="Compare one table only, as readers know it.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on one line.")
+    ] = False,
+) -> None:
+    """Compare a pipeline with its fork, over what both have read and settled.
+
+    Exit code 1 when an output differs.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    front, shadowing = pipeline_name(pipeline), pipeline_name(new)
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir diff") as home:
+        found = steering.diff(home, front, shadowing)
+    found = tuple(one for one in found if output in {None, one.table})
+    if as_json:
+        say_json({"outputs": [asdict(one) for one in found]})
+    for one in () if as_json else found:
+        note = f" ({one.note})" if one.note else ""
+        say(
+            f"{one.table}: {one.equal} rows equal, {one.different} different, "
+            f"{one.only_front} only in {front}, {one.only_shadow} only in "
+            f"{shadowing}{note}"
+        )
+        for sample in one.samples:
+            say(f"  {sample['key']}: {sample['front']} -> {sample['shadow']}")
+    if not all(one.is_equal for one in found):
+        raise typer.Exit(1)
+
+
+def switch(
+    pipeline: _Pipeline,
+    new: _New,
+    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
+    dry_run: _DryRun = False,
+) -> None:
+    """Let a pipeline and its fork change places: readers find the fork's rows.
+
+    Both are fenced by it and go on where they stand, each under its own name. Called
+    with the two exchanged, it takes that back.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    front, shadowing = pipeline_name(pipeline), pipeline_name(new)
+    request = steering.ActRequest(
+        pipeline=front, kind="switch", reason=reason, dry_run=dry_run
+    )
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir switch") as home:
+        done = steering.switch(home, request, shadowing)
+    for table in done.tables:
+        kept = done.former.get(table)
+        where = f"; those of {front} are in {kept}" if kept else ""
+        say(f"{table} has the rows of {shadowing}{where}")
+    if done.left:
+        say(f"{front} goes on with {', '.join(done.left)}, which {shadowing} has not.")
+    say(
+        _UNCHANGED
+        if dry_run
+        else "Drivers of both end and find their tables at the next start. Back again: "
+        f"tallyweir switch {shadowing} {front}"
+    )

@@ -1,0 +1,196 @@
+"""Copies what the home keeps of a pipeline for another one, in the act's snapshot.
+
+Which of our tables are copied is written down here; a test compares that with the
+schema, so that whoever adds a table must say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch, fetch_one
+from sinks.postgres.columns import table_identifier
+from sinks.postgres.naming import revisions_table, runs_of_pipeline, state_table
+from sinks.postgres.statements import load_statements
+
+_SQL = load_statements("sinks.postgres.steering", "fork.sql")
+
+#: Tables of ours that are copied as they are, each behind those that it refers to.
+COPIED = (
+    *("epoch_claim", "act", "partition_progress", "batch", "batch_partition"),
+    *("batch_output", "batch_measures", "accepted_gap", "batch_run", "batch_run_input"),
+    *("dead_letter", "late_event", "expired_event", "duplicate_event"),
+    *("filtered_event", "replaced_row", "redrive", "keyed_state", "keyed_timer"),
+    *("erased_id", "erased_row", "erased_result"),
+)
+#: Those that are made otherwise, that a fork has none of, or that are about the one
+#: pipeline's operation.
+NOT_COPIED = (
+    *("pipeline", "seen_id_run", "relay_cursor", "shadow_table"),
+    *("batch_branch", "outbox", "pause", "alert", "scaling_bounds", "scaling_decision"),
+)
+#: Columns of ours that name an output's table.
+OUTPUT_COLUMNS = ("output_table", "kept_in")
+
+
+def renamed(definition: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, Any]:
+    """Return a definition whose outputs have other tables."""
+    return {
+        **definition,
+        "outputs": [
+            {**output, "table": tables.get(output["table"], output["table"])}
+            for output in definition["outputs"]
+        ],
+    }
+
+
+def copy_pipeline(
+    connection: Connection[TupleRow], old: str, new: str, shadows: Mapping[str, str]
+) -> int:
+    """Register the fork; return its number."""
+    columns = _columns_of(connection, "pipeline")
+    connection.execute(
+        _SQL["copy_rows"].format(
+            target=sql.Identifier("tallyweir", "pipeline"),
+            table=sql.Identifier("tallyweir", "pipeline"),
+            columns=_listed(columns),
+            values=sql.SQL(", ").join(map(_copied_value, columns)),
+            kept=sql.SQL("true"),
+        ),
+        {"pipeline": old, "new": new},
+    )
+    row = fetch_one(connection, _SQL["pipeline"], pipeline=new)
+    definition = {**renamed(row["definition"], shadows), "name": new}
+    connection.execute(
+        _SQL["set_definition"],
+        {"pipeline": new, "definition": json.dumps(definition)},
+    )
+    return int(row["pipeline_number"])
+
+
+def copy_ours(
+    connection: Connection[TupleRow],
+    table: str,
+    old: str,
+    new: str,
+    copied: Mapping[str, str],
+) -> None:
+    """Copy the rows of one of our tables, without those of outputs that begin empty."""
+    columns = _columns_of(connection, table)
+    kept: sql.Composable = sql.SQL("true")
+    if "output_table" in columns:
+        kept = sql.SQL("output_table = ANY (%(tables)s)")
+    connection.execute(
+        _SQL["copy_rows"].format(
+            target=sql.Identifier("tallyweir", table),
+            table=sql.Identifier("tallyweir", table),
+            columns=_listed(columns),
+            values=sql.SQL(", ").join(map(_copied_value, columns)),
+            kept=kept,
+        ),
+        {
+            "pipeline": old,
+            "new": new,
+            "tables": list(copied),
+            "shadows": json.dumps(copied),
+        },
+    )
+
+
+def _copied_value(column: str) -> sql.Composable:
+    if column == "pipeline":
+        return sql.SQL("%(new)s")
+    if column in OUTPUT_COLUMNS:
+        return sql.SQL("coalesce(%(shadows)s::jsonb ->> {0}, {0})").format(
+            sql.Identifier(column)
+        )
+    return sql.Identifier(column)
+
+
+def copy_results(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    number: int,
+    table: str,
+    shadow: str,
+) -> int:
+    """Copy an output's tables; return the rows of the one that readers know."""
+    rows = _copy_table(connection, table_identifier(table), table_identifier(shadow))
+    if any(output.table == table for output in pipeline.windows):
+        _copy_table(
+            connection,
+            table_identifier(revisions_table(table)),
+            table_identifier(revisions_table(shadow)),
+        )
+        _copy_table(
+            connection,
+            state_table(pipeline.number, table),
+            state_table(number, shadow),
+        )
+    return rows
+
+
+def _copy_table(
+    connection: Connection[TupleRow], table: sql.Identifier, shadow: sql.Identifier
+) -> int:
+    quoted = table.as_string(connection)
+    row = fetch_one(connection, _SQL["column_names"], table=quoted)
+    if not row["columns"]:
+        return 0
+    place = fetch_one(connection, _SQL["owner"], table=quoted)
+    # Beside the table, wherever the search path begins.
+    there = sql.Identifier(place["schema"], bare_name(connection, shadow))
+    connection.execute(_SQL["create_like"].format(shadow=there, table=table))
+    connection.execute(
+        _SQL["set_owner"].format(table=there, owner=sql.Identifier(place["owner"]))
+    )
+    copied = connection.execute(
+        _SQL["copy_table"].format(
+            shadow=there, table=table, columns=_listed(row["columns"])
+        )
+    )
+    return copied.rowcount
+
+
+def bare_name(connection: Connection[TupleRow], table: sql.Identifier) -> str:
+    """Return a table's name without its schema; names of ours have no dot."""
+    return table.as_string(connection).rpartition(".")[2].strip('"')
+
+
+def copy_seen_ids(
+    connection: Connection[TupleRow], old: str, new: str, number: int
+) -> None:
+    """Copy the catalog, as a part of it that is attached when it is whole."""
+    runs = sql.Identifier("tallyweir", runs_of_pipeline(number))
+    connection.execute(_SQL["create_runs"].format(runs=runs))
+    for row in fetch(connection, _SQL["buckets"], pipeline=old):
+        connection.execute(
+            _SQL["create_bucket"], {"number": number, "bucket": row["bucket"]}
+        )
+    columns = _columns_of(connection, "seen_id_run")
+    connection.execute(
+        _SQL["copy_rows"].format(
+            target=runs,
+            table=sql.Identifier("tallyweir", "seen_id_run"),
+            columns=_listed(columns),
+            values=sql.SQL(", ").join(map(_copied_value, columns)),
+            # What a merge at work has written ahead is that merge's.
+            kept=sql.SQL("NOT is_hidden"),
+        ),
+        {"pipeline": old, "new": new},
+    )
+    connection.execute(_SQL["attach_runs"].format(runs=runs, pipeline=sql.Literal(new)))
+
+
+def _columns_of(connection: Connection[TupleRow], table: str) -> list[str]:
+    """Return the columns that are not the server's to fill."""
+    return list(fetch_one(connection, _SQL["own_columns"], table=table)["columns"])
+
+
+def _listed(columns: Iterable[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, columns))

@@ -1,0 +1,237 @@
+"""Forks a pipeline: another one goes on from where it stands, in tables of its own.
+
+What the home keeps of the pipeline is copied from one snapshot: ledger, offsets,
+watermark, seen IDs, windows, keyed state, side tables and the rows of its results. The
+pipeline itself is neither stopped nor kept waiting. Its fork is a pipeline like any
+other, but for its tables: it writes to the shadow of each that its file names, until
+``switch`` lets the two change places.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection, IsolationLevel, Rollback
+from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb
+
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+)
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.columns import table_identifier
+from sinks.postgres.shadow_tables import read_shadow_tables
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+from sinks.postgres.steering.act import ActRequest, check_reason
+from sinks.postgres.steering.copied_rows import (
+    COPIED,
+    copy_ours,
+    copy_pipeline,
+    copy_results,
+    copy_seen_ids,
+)
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.guarantee import Guarantee
+
+_SQL = load_statements("sinks.postgres.steering", "fork.sql")
+_ACT = load_statements("sinks.postgres.steering", "act.sql")
+
+_NAME_BYTES_MAX = 63 - len("_revisions")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """A fork as it was made, or would be.
+
+    Attributes:
+        pipeline: Its name.
+        of: The pipeline that it goes on from.
+        last_sequence: The batch after which it does.
+        shadows: Its tables, by those of the pipeline; also those that begin empty.
+        rows: How many rows were copied into each.
+    """
+
+    pipeline: str
+    of: str
+    last_sequence: int
+    shadows: Mapping[str, str]
+    rows: Mapping[str, int]
+
+
+def fork(
+    connection: Connection[TupleRow],
+    request: ActRequest,
+    new: str,
+    *,
+    empty: Iterable[str] = (),
+) -> Fork:
+    """Let another pipeline go on from where one stands, in tables of its own.
+
+    Args:
+        connection: To the home, by the owner of its tables.
+        request: The pipeline, and why.
+        new: The fork's name, which no pipeline has yet.
+        empty: Outputs whose tables and windows begin empty, because the fork defines
+            them otherwise.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
+            ``FORK_NAME_TAKEN``, ``FORK_UNFIT`` or ``FORK_OUTPUT_UNKNOWN``.
+        RetryableError: The server went away.
+
+    Crash:
+        Before the COMMIT there is no fork; after it there is all of it. The pipeline
+        that it was forked from is the same in both cases.
+    """
+    check_reason(request.reason)
+    former = connection.isolation_level
+    # One snapshot for all that is copied; whoever publishes meanwhile is not in it.
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    try:
+        with translated("forking a pipeline"), connection.transaction():
+            made = _fork(connection, request, new, tuple(empty))
+            if request.dry_run:
+                raise Rollback
+        return made
+    finally:
+        if not connection.closed:
+            connection.isolation_level = former
+
+
+def _fork(
+    connection: Connection[TupleRow],
+    request: ActRequest,
+    new: str,
+    empty: tuple[str, ...],
+) -> Fork:
+    pipeline = read_pipeline(connection, request.pipeline)
+    _check_fit(connection, pipeline, new, empty)
+    written = read_shadow_tables(connection, pipeline.name)
+    fronts = {shadow: front for front, shadow in written.items()}
+    shadows = {
+        output.table: shadow_of(fronts.get(output.table, output.table), new)
+        for output in pipeline.outputs
+    }
+    copied = {t: s for t, s in shadows.items() if t not in empty}
+    number = copy_pipeline(connection, pipeline.name, new, shadows)
+    for ours in COPIED:
+        copy_ours(connection, ours, pipeline.name, new, copied)
+    connection.execute(_SQL["relayed_already"], {"pipeline": new})
+    for table, shadow in shadows.items():
+        values = {"front": fronts.get(table, table), "shadow": shadow}
+        connection.execute(_SQL["insert_shadow"], {"pipeline": new, **values})
+    rows = {
+        shadow: copy_results(connection, pipeline, number, table, shadow)
+        for table, shadow in copied.items()
+    }
+    copy_seen_ids(connection, pipeline.name, new, number)
+    _note(connection, request, new, pipeline.last_sequence)
+    return Fork(
+        pipeline=new,
+        of=pipeline.name,
+        last_sequence=pipeline.last_sequence,
+        shadows={fronts.get(t, t): s for t, s in shadows.items()},
+        rows=rows,
+    )
+
+
+def shadow_of(table: str, pipeline: str) -> str:
+    """Name the table in which a pipeline has what its file calls ``table``."""
+    return f"{table}__{pipeline.replace('-', '_')}"
+
+
+def _check_fit(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    new: str,
+    empty: tuple[str, ...],
+) -> None:
+    if fetch(connection, _SQL["pipeline"], pipeline=new):
+        raise ConfigurationError(
+            "FORK_NAME_TAKEN",
+            saw=f"The home database knows a pipeline {new} already.",
+            why="The fork would take over what that one has.",
+            fix="Give the fork another name.",
+        )
+    known = [output.table for output in pipeline.outputs]
+    unknown = [table for table in empty if table not in known]
+    if unknown:
+        raise ConfigurationError(
+            "FORK_OUTPUT_UNKNOWN",
+            saw=f"Pipeline {pipeline.name} has no output {', '.join(unknown)}; it has "
+            f"{', '.join(known)}.",
+            why="What is to begin empty must be one of them.",
+            fix="Correct --empty.",
+        )
+    reasons = list(_unfit(connection, pipeline, new))
+    if reasons:
+        raise ConfigurationError(
+            "FORK_UNFIT",
+            saw=f"Pipeline {pipeline.name} {'; it '.join(reasons)}.",
+            why="Its fork could not keep to tables of its own, or not change places "
+            "with it in one transaction.",
+            fix="Run the new version beside it by another name and into other tables, "
+            "from the topic's start (docs/batch.md, In shadow tables).",
+        )
+
+
+def _unfit(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline, new: str
+) -> Iterator[str]:
+    if pipeline.guarantee is Guarantee.AT_LEAST_ONCE:
+        yield "writes at least once"
+    if any(output.kind == "outbox" for output in pipeline.outputs):
+        yield "sends messages, which a shadow must not"
+    if any(set(output.databases) != {HOME} for output in pipeline.outputs):
+        yield "writes to other databases"
+    row = fetch_one(connection, _SQL["pipeline"], pipeline=pipeline.name)
+    definition: Mapping[str, Any] = row["definition"]
+    branches = fetch_one(connection, _SQL["branches"], pipeline=pipeline.name)
+    is_split = any(output.get("branches", 1) > 1 for output in definition["outputs"])
+    if is_split or branches["exist"]:
+        yield "publishes in branches, or did"
+    if any(output.get("metrics") for output in definition["outputs"]):
+        yield "has a view of metrics"
+    for output in pipeline.outputs:
+        name = shadow_of(output.table, new).rsplit(".", 1)[-1]
+        if len(name.encode()) > _NAME_BYTES_MAX:
+            yield f"has a table for which {name} is too long"
+        taken = fetch_one(
+            connection,
+            _SQL["table_exists"],
+            table=table_identifier(shadow_of(output.table, new)).as_string(connection),
+        )
+        if taken["exists"]:
+            yield f"has a table beside which {name} is there already"
+
+
+def _note(
+    connection: Connection[TupleRow], request: ActRequest, new: str, sequence: int
+) -> None:
+    """Note the fork as the first act on the pipeline that it makes."""
+    claim = fetch_one(
+        connection,
+        _SQL["claimed"],
+        pipeline=new,
+        host=socket.gethostname(),
+        process_id=os.getpid(),
+    )
+    connection.execute(
+        _ACT["note_act"],
+        {
+            "pipeline": new,
+            "epoch": claim["epoch"],
+            "kind": request.kind,
+            "reason": request.reason,
+            "after_sequence": sequence,
+            "detail": Jsonb({"of": request.pipeline}),
+        },
+    )

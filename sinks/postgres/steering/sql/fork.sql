@@ -1,0 +1,104 @@
+-- Making a pipeline beside another that goes on from where that one stands.
+
+-- name: own_columns
+SELECT array_agg(attname ORDER BY attnum) AS columns
+FROM pg_attribute
+WHERE attrelid = ('tallyweir.' || %(table)s)::regclass
+  AND attnum > 0
+  AND NOT attisdropped
+  AND attgenerated = ''
+  AND attidentity = '';
+
+-- name: pipeline
+SELECT pipeline_number, definition
+FROM tallyweir.pipeline
+WHERE pipeline = %(pipeline)s;
+
+-- name: branches
+SELECT EXISTS (
+    SELECT
+    FROM tallyweir.batch_branch
+    WHERE pipeline = %(pipeline)s
+) AS exist;
+
+-- name: set_definition
+UPDATE tallyweir.pipeline
+SET definition = %(definition)s::jsonb
+WHERE pipeline = %(pipeline)s;
+
+-- name: copy_rows
+INSERT INTO {target} ({columns})
+SELECT {values}
+FROM {table}
+WHERE pipeline = %(pipeline)s
+  AND {kept};
+
+-- name: insert_shadow
+INSERT INTO tallyweir.shadow_table (pipeline, front_table, shadow_table)
+VALUES (%(pipeline)s, %(front)s, %(shadow)s);
+
+-- name: relayed_already
+-- The letters that were copied are the other pipeline's to send.
+INSERT INTO tallyweir.relay_cursor (
+    pipeline, stream, sequence, kafka_topic, kafka_partition, kafka_offset, messages
+)
+SELECT pipeline, 'dead_letter', sequence, kafka_topic, kafka_partition, kafka_offset,
+       count(*) OVER ()
+FROM tallyweir.dead_letter
+WHERE pipeline = %(pipeline)s
+ORDER BY sequence DESC, kafka_topic DESC, kafka_partition DESC, kafka_offset DESC
+LIMIT 1;
+
+-- name: table_exists
+SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
+
+-- name: column_names
+SELECT coalesce(array_agg(attname ORDER BY attnum), '{}') AS columns
+FROM pg_attribute
+WHERE attrelid = to_regclass(%(table)s)
+  AND attnum > 0
+  AND NOT attisdropped
+  AND attgenerated = '';
+
+-- name: create_like
+CREATE TABLE {shadow} (LIKE {table} INCLUDING ALL);
+
+-- name: owner
+SELECT pg_get_userbyid(relowner) AS owner,
+       (SELECT nspname FROM pg_namespace WHERE pg_namespace.oid = relnamespace) AS schema
+FROM pg_class
+WHERE oid = to_regclass(%(table)s);
+
+-- name: set_owner
+ALTER TABLE {table} OWNER TO {owner};
+
+-- name: copy_table
+INSERT INTO {shadow} ({columns}) OVERRIDING SYSTEM VALUE
+SELECT {columns}
+FROM {table};
+
+-- name: create_runs
+-- Beside the catalog, and attached at the end: making a part of it in its place would
+-- keep every pipeline's publish waiting meanwhile.
+CREATE TABLE {runs} (LIKE tallyweir.seen_id_run INCLUDING ALL)
+    PARTITION BY LIST (bucket);
+
+-- name: buckets
+SELECT DISTINCT bucket
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+ORDER BY bucket;
+
+-- name: create_bucket
+SELECT tallyweir.create_bucket(%(number)s, %(bucket)s);
+
+-- name: attach_runs
+ALTER TABLE tallyweir.seen_id_run
+    ATTACH PARTITION {runs} FOR VALUES IN ({pipeline});
+
+-- name: claimed
+INSERT INTO tallyweir.epoch_claim (pipeline, epoch, host, process_id, is_act)
+SELECT %(pipeline)s, max(epoch) + 1, %(host)s, %(process_id)s, true
+FROM tallyweir.epoch_claim
+WHERE pipeline = %(pipeline)s
+RETURNING epoch;

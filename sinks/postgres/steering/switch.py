@@ -1,0 +1,226 @@
+"""Lets a pipeline and its fork change places, for readers to find the fork's rows.
+
+One act on both: whoever works on either is fenced, the tables change their names, and
+the ledger calls them so. Neither has read less or more by it, so nothing is lost or
+doubled: each goes on where it stands, the one in the tables that readers know, the
+other in shadows. The same act with the two exchanged takes it back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import fetch, fetch_one
+from sinks.postgres.columns import table_identifier
+from sinks.postgres.naming import revisions_table, state_table
+from sinks.postgres.shadow_tables import read_shadow_tables
+from sinks.postgres.statements import load_statements
+from sinks.postgres.steering.act import ActRequest, acting
+from sinks.postgres.steering.copied_rows import OUTPUT_COLUMNS, bare_name, renamed
+from sinks.postgres.steering.fork import shadow_of
+from sinks.protocol.errors import ConfigurationError, RetryableError
+
+_SQL = load_statements("sinks.postgres.steering", "switch.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """What changed places.
+
+    Attributes:
+        tables: That readers know; they show the fork's rows now.
+        former: Where the other pipeline's rows of them are now.
+        left: Tables that the fork has no output for: the other goes on with them.
+    """
+
+    tables: tuple[str, ...]
+    former: Mapping[str, str]
+    left: tuple[str, ...]
+
+
+def switch(
+    connection: Connection[TupleRow], request: ActRequest, shadowing: str
+) -> Switch:
+    """Put the tables of a pipeline that works in the shadow in the place of another's.
+
+    Args:
+        connection: To the home, by the owner of the tables.
+        request: The pipeline whose rows readers find now, and why.
+        shadowing: The one whose rows they are to find.
+
+    Raises:
+        ConfigurationError: As ``acting``; ``SWITCH_NOT_SHADOWED``.
+        RetryableError: ``SWITCH_BEHIND``: readers would find less than before; or as
+            ``acting``, and when somebody reads a table for so long that it cannot be
+            renamed.
+
+    Crash:
+        Before the COMMIT readers find what they did, and nobody is fenced; after it
+        they find the other pipeline's rows, all of them.
+    """
+    front = request.pipeline
+    beside = replace(request, pipeline=shadowing)
+    with acting(connection, request) as act, acting(connection, beside) as other:
+        shadows = read_shadow_tables(connection, shadowing)
+        if not shadows or read_shadow_tables(connection, front):
+            raise ConfigurationError(
+                "SWITCH_NOT_SHADOWED",
+                saw=f"{shadowing} does not work in the shadow of {front}.",
+                why="Two pipelines change places when one has shadows of the tables "
+                "that the other writes.",
+                fix=f"Name the pipeline in front first, and then its fork; tallyweir "
+                f"fork {front} NEW makes one.",
+            )
+        _check_read_as_far(connection, front, shadowing)
+        written = _tables(connection, shadowing)
+        switched = {t: s for t, s in shadows.items() if s in written}
+        former = {table: shadow_of(table, front) for table in switched}
+        there = _tables(connection, front)
+        _rename_outputs(connection, front, former)
+        _rename_outputs(
+            connection, shadowing, {s: table for table, s in switched.items()}
+        )
+        for table, shadow in switched.items():
+            values = {"pipeline": shadowing, "front": table}
+            connection.execute(_SQL["delete_shadow"], values)
+            if table in there:
+                values = {"pipeline": front, "front": table, "shadow": former[table]}
+                connection.execute(_SQL["insert_shadow"], values)
+            _copy_grants(connection, table, shadow)
+        connection.execute(_SQL["hurry"])
+        for name, new_name in _renames(connection, front, shadowing, switched, former):
+            _rename_table(connection, name, new_name)
+        done = Switch(
+            tables=tuple(switched),
+            former={t: s for t, s in former.items() if t in there},
+            left=tuple(sorted(there - switched.keys())),
+        )
+        for noted in (act, other):
+            noted.detail.update(front=shadowing, tables=list(done.tables))
+    return done
+
+
+def _check_read_as_far(
+    connection: Connection[TupleRow], front: str, shadowing: str
+) -> None:
+    """Refuse to show readers less than they have seen."""
+    stands = {
+        (row["topic"], row["partition"], row["topic_id"]): row["next_offset"]
+        for row in fetch(connection, _SQL["positions"], pipeline=shadowing)
+    }
+    behind = [
+        f"{row['topic']}[{row['partition']}] by {row['next_offset'] - at}"
+        for row in fetch(connection, _SQL["positions"], pipeline=front)
+        if (at := stands.get((row["topic"], row["partition"], row["topic_id"]), 0))
+        < row["next_offset"]
+    ]
+    if behind:
+        raise RetryableError(
+            "SWITCH_BEHIND",
+            saw=f"{shadowing} has read less than {front}: {', '.join(behind)} offsets.",
+            why="Readers would find less than they have seen already.",
+            fix=f"Let it catch up; tallyweir pause {front} keeps the other from going "
+            "on meanwhile, and does not keep the switch.",
+        )
+
+
+def _tables(connection: Connection[TupleRow], pipeline: str) -> set[str]:
+    row = fetch_one(connection, _SQL["definition"], pipeline=pipeline)
+    definition: Mapping[str, Any] = row["definition"]
+    return {output["table"] for output in definition["outputs"]}
+
+
+def _rename_outputs(
+    connection: Connection[TupleRow], pipeline: str, tables: Mapping[str, str]
+) -> None:
+    """Call outputs by other tables in the definition and all over the ledger."""
+    row = fetch_one(connection, _SQL["definition"], pipeline=pipeline)
+    definition = json.dumps(
+        renamed(row["definition"], tables), sort_keys=True, separators=(",", ":")
+    )
+    connection.execute(
+        _SQL["set_definition"], {"pipeline": pipeline, "definition": definition}
+    )
+    columns = list(OUTPUT_COLUMNS)
+    for row in fetch(connection, _SQL["tables_with_outputs"], columns=columns):
+        statement = _SQL["rename_rows"].format(
+            table=sql.Identifier(row["name"]), column=sql.Identifier(row["column"])
+        )
+        for name, new_name in tables.items():
+            values = {"pipeline": pipeline, "from": name, "to": new_name}
+            connection.execute(statement, values)
+
+
+def _copy_grants(connection: Connection[TupleRow], table: str, shadow: str) -> None:
+    """Let everybody read the shadow who may read the table in whose place it comes."""
+    for name, same in _with_revisions(table, shadow):
+        quoted = name.as_string(connection)
+        for row in fetch(connection, _SQL["grants"], table=quoted):
+            if _exists(connection, same):
+                connection.execute(
+                    _SQL["grant"].format(
+                        privilege=sql.SQL(row["privilege"]),
+                        table=same,
+                        grantee=sql.SQL(row["grantee"]),
+                    )
+                )
+
+
+def _with_revisions(
+    table: str, other: str
+) -> Iterator[tuple[sql.Identifier, sql.Identifier]]:
+    yield table_identifier(table), table_identifier(other)
+    revisions = revisions_table(table), revisions_table(other)
+    yield table_identifier(revisions[0]), table_identifier(revisions[1])
+
+
+def _renames(
+    connection: Connection[TupleRow],
+    front: str,
+    shadowing: str,
+    switched: Mapping[str, str],
+    former: Mapping[str, str],
+) -> Iterator[tuple[sql.Identifier, sql.Identifier]]:
+    """Yield each table with its new name, those first that make place."""
+    numbers = {
+        pipeline: fetch_one(connection, _SQL["definition"], pipeline=pipeline)[
+            "pipeline_number"
+        ]
+        for pipeline in (front, shadowing)
+    }
+    for table in switched:
+        yield from _with_revisions(table, former[table])
+        yield (
+            state_table(numbers[front], table),
+            state_table(numbers[front], former[table]),
+        )
+    for table, shadow in switched.items():
+        yield from _with_revisions(shadow, table)
+        yield (
+            state_table(numbers[shadowing], shadow),
+            state_table(numbers[shadowing], table),
+        )
+
+
+def _rename_table(
+    connection: Connection[TupleRow], table: sql.Identifier, to: sql.Identifier
+) -> None:
+    """Rename a table, if there is one, within its schema."""
+    if not _exists(connection, table):
+        return
+    name = bare_name(connection, to)
+    connection.execute(
+        _SQL["rename_table"].format(table=table, name=sql.Identifier(name))
+    )
+
+
+def _exists(connection: Connection[TupleRow], table: sql.Identifier) -> bool:
+    quoted = table.as_string(connection)
+    row = fetch_one(connection, _SQL["table_exists"], table=quoted)
+    return bool(row["exists"])
