@@ -10,10 +10,24 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.standalone_cluster import standalone_cluster
+from integration_tests.harness.transforming_pipeline import (
+    write_transforming_pipeline,
+)
 from sinks.postgres import steering
 from sinks.scaling.bounds import Bounds, Range
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+#: How long a transform takes for an event.
+_SLOW = """
+    import time
+
+    def slowly(amount):
+        time.sleep(0.002)
+        return amount
+
+    return events.withColumn("twice", F.udf(slowly, "bigint")("amount"))
+"""
 
 _ON_A_CLUSTER = {
     # Every batch is for the executors, and one of them does little at a time.
@@ -93,4 +107,38 @@ def test_executors_of_a_cluster_follow_new_bounds_while_batches_pass(
         "WHERE executors <> executors_before ORDER BY decision"
     )
     assert changes == [(1, 2), (2, 1)]
+    world.assert_fates(everything)
+
+
+@pytest.mark.long
+def test_a_backlog_raises_executors_and_quiet_lets_them_go(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Nobody does anything but send: up while it lasts, down after the pause."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.pipeline_file = tmp_path / "readings.py"
+    write_transforming_pipeline(world, world.pipeline_file, _SLOW)
+    everything = world.topic.send(numbered(world, 0, 10))
+    world.run_to_the_end()
+    _set(world, Bounds(executors=Range(least=1, most=2)))
+    with standalone_cluster(
+        tmp_path / "cluster", home_dsn=empty_dsn, workers=2
+    ) as cluster:
+        environment = {**_ON_A_CLUSTER, "TALLYWEIR_SPARK_MASTER": cluster.address}
+        everything |= world.topic.send(numbered(world, 10, 60_000))
+        with world.driver(environment=environment, batch=2_000) as driver:
+            cluster.await_executors(2)
+            world.await_value(
+                "SELECT sum(read) FROM tallyweir.batch_partition",
+                lambda read: read == 60_010,
+                timeout_s=400,
+            )
+            cluster.await_executors(1, timeout_s=400)
+            driver.send(signal.SIGTERM)
+            assert driver.wait() == 0, driver.text
+    changes = world.fetch(
+        "SELECT executors_before, executors, because FROM tallyweir.scaling_decision "
+        "WHERE executors <> executors_before ORDER BY decision"
+    )
+    assert changes == [(1, 2, "backlog"), (2, 1, "idle")]
     world.assert_fates(everything)

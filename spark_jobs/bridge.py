@@ -78,6 +78,8 @@ class Bridge:
         self._ends = dict(parts.starts)
         #: Where Spark's last plan ends.
         self._planned_ends = dict(parts.starts)
+        #: Tasks that Spark can run at a time; executors come and go.
+        self._slots = 0
         #: What Spark has yet to hear of.
         self._new_partitions: set[TopicPartition] = set()
         self._on_planned = on_planned
@@ -102,6 +104,8 @@ class Bridge:
             if self._draining or self.failure is not None:
                 return
             with self._failure_kept():
+                # Asked in Spark's own thread: the JVM makes one for each that asks.
+                self._slots = self._parts.jobs.tasks()
                 self._run_planned(raw, batch_id)
                 self._go_on()
 
@@ -251,7 +255,7 @@ class Bridge:
         measures = voted.tally.measures + Measures(
             seconds=times.before_publishing(),
             cpu_seconds=self._cpu.spent(),
-            slots=self._parts.jobs.tasks(),
+            slots=self._slots,
         )
         return replace(voted, tally=replace(voted.tally, measures=measures))
 

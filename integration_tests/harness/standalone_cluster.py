@@ -36,9 +36,11 @@ class StandaloneCluster:
     address: str
     workers: tuple[int, ...]
 
-    def await_executors(self, wanted: int) -> None:
+    def await_executors(
+        self, wanted: int, *, timeout_s: float = _START_TIMEOUT_S
+    ) -> None:
         """Wait until so many executors run, whatever anybody says of them."""
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while (found := self._executors()) != wanted:
             assert time.monotonic() < deadline, f"{found} executors, not {wanted}"
             time.sleep(_POLL_S)
