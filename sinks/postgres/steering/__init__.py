@@ -5,6 +5,7 @@ Sending dead letters again is none: it leaves notes, and is in nobody's way.
 
 from __future__ import annotations
 
+from sinks.postgres.steering.actor import act_as
 from sinks.postgres.steering.pause import pause, resume
 from sinks.postgres.steering.redrive import (
     RecordPosition,
@@ -22,6 +23,7 @@ __all__ = [
     "RecordPosition",
     "RedriveSelection",
     "WaitingLetter",
+    "act_as",
     "begin_redrive",
     "check_reason",
     "end_scaling",
