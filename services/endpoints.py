@@ -23,6 +23,7 @@ from sinks.protocol.errors import ConfigurationError
 from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, read_setting
 
 KAFKA_VARIABLE = "TALLYWEIR_KAFKA_BOOTSTRAP"
+ACTS_DSN_VARIABLE = "TALLYWEIR_ACTS_DSN"
 
 # Any of libpq's own variables that says where a server is.
 _LIBPQ_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
@@ -104,6 +105,15 @@ def resolve_home_dsn() -> str:
     """
     dsn = given_home_dsn()
     return _start_embedded_postgres() if dsn is None else dsn
+
+
+def resolve_acts_dsn(home_dsn: str) -> str:
+    """Find the home database as who acts on it: by default as everybody else.
+
+    Raises:
+        ConfigurationError: The variable, and that of its file, are both set.
+    """
+    return read_setting(os.environ, ACTS_DSN_VARIABLE) or home_dsn
 
 
 def resolve_databases() -> dict[str, str]:

@@ -17,10 +17,16 @@ _TIMEOUT_S = 30.0
 
 
 @contextmanager
-def running_monitor(home_dsn: str, bootstrap: str) -> Iterator[httpx.Client]:
+def running_monitor(
+    home_dsn: str, bootstrap: str, *arguments: str
+) -> Iterator[httpx.Client]:
     """Serve in the block; gives what asks it. It must end well when it is told to."""
     process = subprocess.Popen(
-        [*(sys.executable, "-P", "-m", "services.cli"), *("monitor", "--port", "0")],
+        [
+            *(sys.executable, "-P", "-m", "services.cli"),
+            *("monitor", "--port", "0"),
+            *arguments,
+        ],
         cwd=ROOT,
         env={
             **os.environ,

@@ -64,6 +64,11 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "scaling_decision": {"select": "PVM", "insert": "P"},
     "act": {"select": "PVM", "insert": "P"},
     "redrive": {"select": "VM"},
+    "receipt": {
+        "select": "VM",
+        "insert": "M",
+        **_updates("M", "is_verified", "summary", "batches", "taken_at", "taken_by"),
+    },
     "duplicate_event": {"select": "VM", "insert": "P"},
     "filtered_event": {"select": "VM", "insert": "P"},
     "keyed_state": _KEPT

@@ -30,6 +30,7 @@ COMMAND_MODULES = (
     "services.cli.wait_for",
     "services.cli.monitor",
     "services.cli.alerts",
+    "services.cli.monitor_tokens",
     "services.cli.state",
     "services.cli.pause",
     "services.cli.scale",

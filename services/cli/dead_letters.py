@@ -107,25 +107,25 @@ def show(
 
     from services.endpoints import resolve_endpoints
     from services.redrive.letter_report import letter_json, told
+    from services.redrive.record_name import parse_record
     from services.redrive.source_records import KnownRecord, SourceRecords
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
-    from sinks.postgres.steering import RecordPosition
 
     name = pipeline_name(pipeline)
-    topic, partition, offset = _record(record)
+    place = parse_record(record)
     endpoints = resolve_endpoints()
     with connect(endpoints.home_dsn, application_name=_APPLICATION) as home:
         letter = audit.read_letter(
-            home, name, topic=topic, partition=partition, offset=offset
+            home,
+            name,
+            topic=place.topic,
+            partition=place.partition,
+            offset=place.offset,
         )
-    wanted = KnownRecord(
-        position=RecordPosition(topic=topic, partition=partition, offset=offset),
-        key=letter.key,
-        payload=letter.payload,
-    )
+    wanted = KnownRecord(position=place, key=letter.key, payload=letter.payload)
     with closing(SourceRecords(endpoints.kafka_bootstrap)) as records:
-        headers = records.read_headers([wanted]).get(wanted.position)
+        headers = records.read_headers([wanted]).get(place)
     path = Path(pipeline)
     found = letter_json(letter, headers, path if path.exists() else None)
     if as_json:
@@ -161,9 +161,10 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
     it count once; docs/dead-letters.md tells what holds without IDs.
     """
     from services.endpoints import resolve_endpoints
+    from services.redrive.record_name import parse_record
     from services.redrive.redriver import redrive as send_again
     from sinks.postgres.connection import connect
-    from sinks.postgres.steering import RecordPosition, RedriveSelection
+    from sinks.postgres.steering import RedriveSelection
 
     name = pipeline_name(pipeline)
     if [group is not None, record is not None, everything].count(True) != 1:
@@ -174,11 +175,11 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
             fix=f"tallyweir dead-letters list {name} shows the groups.",
         )
     endpoints = resolve_endpoints()
-    chosen = None
-    if record is not None:
-        topic, partition, offset = _record(record)
-        chosen = RecordPosition(topic=topic, partition=partition, offset=offset)
-    selection = RedriveSelection(pipeline=name, group=group, record=chosen)
+    selection = RedriveSelection(
+        pipeline=name,
+        group=group,
+        record=None if record is None else parse_record(record),
+    )
     with connect(endpoints.home_dsn, application_name=_APPLICATION) as home:
         report = send_again(
             home,
@@ -190,15 +191,3 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
         )
     for line in report.told(dry_run=dry_run):
         say(line)
-
-
-def _record(text: str) -> tuple[str, int, int]:
-    topic, *place = text.rsplit("/", 2)
-    if len(place) != 2 or not all(one.isdecimal() for one in place):  # noqa: PLR2004
-        raise ConfigurationError(
-            "RECORD_MALFORMED",
-            saw=f"{text!r} names no record.",
-            why="A dead letter is named by the place that its record was read at.",
-            fix="Write TOPIC/PARTITION/OFFSET, as dead-letters list does.",
-        )
-    return topic, int(place[0]), int(place[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,14 +22,25 @@ def monitor(
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="0 takes any that is free.")
     ] = 8_090,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TALLYWEIR_MONITOR_TOKENS_FILE",
+            help="Who may see payloads and act: a file of `monitor-tokens`.",
+        ),
+    ] = None,
+    contracts: Annotated[
+        Path | None,
+        typer.Option(help="Where contracts are that lie beside pipeline files."),
+    ] = None,
 ) -> None:
     """Serve a page that shows all pipelines of the home database.
 
-    It only reads, and shows no payload of any event. Whoever reaches the address may
-    look, so it listens on this machine only unless --host says otherwise.
-    docs/monitor.md has the formula of every number.
+    Without a token it only reads, and shows no payload of any event. Whoever reaches
+    the address may look, so it listens on this machine only unless --host says
+    otherwise. docs/monitor.md has the formula of every number.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_acts_dsn, resolve_endpoints
     from services.monitor.service import serve_monitor
     from services.service_log import configure_logging
 
@@ -36,7 +48,10 @@ def monitor(
     configure_logging()
     serve_monitor(
         home_dsn=endpoints.home_dsn,
+        acts_dsn=resolve_acts_dsn(endpoints.home_dsn),
         bootstrap=endpoints.kafka_bootstrap,
         host=host,
         port=port,
+        tokens=tokens,
+        contracts=contracts,
     )

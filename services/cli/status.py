@@ -38,8 +38,9 @@ def status(
     """Show offsets, lag, watermark, throughput and the last batch of a pipeline.
 
     RUNNING: it reads on; CAUGHT UP: nothing is left to read; STALLED: there is work
-    and a driver, but no batch for a minute; STOPPED: no driver is connected; PAUSED:
-    nothing is published until `resume`.
+    and a driver, but no batch for a minute; STOPPED: no driver is connected; FENCED:
+    only an older one is, which may publish nothing; PAUSED: nothing is published until
+    `resume`.
     docs/status.md has the formula of every number.
     """
     from services.endpoints import resolve_endpoints

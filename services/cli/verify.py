@@ -8,7 +8,7 @@ import typer
 
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say, say_json, say_table
+from services.cli.rendering import example, note, say, say_json, say_table
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -45,7 +45,8 @@ def verify(
 
     Everything comes from one snapshot of the home database, and of each other one
     that results are in: TALLYWEIR_DATABASES or the pipeline file says where they are.
-    A running pipeline is neither stopped nor disturbed. Exit code 1 when a check
+    A running pipeline is neither stopped nor disturbed. The monitor shows when it was
+    verified last, and what was found. Exit code 1 when a check
     fails or when nothing was committed yet.
     """
     from services.endpoints import resolve_endpoints
@@ -60,12 +61,25 @@ def verify(
         if recount:
             check = _recount(home, endpoints.kafka_bootstrap, name)
             receipt = receipt.with_check(check)
+        _keep(home, receipt)
     if as_json:
         say_json(receipt.as_json())
     else:
         say_receipt(receipt)
     if not receipt.is_verified:
         raise typer.Exit(1)
+
+
+def _keep(home: Connection[TupleRow], receipt: Receipt) -> None:
+    """Keep the receipt for the monitor, where this login may."""
+    from sinks.postgres import audit
+    from sinks.protocol.errors import TallyweirError
+
+    try:
+        audit.note_receipt(home, receipt)
+    except TallyweirError as error:
+        # What was found is told all the same.
+        note(f"The receipt is not kept for the monitor: {error.saw}")
 
 
 def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:

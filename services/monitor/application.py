@@ -1,4 +1,4 @@
-"""Which path is answered by what; all of it only reads."""
+"""Which path is answered by what; what needs a token is in ``guarded_paths``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from starlette.middleware.base import RequestResponseEndpoint
 from starlette.staticfiles import StaticFiles
 
 from services.id_fingerprints import fingerprints_of
+from services.monitor.guarded_paths import GuardedPaths
 from services.monitor.home_reader import HomeReader
 from services.monitor.watcher import Look, Watcher, trouble_json
 from sinks.postgres import audit
-from sinks.protocol.errors import TallyweirError
+from sinks.protocol.errors import ConfigurationError, TallyweirError
 
 PAGE = Path(__file__).with_name("page")
 
@@ -42,6 +43,7 @@ _SLOTS_MAX = 1_000
 _SLOT_MAX_S = 86_400
 _NAME_MAX = 200
 _JSON = "application/json"
+_NOT_FOUND = {"PIPELINE_UNKNOWN", "LETTER_UNKNOWN"}
 
 
 class MonitorApplication:
@@ -50,9 +52,23 @@ class MonitorApplication:
     Args:
         home_dsn: Of the home database.
         bootstrap: Of the broker.
+        acts_dsn: Of the home database, under the login that acts.
+        tokens: The tokens file; None if nobody may do anything but read.
+        contracts: The folder of contracts that are files beside pipeline files.
+
+    Raises:
+        ConfigurationError: The tokens file cannot be read, or is not valid.
     """
 
-    def __init__(self, *, home_dsn: str, bootstrap: str) -> None:
+    def __init__(
+        self,
+        *,
+        home_dsn: str,
+        bootstrap: str,
+        acts_dsn: str,
+        tokens: Path | None = None,
+        contracts: Path | None = None,
+    ) -> None:
         self._home = HomeReader(home_dsn)
         self._bootstrap = bootstrap
         self._end = asyncio.Event()
@@ -63,6 +79,13 @@ class MonitorApplication:
         self.pages.middleware("http")(_with_headers)
         self.pages.exception_handler(TallyweirError)(_answer_error)
         self._add_readings()
+        GuardedPaths(
+            self._home,
+            acts_dsn=acts_dsn,
+            bootstrap=bootstrap,
+            tokens=tokens,
+            contracts=contracts,
+        ).add_to(self.pages)
         self.pages.get("/")(lambda: FileResponse(PAGE / "index.html"))
         self.pages.mount("/page", StaticFiles(directory=PAGE), name="page")
 
@@ -100,6 +123,14 @@ class MonitorApplication:
         ) -> Response:
             return self._read(
                 lambda c: audit.read_batches(c, name, before=before, limit=limit)
+            )
+
+        @self.pages.get("/api/pipelines/{name}/tables")
+        def tables(
+            name: str, newest: Annotated[int, Query(ge=1, le=_BATCHES_MAX)] = 1_000
+        ) -> Response:
+            return self._read(
+                lambda c: audit.read_output_tables(c, name, newest=newest)
             )
 
         @self.pages.get("/api/pipelines/{name}/history")
@@ -174,7 +205,10 @@ async def _with_headers(request: Request, answer: RequestResponseEndpoint) -> Re
     return response
 
 
-async def _answer_error(_request: Request, error: Exception) -> JSONResponse:
+async def _answer_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TallyweirError)
-    status = 404 if error.code == "PIPELINE_UNKNOWN" else 503
+    status = 404 if error.code in _NOT_FOUND else 503
+    if request.method == "POST" and isinstance(error, ConfigurationError):
+        # An act that is not to be done as things stand.
+        status = 409
     return JSONResponse(trouble_json(error), status_code=status)

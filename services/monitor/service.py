@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import structlog
 
 from services.http_server import DrainingServer, listen
@@ -11,20 +13,38 @@ from services.monitor.application import MonitorApplication
 _DRAIN_TIMEOUT_S = 2
 
 
-def serve_monitor(*, home_dsn: str, bootstrap: str, host: str, port: int) -> None:
+def serve_monitor(  # noqa: PLR0913 (keyword-only; the settings of a service)
+    *,
+    home_dsn: str,
+    acts_dsn: str,
+    bootstrap: str,
+    host: str,
+    port: int,
+    tokens: Path | None,
+    contracts: Path | None,
+) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
     Args:
         home_dsn: Of the home database.
+        acts_dsn: The same, under the login that acts.
         bootstrap: Of the broker.
         host: Address to listen on.
         port: 0 for any; the log says which.
+        tokens: The tokens file; None if nobody may do anything but read.
+        contracts: The folder of contracts that are files beside pipeline files.
 
     Raises:
-        ConfigurationError: ``ADDRESS_UNUSABLE``.
+        ConfigurationError: ``ADDRESS_UNUSABLE``, or the tokens file cannot be used.
     """
     with listen(host, port) as listener:
-        application = MonitorApplication(home_dsn=home_dsn, bootstrap=bootstrap)
+        application = MonitorApplication(
+            home_dsn=home_dsn,
+            acts_dsn=acts_dsn,
+            bootstrap=bootstrap,
+            tokens=tokens,
+            contracts=contracts,
+        )
         server = DrainingServer(
             application.pages,
             drain_timeout_s=_DRAIN_TIMEOUT_S,

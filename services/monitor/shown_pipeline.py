@@ -45,6 +45,7 @@ def summary_json(
         "last_sequence": found.last_sequence,
         "in_doubt": found.in_doubt,
         "minute": asdict(found.recent),
+        "receipt": found.receipt and asdict(found.receipt),
         "driver": found.driver and asdict(found.driver),
         "alerts": [asdict(one) for one in firing if one.pipeline == found.pipeline],
     }

@@ -7,9 +7,12 @@ and a user's name may use them all.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 from psycopg import sql
+
+_APPLICATION_NAME = re.compile(r"tallyweir p(\d+) e(\d+)")
 
 
 def staging_schema(
@@ -45,6 +48,12 @@ def staging_table(
 def application_name(pipeline_number: int, epoch: int) -> str:
     """Name a driver's sessions in ``pg_stat_activity``."""
     return f"tallyweir p{pipeline_number} e{epoch}"
+
+
+def parse_application_name(name: str) -> tuple[int, int] | None:
+    """Read pipeline number and epoch back from the name of a driver's session."""
+    found = _APPLICATION_NAME.fullmatch(name)
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def state_table(

@@ -1,17 +1,24 @@
 // Dead letters by reason, then one by one, without what the records hold.
 
-import { ask, el, empty, moment, of, table, whole } from "./elements.js";
+import { actButton } from "./acts.js";
+import { el, ask, empty, moment, of, table, whole } from "./elements.js";
 
 export async function showReasons(view, name) {
   const groups = await ask(of(name, "dead-letters"));
+  const again = () => showReasons(view, name);
+  const all = groups.length ? actButton("redrive", name, {}, "Send all again", again) : null;
+  const mayAct = all !== null;
   view.replaceChildren(
     el("h1", {}, `Dead letters of ${name}`),
+    all ? el("div", { id: "acts" }, all) : "",
     groups.length
       ? table(
-          [[null, "reason"], ["letters", "letters", true], [null, "oldest"], [null, "newest"], ["batch", "last batch", true], [null, "one of them"]],
+          [[null, "reason"], ["letters", "letters", true], ["redriven", "sent again", true], [null, "oldest"], [null, "newest"], ["batch", "last batch", true], [null, "one of them"],
+            ...(mayAct ? [[null, ""]] : [])],
           groups.map((one) => [
             el("a", { href: `#/${encodeURIComponent(name)}/dead-letters/${encodeURIComponent(one.reason)}` }, one.reason),
-            whole(one.letters), moment(one.first_at), moment(one.last_at), whole(one.last_sequence), one.last_detail,
+            whole(one.letters), whole(one.redriven), moment(one.first_at), moment(one.last_at), whole(one.last_sequence), one.last_detail,
+            ...(mayAct ? [actButton("redrive", name, { group: one.reason }, "Send again", again)] : []),
           ]),
         )
       : empty("No dead letter: every record became a result, or is counted elsewhere."),
@@ -20,22 +27,32 @@ export async function showReasons(view, name) {
 
 export async function showLetters(view, name, reason, skipped = 0) {
   const letters = await ask(of(name, `dead-letters/${encodeURIComponent(reason)}?skipped=${skipped}`));
+  const here = `#/${encodeURIComponent(name)}`;
   view.replaceChildren(
     el("h1", {}, `${reason} of ${name}`),
     letters.length
       ? table(
-          [[null, "record"], ["batch", "batch", true], [null, "Kafka's time"], [null, "ID"], [null, "detail"], [null, "bytes", true]],
+          [[null, "record"], ["batch", "batch", true], [null, "Kafka's time"], [null, "ID"], [null, "detail"], [null, "bytes", true], [null, "sent again"]],
           letters.map((one) => [
-            el("span", { class: "nowrap" }, `${one.topic}[${one.partition}] ${whole(one.offset)}`), whole(one.sequence),
+            el("a", { class: "nowrap", href: `${here}/letter/${encodeURIComponent(one.topic)}/${one.partition}/${one.offset}` },
+              `${one.topic}[${one.partition}] ${whole(one.offset)}`),
+            whole(one.sequence),
             el("span", { class: "nowrap" }, moment(one.kafka_timestamp)),
             one.event_id === null ? null
-              : el("a", { href: `#/${encodeURIComponent(name)}/why/${encodeURIComponent(one.event_id)}` }, one.event_id),
-            one.detail, whole(one.payload_bytes),
+              : el("a", { href: `${here}/why/${encodeURIComponent(one.event_id)}` }, one.event_id),
+            one.detail, whole(one.payload_bytes), sentAgain(one),
           ]),
         )
       : empty("There are no more."),
     letters.length === 50
-      ? el("a", { class: "more", href: `#/${encodeURIComponent(name)}/dead-letters/${encodeURIComponent(reason)}/${skipped + 50}` }, "Older letters")
-      : null,
+      ? el("a", { class: "more", href: `${here}/dead-letters/${encodeURIComponent(reason)}/${skipped + 50}` }, "Older letters")
+      : "",
   );
+}
+
+function sentAgain(one) {
+  if (one.redriven_at === null) return null;
+  return el("span", { class: "nowrap" },
+    one.new_offset === null ? "perhaps" : `[${one.new_partition}] ${whole(one.new_offset)}`,
+    el("div", { class: "quiet" }, moment(one.redriven_at)));
 }

@@ -7,9 +7,12 @@ WHERE pipeline = $1 AND published_at > now() - interval '60 s'`;
 const LEDGER = `SELECT * FROM tallyweir.batch JOIN tallyweir.batch_partition USING (pipeline, sequence)
 WHERE pipeline = $1 ORDER BY sequence DESC`;
 
+const OUTPUTS = `SELECT output_table, sum(events), sum(late), sum(revised), max(sequence) FILTER (WHERE rows > 0)
+FROM tallyweir.batch_output WHERE pipeline = $1 AND sequence > $2 GROUP BY output_table`;
+
 export const FORMULAS = {
   state: {
-    text: "PAUSED: somebody paused it. STOPPED: no session of the newest driver is connected to the home database. CAUGHT UP: the lag is 0. RUNNING: the last commit is at most 60 s ago. STALLED: anything else, so what does not move while there is lag never runs.",
+    text: "PAUSED: somebody paused it. STOPPED: no session of the newest driver is connected to the home database. FENCED: none is, and one of an older driver, which may not publish any more. CAUGHT UP: the lag is 0. RUNNING: the last commit is at most 60 s ago. STALLED: anything else, so what does not move while there is lag never runs.",
     query: "SELECT epoch FROM tallyweir.epoch_claim WHERE pipeline = $1 ORDER BY epoch DESC LIMIT 1;\nSELECT application_name FROM pg_stat_activity;",
   },
   lag: {
@@ -38,6 +41,10 @@ export const FORMULAS = {
     text: "No event before it is expected any more; what comes nevertheless is late.",
     query: "SELECT watermark FROM tallyweir.pipeline WHERE pipeline = $1",
   },
+  receipt: {
+    text: "What tallyweir verify found last, and when. It looks at the tables anew; nothing is verified by being here.",
+    query: "SELECT is_verified, summary, batches, taken_at, taken_by FROM tallyweir.receipt WHERE pipeline = $1",
+  },
   law: {
     text: "Every record that was read is committed, a duplicate, dead, late, expired or filtered: once. What is missing is what was read less all of these; the ledger's own constraint refuses a batch for which it is not 0.",
     query: "SELECT sum(read) - sum(committed + duplicate + dead + late + expired + filtered)\nFROM tallyweir.batch_partition WHERE pipeline = $1 AND sequence > $2",
@@ -52,6 +59,24 @@ export const FORMULAS = {
   counts: { text: "Records of the batch by what became of them, added up over its partitions.", query: LEDGER },
   restagings: { text: "How often the batch was staged again without rows that Postgres refused.", query: LEDGER },
   branches: { text: "Databases beside the home, and parallel transactions, that the batch was committed in; those that are not noted as committed yet are in doubt.", query: "SELECT branch, committed_at FROM tallyweir.batch_branch WHERE pipeline = $1 AND sequence = $2" },
+  redriven: {
+    text: "Letters of the reason whose record Kafka has acknowledged again after a redrive. The letter stays; the copy is a record of its own.",
+    query: "SELECT count(DISTINCT (kafka_topic, kafka_partition, kafka_offset)) FROM tallyweir.redrive\nWHERE pipeline = $1 AND sent_at IS NOT NULL",
+  },
+  table_rows: {
+    text: "What the planner believes, from the last ANALYZE or vacuum. Unknown where the home database does not have the table.",
+    query: "SELECT reltuples FROM pg_class WHERE oid = to_regclass($1)",
+  },
+  table_size: { text: "What the table takes on disk, with its indexes.", query: "SELECT pg_total_relation_size($1)" },
+  table_fresh: {
+    text: "The watermark after the last batch that gave the table rows: no event before it is expected any more. Behind is from there to the home database's clock.",
+    query: "SELECT watermark_after, now() - watermark_after FROM tallyweir.batch WHERE pipeline = $1 AND sequence = $2",
+  },
+  table_last: { text: "The last of the newest 1,000 batches that gave the table rows, and when it was published.", query: OUTPUTS },
+  table_counts: {
+    text: "Events that the newest 1,000 batches gave the table, those too late for it, and rows of windows that were changed after they had been shown as complete.",
+    query: OUTPUTS,
+  },
   letters: {
     text: "Rows of tallyweir.dead_letter with the reason. A record is a dead letter once at most: its position is the key.",
     query: "SELECT reason, count(*) FROM tallyweir.dead_letter WHERE pipeline = $1 GROUP BY reason",

@@ -1,13 +1,17 @@
 // Which view is shown, and the newest look at all pipelines.
 
+import { listenForAccess } from "./access.js";
+import { showActs } from "./acts.js";
 import { showBatches } from "./batches.js";
 import { showLetters, showReasons } from "./dead_letters.js";
 import { el, empty } from "./elements.js";
+import { showLetter } from "./letter.js";
 import { showOverview } from "./overview.js";
 import { showFigures, showPipeline } from "./pipeline.js";
+import { showTables } from "./tables.js";
 import { showWhy } from "./why.js";
 
-const PAGES = [["", "Pipeline"], ["batches", "Batches"], ["dead-letters", "Dead letters"], ["why", "IDs"]];
+const PAGES = [["", "Pipeline"], ["batches", "Batches"], ["dead-letters", "Dead letters"], ["why", "IDs"], ["tables", "Tables"]];
 const view = document.getElementById("view");
 let look = null;
 let turn = 0;
@@ -29,6 +33,8 @@ async function render() {
     if (page === "batches") await showBatches(target, name, rest[0] ?? null);
     else if (page === "dead-letters" && rest.length) await showLetters(target, name, rest[0], Number(rest[1] ?? 0));
     else if (page === "dead-letters") await showReasons(target, name);
+    else if (page === "letter") await showLetter(target, name, ...rest);
+    else if (page === "tables") await showTables(target, name);
     else if (page === "why") await showWhy(target, name, rest[0]);
     else await showPipeline(target, name, look ?? { pipelines: [] });
   } catch (error) {
@@ -36,6 +42,7 @@ async function render() {
   }
   if (mine !== turn) return;
   view.replaceChildren(target);
+  if (name && !page) showActs(view, name, look);
   view.querySelector("[autofocus]")?.focus();
 }
 
@@ -58,7 +65,10 @@ function listen() {
     );
     const { name, page } = place();
     if (!name) showOverview(view, look);
-    else if (!page && !isFirst) showFigures(view, name, look);
+    else if (!page && !isFirst) {
+      showFigures(view, name, look);
+      showActs(view, name, look);
+    }
     else if (!page) render();
   };
   source.onerror = () => {
@@ -70,5 +80,6 @@ window.addEventListener("hashchange", () => {
   render();
   view.focus({ preventScroll: true });
 });
+listenForAccess(render);
 listen();
 render();

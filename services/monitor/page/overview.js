@@ -42,6 +42,13 @@ export function showOverview(view, look) {
   if (focused) view.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
 }
 
+function receiptOf(one) {
+  if (!one.receipt) return "never";
+  const { is_verified: holds, summary, taken_at: at, batches } = one.receipt;
+  return el("span", { class: holds ? "holds" : "broken", title: `${summary} (${whole(batches)} batches, by ${one.receipt.taken_by})` },
+    holds ? "✓" : "✗", el("div", { class: "quiet" }, moment(at)));
+}
+
 export function figures(one) {
   const shown = [
     ["state", "state", stateOf(one)],
@@ -52,6 +59,7 @@ export function figures(one) {
     ["last_batch", "last batch", whole(one.last_sequence)],
     ["in_doubt", "in doubt", whole(one.in_doubt)],
     ["watermark", "watermark", moment(one.watermark)],
+    ["receipt", "verified", receiptOf(one)],
     ["epoch", "driver", one.driver ? `epoch ${one.driver.epoch} on ${one.driver.host}` : "none yet"],
   ];
   return el("div", {},

@@ -31,6 +31,7 @@ from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_
 from sinks.postgres.audit.job_graph import JobGraph, read_job_graph
 from sinks.postgres.audit.keyed_state import KeyReport, read_key
 from sinks.postgres.audit.narration import narrate, narrate_unknown
+from sinks.postgres.audit.output_tables import OutputTable, read_output_tables
 from sinks.postgres.audit.overview import PipelineSummary, read_overview
 from sinks.postgres.audit.progress import (
     PartitionClockState,
@@ -41,6 +42,7 @@ from sinks.postgres.audit.progress import (
     read_status,
 )
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
+from sinks.postgres.audit.receipt_note import KeptReceipt, note_receipt
 from sinks.postgres.audit.recount import RecountSpan, check_recount, read_recount_spans
 from sinks.postgres.audit.scaling import RecordedDecision, Scaling, read_scaling
 from sinks.postgres.audit.verification import verify
@@ -55,8 +57,10 @@ __all__ = [
     "DeadLetterGroup",
     "Explanation",
     "JobGraph",
+    "KeptReceipt",
     "KeyReport",
     "LedgerBatch",
+    "OutputTable",
     "PartitionClockState",
     "PartitionStatus",
     "PipelineState",
@@ -80,12 +84,14 @@ __all__ = [
     "is_visible",
     "narrate",
     "narrate_unknown",
+    "note_receipt",
     "read_batches",
     "read_dead_letters",
     "read_history",
     "read_job_graph",
     "read_key",
     "read_letter",
+    "read_output_tables",
     "read_overview",
     "read_recount_spans",
     "read_scaling",

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from psycopg import Connection
@@ -24,7 +24,10 @@ from sinks.postgres.audit.progress import (
     DriverStatus,
     PipelineState,
     decide_state,
+    driver_of,
+    read_driver_sessions,
 )
+from sinks.postgres.audit.receipt_note import KeptReceipt, read_receipts
 from sinks.postgres.epoch_claims import Pause
 from sinks.postgres.guarantee_change import guarantee_of
 from sinks.postgres.naming import application_name
@@ -103,6 +106,8 @@ class PipelineSummary:
     driver: DriverStatus | None
     wait: LockWait | None
     pause: Pause | None
+    #: What ``verify`` found last; None if it never ran.
+    receipt: KeptReceipt | None = None
 
     @property
     def freshness_s(self) -> float | None:
@@ -121,7 +126,7 @@ class PipelineSummary:
     def state(self, lag: int | None) -> PipelineState:
         return decide_state(
             is_paused=self.pause is not None,
-            is_connected=self.driver is not None and self.driver.is_connected,
+            driver=self.driver,
             lag=lag,
             since_commit_s=self.since_commit_s,
         )
@@ -130,8 +135,17 @@ class PipelineSummary:
         """Say what most likely keeps the pipeline from moving; None if it moves."""
         if self.pause is not None:
             return f"It is {self.pause.told()}."
-        if self.state(lag) is not PipelineState.STALLED:
-            return None
+        if self.state(lag) is PipelineState.STALLED:
+            return self._stall(lag)
+        if self.driver is not None and self.driver.fenced:
+            older = " and ".join(str(epoch) for epoch in self.driver.fenced)
+            return (
+                f"The driver of epoch {older} is still connected; epoch "
+                f"{self.driver.epoch} has taken over, so it publishes nothing more."
+            )
+        return None
+
+    def _stall(self, lag: int | None) -> str:
         if self.wait is not None:
             return self.wait.told()
         if self.in_doubt:
@@ -163,14 +177,18 @@ def read_overview(connection: Connection[TupleRow]) -> tuple[PipelineSummary, ..
         except UndefinedTable as error:
             raise ledger_missing() from error
         offsets = _read_next_offsets(connection)
-        connected = fetch(connection, _SQL["driver_sessions"])
+        sessions = read_driver_sessions(connection)
+        receipts = read_receipts(connection)
         waits = {
             row.pop("application_name"): LockWait(**row)
             for row in fetch(connection, _SQL["waits"])
         }
-    sessions = {row["application_name"] for row in connected}
     return tuple(
-        _summary(row, offsets.get(row["pipeline"], {}), sessions, waits) for row in rows
+        replace(
+            _summary(row, offsets.get(row["pipeline"], {}), sessions, waits),
+            receipt=receipts.get(row["pipeline"]),
+        )
+        for row in rows
     )
 
 
@@ -190,18 +208,10 @@ def _summary(
     sessions: set[str],
     waits: Mapping[str, LockWait],
 ) -> PipelineSummary:
-    driver: DriverStatus | None = None
+    driver = driver_of(row, sessions)
     wait: LockWait | None = None
-    if row["epoch"] is not None:
-        name = application_name(row["pipeline_number"], row["epoch"])
-        wait = waits.get(name)
-        driver = DriverStatus(
-            epoch=row["epoch"],
-            host=row["host"],
-            process_id=row["process_id"],
-            claimed_at=row["claimed_at"],
-            is_connected=name in sessions,
-        )
+    if driver is not None:
+        wait = waits.get(application_name(row["pipeline_number"], driver.epoch))
     return PipelineSummary(
         pipeline=row["pipeline"],
         guarantee=guarantee_of(row["definition"]),

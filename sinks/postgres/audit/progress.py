@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,13 +35,14 @@ from sinks.postgres.audit.receipt import Totals
 from sinks.postgres.audit.verification import read_totals
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.epoch_claims import Pause, read_pause
-from sinks.postgres.naming import application_name, state_table
+from sinks.postgres.naming import parse_application_name, state_table
 from sinks.postgres.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import StoredPosition
 
 _PROGRESS = load_statements("sinks.postgres.audit", "progress.sql")
+_OVERVIEW = load_statements("sinks.postgres.audit", "overview.sql")
 _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
 
 #: What "now" means for the rate, and how long a driver with work may be silent.
@@ -58,6 +59,8 @@ class PipelineState(Enum):
     STOPPED = "STOPPED"
     #: Nothing is published until somebody resumes it.
     PAUSED = "PAUSED"
+    #: Only an older driver is there, which may not publish any more.
+    FENCED = "FENCED"
 
 
 class PartitionClockState(Enum):
@@ -95,13 +98,18 @@ class BatchStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverStatus:
-    """The newest claim, and whether the claimant is connected."""
+    """The newest claim, and whether the claimant is connected.
+
+    Attributes:
+        fenced: Epochs of older drivers that are connected as well.
+    """
 
     epoch: int
     host: str
     process_id: int
     claimed_at: datetime
     is_connected: bool
+    fenced: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +172,7 @@ class Status:
     def state(self, lag: int | None) -> PipelineState:
         return decide_state(
             is_paused=self.pause is not None,
-            is_connected=self.driver is not None and self.driver.is_connected,
+            driver=self.driver,
             lag=lag,
             since_commit_s=self.since_commit_s,
         )
@@ -173,7 +181,7 @@ class Status:
 def decide_state(
     *,
     is_paused: bool,
-    is_connected: bool,
+    driver: DriverStatus | None,
     lag: int | None,
     since_commit_s: float | None,
 ) -> PipelineState:
@@ -181,15 +189,16 @@ def decide_state(
 
     Args:
         is_paused: A pause lasts.
-        is_connected: The newest driver has a session at the home database.
+        driver: The newest; None if there has been none.
         lag: Offsets between Kafka's ends and the pipeline; None when Kafka did not
             answer, which counts as lag, because nothing shows that there is none.
         since_commit_s: Since the last published batch; None when there is none.
     """
     if is_paused:
         return PipelineState.PAUSED
-    if not is_connected:
-        return PipelineState.STOPPED
+    if driver is None or not driver.is_connected:
+        is_fenced = driver is not None and driver.fenced
+        return PipelineState.FENCED if is_fenced else PipelineState.STOPPED
     if lag == 0:
         return PipelineState.CAUGHT_UP
     if since_commit_s is not None and since_commit_s <= RECENT_S:
@@ -237,7 +246,7 @@ def read_status(
             visible_through=row["visible_through"],
             minute_rate=minute_rate(recent, row["observed_at"]),
             batches_rate=batches_rate(recent),
-            driver=_read_driver(connection, row),
+            driver=driver_of(row, read_driver_sessions(connection)),
             totals=read_totals(connection, pipeline),
             windows=_read_windows(audited, parts),
             catalog_ids=None if audited.horizon_s is None else catalog["ids"],
@@ -293,21 +302,31 @@ def _read_partitions(
     )
 
 
-def _read_driver(connection: Connection[TupleRow], row: DictRow) -> DriverStatus | None:
+def driver_of(row: DictRow, sessions: Iterable[str]) -> DriverStatus | None:
+    """Tell who has claimed last, and whether he or an older one is connected.
+
+    Args:
+        row: Of the pipeline, with its newest claim.
+        sessions: The names of drivers' sessions, of this pipeline and others.
+    """
     if row["epoch"] is None:
         return None
-    found = fetch_one(
-        connection,
-        _PROGRESS["driver_sessions"],
-        application_name=application_name(row["pipeline_number"], row["epoch"]),
-    )
+    claims = filter(None, map(parse_application_name, sessions))
+    here = {epoch for number, epoch in claims if number == row["pipeline_number"]}
     return DriverStatus(
         epoch=row["epoch"],
         host=row["host"],
         process_id=row["process_id"],
         claimed_at=row["claimed_at"],
-        is_connected=found["sessions"] > 0,
+        is_connected=row["epoch"] in here,
+        fenced=tuple(sorted(epoch for epoch in here if epoch < row["epoch"])),
     )
+
+
+def read_driver_sessions(connection: Connection[TupleRow]) -> set[str]:
+    """Read the names of all drivers' sessions, in the caller's snapshot."""
+    rows = fetch(connection, _OVERVIEW["driver_sessions"])
+    return {row["application_name"] for row in rows}
 
 
 def _read_windows(

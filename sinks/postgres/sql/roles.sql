@@ -127,7 +127,7 @@ GRANT SELECT ON
     tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
     tallyweir.redrive, tallyweir.scaling_bounds, tallyweir.scaling_decision,
     tallyweir.erased_id, tallyweir.erased_row, tallyweir.erased_result,
-    tallyweir.shadow_table
+    tallyweir.shadow_table, tallyweir.receipt
 TO tallyweir_reader;
 GRANT SELECT ON tallyweir.batch_measures TO tallyweir_reader;
 GRANT SELECT (
@@ -167,6 +167,9 @@ GRANT UPDATE (due_at, failures, error_code, delivered_at)
 -- The monitor: status, verify, why, indoubt list. why computes fingerprints and shows
 -- payloads, so this role reads the installation's key and whole records.
 GRANT SELECT ON ALL TABLES IN SCHEMA tallyweir TO tallyweir_monitor;
+-- What verify found last.
+GRANT INSERT, UPDATE (is_verified, summary, batches, taken_at, taken_by)
+    ON tallyweir.receipt TO tallyweir_monitor;
 
 -- name: participant
 REVOKE ALL ON ALL TABLES IN SCHEMA tallyweir_participant FROM

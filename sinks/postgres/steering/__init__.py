@@ -6,6 +6,7 @@ Sending dead letters again is none: it leaves notes, and is in nobody's way.
 from __future__ import annotations
 
 from sinks.postgres.steering.act import ActRequest, check_reason
+from sinks.postgres.steering.actor import act_as
 from sinks.postgres.steering.erase import (
     Erasure,
     ErasureRequest,
@@ -42,6 +43,7 @@ __all__ = [
     "Switch",
     "Tombs",
     "WaitingLetter",
+    "act_as",
     "begin_redrive",
     "check_reason",
     "diff",

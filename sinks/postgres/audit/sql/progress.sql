@@ -25,13 +25,6 @@ LEFT JOIN (
 ) AS claim USING (pipeline)
 WHERE pipeline.pipeline = %(pipeline)s;
 
--- name: driver_sessions
--- Connections of the newest driver; it keeps one for as long as it lives.
-SELECT count(*) AS sessions
-FROM pg_stat_activity
-WHERE datname = current_database()
-  AND application_name = %(application_name)s;
-
 -- name: partitions
 -- Durations of the definition are as people write them.
 SELECT part.topic,

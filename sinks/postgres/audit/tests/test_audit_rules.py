@@ -12,8 +12,10 @@ from sinks.postgres.audit.catalog_search import places_of
 from sinks.postgres.audit.collisions import Block, shared_positions
 from sinks.postgres.audit.progress import (
     BatchStatus,
+    DriverStatus,
     batches_rate,
     decide_state,
+    driver_of,
     minute_rate,
 )
 from sinks.postgres.audit.receipt import VIOLATIONS_SHOWN, Receipt, Totals, judge
@@ -51,6 +53,35 @@ def _receipt(batches: int, violations: list[str]) -> Receipt:
     return Receipt(pipeline="p", checks=(check,), totals=totals)
 
 
+def _driver(*, is_connected: bool) -> DriverStatus:
+    return DriverStatus(
+        epoch=3,
+        host="h",
+        process_id=1,
+        claimed_at=datetime(2026, 3, 1, tzinfo=UTC),
+        is_connected=is_connected,
+    )
+
+
+def test_only_an_older_driver_is_told_from_none_and_from_a_newer_one() -> None:
+    """It may not publish any more, so the pipeline is not at work."""
+    row = {
+        "pipeline_number": 7,
+        "epoch": 3,
+        "host": "h",
+        "process_id": 1,
+        "claimed_at": datetime(2026, 3, 1, tzinfo=UTC),
+    }
+
+    def state(*sessions: str) -> PipelineState:
+        driver = driver_of(row, sessions)
+        return decide_state(is_paused=False, driver=driver, lag=0, since_commit_s=1)
+
+    assert state("tallyweir p8 e2", "psql") is PipelineState.STOPPED
+    assert state("tallyweir p7 e2", "tallyweir p7 e1") is PipelineState.FENCED
+    assert state("tallyweir p7 e2", "tallyweir p7 e3") is PipelineState.CAUGHT_UP
+
+
 @pytest.mark.parametrize(
     ("is_connected", "lag", "since_commit_s", "expected"),
     [
@@ -75,7 +106,7 @@ def test_a_pipeline_that_does_not_move_with_work_left_never_runs(
     """The word follows from the driver's session, the lag and the last commit."""
     state = decide_state(
         is_paused=False,
-        is_connected=is_connected,
+        driver=_driver(is_connected=is_connected),
         lag=lag,
         since_commit_s=since_commit_s,
     )
@@ -86,7 +117,10 @@ def test_a_pipeline_that_does_not_move_with_work_left_never_runs(
 def test_what_is_paused_is_called_so_whoever_is_there(*, is_connected: bool) -> None:
     """A driver that waits for the end of a pause neither runs nor stalls."""
     state = decide_state(
-        is_paused=True, is_connected=is_connected, lag=5, since_commit_s=1.0
+        is_paused=True,
+        driver=_driver(is_connected=is_connected),
+        lag=5,
+        since_commit_s=1.0,
     )
     assert state is PipelineState.PAUSED
 

@@ -8,3 +8,7 @@ INSERT INTO tallyweir.act (pipeline, epoch, kind, reason, after_sequence, detail
 VALUES (
     %(pipeline)s, %(epoch)s, %(kind)s, %(reason)s, %(after_sequence)s, %(detail)s
 );
+
+-- name: set_actor
+-- For the session: an act is more than one transaction.
+SELECT set_config('tallyweir.actor', %(name)s, false);

@@ -1,0 +1,119 @@
+"""Lets requests through that show a token, and slows down who guesses at them.
+
+A token travels in a header that no other site can make a browser send, so an act
+cannot be forged from elsewhere; that a request names another origin is refused all
+the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fastapi import Request
+
+from services.ingest.http.key_file import utc_now
+from services.ingest.http.refusals import RefusedError
+from services.monitor.tokens import PageToken, Role, TokenFile
+
+#: Wrong tokens from one address in ``_WINDOW_S``, after which it waits.
+FAILURES_MAX = 10
+_WINDOW_S = 60.0
+#: Addresses that are remembered; a stranger must not fill the memory.
+_ADDRESSES_MAX = 1_000
+#: A page of ours sends it with whatever changes something; a form cannot.
+ACT_HEADER = "x-tallyweir-act"
+
+
+class Guard:
+    """Knows who may do what.
+
+    Args:
+        tokens: The tokens file; None for nobody.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or is not valid.
+    """
+
+    def __init__(self, tokens: Path | None) -> None:
+        self._tokens = TokenFile(tokens)
+        self._failures: dict[str, deque[float]] = {}
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether anybody may do anything but read."""
+        return self._tokens.is_given
+
+    def require(self, request: Request, role: Role) -> PageToken:
+        """Return the token of a request.
+
+        Raises:
+            RefusedError: ``UNAUTHENTICATED``, ``ROLE_MISSING``, or
+                ``TOO_MANY_FAILURES``.
+        """
+        address = request.client.host if request.client else ""
+        self._check_patience(address)
+        try:
+            token = self._tokens.authenticate(
+                request.headers.get("authorization"), utc_now()
+            )
+        except RefusedError:
+            self._note_failure(address)
+            raise
+        if not token.role.may(role):
+            raise RefusedError(
+                "ROLE_MISSING",
+                status=403,
+                saw=f"The token of {token.name} is a {token.role.value}'s.",
+                why=f"This is for an {role.value}."
+                if role is Role.OPERATOR
+                else f"This is for a {role.value}.",
+                fix="Use a token of that role.",
+            )
+        return token
+
+    def require_act(self, request: Request) -> PageToken:
+        """Return the operator's token of a request that changes something.
+
+        Raises:
+            RefusedError: As ``require``, or ``ORIGIN_FOREIGN``.
+        """
+        _check_origin(request)
+        return self.require(request, Role.OPERATOR)
+
+    def _check_patience(self, address: str) -> None:
+        failures = self._failures.get(address, ())
+        recent = [at for at in failures if time.monotonic() - at < _WINDOW_S]
+        if len(recent) >= FAILURES_MAX:
+            raise RefusedError(
+                "TOO_MANY_FAILURES",
+                status=429,
+                saw=f"{FAILURES_MAX} wrong tokens came from this address within "
+                f"{_WINDOW_S:.0f} s.",
+                why="Somebody may be guessing.",
+                fix=f"Wait {_WINDOW_S:.0f} s.",
+                retry_after_s=int(_WINDOW_S),
+            )
+
+    def _note_failure(self, address: str) -> None:
+        if len(self._failures) >= _ADDRESSES_MAX and address not in self._failures:
+            del self._failures[next(iter(self._failures))]
+        noted = self._failures.setdefault(address, deque(maxlen=FAILURES_MAX))
+        noted.append(time.monotonic())
+
+
+def _check_origin(request: Request) -> None:
+    origin = request.headers.get("origin")
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    is_own = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    if is_own and site == "same-origin" and request.headers.get(ACT_HEADER) == "1":
+        return
+    raise RefusedError(
+        "ORIGIN_FOREIGN",
+        status=403,
+        saw="The request does not come from a page of this monitor.",
+        why="Another site could have made the browser send it.",
+        fix=f"Send it with {ACT_HEADER}: 1, and with no foreign Origin.",
+    )

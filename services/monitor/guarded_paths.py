@@ -1,0 +1,166 @@
+"""What is answered only to who shows a token: what records hold, and acts."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi import Path as InPath
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_json
+
+from services.ingest.http.refusals import RefusedError
+from services.monitor.acts import ACTS, Act, ActCall, act_json, arguments_of
+from services.monitor.guard import Guard
+from services.monitor.home_reader import HomeReader
+from services.monitor.tokens import Role
+from services.redrive.letter_report import letter_json
+from services.redrive.source_records import Headers, KnownRecord, SourceRecords
+from sinks.postgres import audit
+from sinks.postgres.connection import connect
+from sinks.postgres.steering import RecordPosition, act_as
+from sinks.protocol.errors import TallyweirError
+
+_JSON = "application/json"
+_Partition = Annotated[int, InPath(ge=0, le=2**31 - 1)]
+_Offset = Annotated[int, InPath(ge=0, le=2**63 - 1)]
+
+
+class AskedAct(BaseModel):
+    """The body of a request for an act."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    arguments: dict[str, str]
+    dry_run: bool
+
+
+class GuardedPaths:
+    """Answers the paths that need a token.
+
+    Args:
+        home: The home database, to read.
+        acts_dsn: Of the home database, under the login that acts.
+        bootstrap: Of the broker.
+        tokens: The tokens file; None if nobody may do anything but read.
+        contracts: The folder of contracts that are files beside pipeline files.
+
+    Raises:
+        ConfigurationError: The tokens file cannot be read, or is not valid.
+    """
+
+    def __init__(
+        self,
+        home: HomeReader,
+        *,
+        acts_dsn: str,
+        bootstrap: str,
+        tokens: Path | None,
+        contracts: Path | None,
+    ) -> None:
+        self._home = home
+        self._acts_dsn = acts_dsn
+        self._bootstrap = bootstrap
+        self._contracts = contracts
+        self._guard = Guard(tokens)
+        self._log = structlog.get_logger()
+
+    def add_to(self, pages: FastAPI) -> None:
+        """Answer the paths in an application."""
+        pages.exception_handler(RefusedError)(_answer_refusal)
+
+        @pages.get("/api/access")
+        def access(request: Request) -> Response:
+            if "authorization" not in request.headers:
+                return _answer({"name": None, "has_tokens": self._guard.has_tokens})
+            token = self._guard.require(request, Role.VIEWER)
+            may_act = token.role.may(Role.OPERATOR)
+            return _answer(
+                {
+                    "name": token.name,
+                    "role": token.role.value,
+                    "acts": [act_json(act) for act in ACTS.values()] if may_act else [],
+                }
+            )
+
+        @pages.get("/api/pipelines/{name}/letters/{topic}/{partition}/{offset}")
+        def letter(
+            request: Request,
+            name: str,
+            topic: str,
+            partition: _Partition,
+            offset: _Offset,
+        ) -> Response:
+            token = self._guard.require(request, Role.VIEWER)
+            self._log.info("payload shown", pipeline=name, by=token.name)
+            place = RecordPosition(topic=topic, partition=partition, offset=offset)
+            return _answer(self._letter(name, place))
+
+        @pages.post("/api/pipelines/{name}/acts/{act}")
+        def do(request: Request, name: str, act: str, asked: AskedAct) -> Response:
+            token = self._guard.require_act(request)
+            found = ACTS.get(act)
+            if found is None:
+                raise RefusedError(
+                    "ACT_UNKNOWN",
+                    status=404,
+                    saw=f"There is no act {act[:40]!r}.",
+                    why="Nothing was done.",
+                    fix=f"Ask for one of {', '.join(ACTS)}.",
+                )
+            return _answer({"told": self._do(found, name, asked, token.name)})
+
+    def _letter(self, pipeline: str, place: RecordPosition) -> dict[str, object]:
+        letter = self._home.read(
+            lambda c: audit.read_letter(
+                c,
+                pipeline,
+                topic=place.topic,
+                partition=place.partition,
+                offset=place.offset,
+            )
+        )
+        record = KnownRecord(position=place, key=letter.key, payload=letter.payload)
+        return letter_json(letter, self._headers(record), self._contracts)
+
+    def _headers(self, record: KnownRecord) -> Headers | None:
+        try:
+            with closing(SourceRecords(self._bootstrap)) as records:
+                return records.read_headers([record]).get(record.position)
+        except TallyweirError:
+            # What the home database has is shown although Kafka does not answer.
+            return None
+
+    def _do(self, act: Act, pipeline: str, asked: AskedAct, name: str) -> list[str]:
+        with connect(
+            self._acts_dsn, application_name="tallyweir monitor acts"
+        ) as connection:
+            act_as(connection, name)
+            told = act.do(
+                ActCall(
+                    home=connection,
+                    bootstrap=self._bootstrap,
+                    pipeline=pipeline,
+                    arguments=arguments_of(act, asked.arguments),
+                    dry_run=asked.dry_run,
+                )
+            )
+        if not asked.dry_run:
+            self._log.info("act", act=act.name, pipeline=pipeline, by=name)
+        return list(told)
+
+
+def _answer(found: object) -> Response:
+    return Response(to_json(found), media_type=_JSON)
+
+
+async def _answer_refusal(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RefusedError)
+    headers = (
+        {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
+    )
+    return JSONResponse(error.as_problem(), status_code=error.status, headers=headers)
