@@ -44,6 +44,7 @@ _ALL = [
     ("0018_measures",),
     ("0019_alerts",),
     ("0021_scaling",),
+    ("0016_pipeline_versions",),
 ]
 
 

@@ -54,6 +54,7 @@ from spark_jobs.settings import DriverSettings
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.spark_failure import what_failed
 from spark_jobs.topic_watch import TopicWatch
+from spark_jobs.version_watch import VersionWatch
 
 #: How often the driver looks whether it is told to stop.
 _POLL_S = 0.2
@@ -107,6 +108,7 @@ class Driver:
         self._failures = 0
         self._epoch: Epoch | None = None
         self._dead_letters = DeadLetterWatch(pipeline.name, pipeline.dead_letter_limit)
+        self._version = VersionWatch(settings.home_dsn, pipeline.name)
         self._log = structlog.get_logger().bind(
             pipeline=pipeline.name, guarantee=pipeline.guarantee.value
         )
@@ -130,10 +132,14 @@ class Driver:
         prepared = self._prepare()
         while not self._stop.is_set():
             try:
-                self._claim_and_run(prepared)
-            except RetryableError as error:
-                self._pause_after(error)
-                continue
+                try:
+                    self._claim_and_run(prepared)
+                except RetryableError as error:
+                    self._pause_after(error)
+                    continue
+            except TallyweirError as error:
+                self._version.check_failure(error)
+                raise
             if not prepared.scaler.wants_new_query:
                 return
 
@@ -172,6 +178,7 @@ class Driver:
             if self._stop.is_set():
                 return
             self._epoch = home.claim_epoch()
+            self._version.begin()
             try:
                 with prepared.pipeline.opened_databases(home) as databases:
                     self._run_claim(prepared, databases)
@@ -373,6 +380,7 @@ class Driver:
             filtered=counts.filtered,
             seconds=round(report.seconds, 3),
         )
+        self._version.check_batch()
         self._dead_letters.check_batch(home, read=counts.read, dead=counts.dead)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -64,8 +64,8 @@ class PreparedPipeline:
         dsns = self.dsns
         with ExitStack() as opened:
             participants = [
-                PostgresParticipant(dsns[database], database, self.layout, home.claim)
-                for database in self.layout.databases
+                PostgresParticipant(dsns[database], database, home.layout, home.claim)
+                for database in home.layout.databases
             ]
             for participant in participants:
                 opened.callback(participant.close)
@@ -106,11 +106,11 @@ class PreparedPipeline:
         """
         with ExitStack() as opened:
             claims = None
-            if self.layout.horizon_us is not None:
+            if home.layout.horizon_us is not None:
                 claims = opened.enter_context(
                     opened_id_claims(
                         self.settings,
-                        self.layout,
+                        home.layout,
                         home.claim,
                         directory=self.settings.fresh_directory(
                             "seen_ids", self.name, claim
@@ -133,7 +133,7 @@ class PreparedPipeline:
             yield StageJobs(
                 spark=self.spark,
                 home=home,
-                layout=self.layout,
+                layout=home.layout,
                 recipe=self.recipe,
                 lookups=self.lookups,
                 places=places,
@@ -202,6 +202,13 @@ class PipelineFiles:
     contracts: EventContracts
     models: Sequence[Model]
 
+    @property
+    def text(self) -> str | None:
+        """The pipeline file, if it is YAML; it says where things are, never secrets."""
+        if self.path.suffix == ".py":
+            return None
+        return self.path.read_text("utf-8")
+
 
 def read_pipeline_files(pipeline: Pipeline, path: Path) -> PipelineFiles:
     """Read the files beside a pipeline file; no server is asked for anything.
@@ -239,7 +246,10 @@ def prepare_pipeline(
     events = recipe.build(
         empty_batch(spark), lookups.copies, SourcePlaces(pipeline.source.topics)
     )
-    layout = build_home_layout(pipeline, files.contracts, events.schema)
+    layout = replace(
+        build_home_layout(pipeline, files.contracts, events.schema),
+        file_text=files.text,
+    )
     return PreparedPipeline(
         settings=settings,
         spark=spark,

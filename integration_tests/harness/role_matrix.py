@@ -63,6 +63,8 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "scaling_decision": {"select": "PVM", "insert": "P"},
     "act": {"select": "PVM", "insert": "P"},
     "redrive": {"select": "VM"},
+    "pipeline_version": {"select": "PVM", "insert": "P"}
+    | _updates("P", "layout", "file_text"),
     "duplicate_event": {"select": "VM", "insert": "P"},
     "filtered_event": {"select": "VM", "insert": "P"},
     "keyed_state": _KEPT

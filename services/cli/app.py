@@ -33,6 +33,7 @@ COMMAND_MODULES = (
     "services.cli.pause",
     "services.cli.scale",
     "services.cli.erase",
+    "services.cli.pipeline_versions",
     "services.cli.accept_gap",
     "services.cli.indoubt",
     "services.cli.repair",

@@ -28,9 +28,18 @@ from sinks.postgres.steering.redrive import (
     redriving,
 )
 from sinks.postgres.steering.scaling import end_scaling, set_bounds
+from sinks.postgres.steering.version_change import (
+    ChangeRequest,
+    list_versions,
+    plan_update,
+    read_version,
+    rollback,
+    update,
+)
 
 __all__ = [
     "ActRequest",
+    "ChangeRequest",
     "Erasure",
     "ErasureRequest",
     "RecordPosition",
@@ -42,13 +51,18 @@ __all__ = [
     "end_scaling",
     "erase",
     "format_receipt",
+    "list_versions",
     "note_sent",
     "parse_receipt",
     "pause",
+    "plan_update",
     "read_erasures",
     "read_letters",
     "read_tombs",
+    "read_version",
     "redriving",
     "resume",
+    "rollback",
     "set_bounds",
+    "update",
 ]
