@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -88,6 +89,10 @@ def test_an_update_of_running_page_views_keeps_every_count(
         assert world.value("SELECT count(*) FROM page_views_by_minute WHERE NOT final")
         assert _FORMER in former
         world.pipeline_file.write_text(former.replace(_FORMER, _NEW))
+        plan = run_command(
+            *("plan", str(world.pipeline_file), "--json"), variables=variables, code=1
+        )
+        assert json.loads(plan)["verdict"] == "needs migration"
         told = run_command(
             *("update", str(world.pipeline_file), "--reason", "the highest value"),
             variables=variables,
