@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
 import pytest
 
+from integration_tests.harness.postgres_cluster import await_row
 from integration_tests.harness.postgres_driver import (
     PIPELINE,
     SECOND_US,
@@ -196,6 +198,38 @@ def test_a_dry_run_does_all_of_it_and_takes_it_back(home_dsn: str) -> None:
         plan = steering.plan_update(home, PIPELINE, describe_layout(SECOND))
     assert Verdict.NEEDS_MIGRATION is plan.verdict
     assert changed.plan.ddl == plan.ddl
+
+
+#: For the number that the update has taken.
+_CLAIM_WAITS = (
+    "SELECT FROM pg_stat_activity WHERE wait_event = 'transactionid' "
+    "AND query LIKE '%INSERT INTO tallyweir.epoch_claim%'"
+)
+
+
+def test_a_claim_beside_an_update_sees_it_or_comes_before_it(home_dsn: str) -> None:
+    """The update has its number and is not committed when the driver wants one."""
+    PostgresDriver(dsn=home_dsn, layout=FIRST)
+    with ThreadPoolExecutor(2) as pool:
+        with psycopg.connect(home_dsn) as publisher:
+            publisher.execute("SELECT FROM tallyweir.pipeline FOR NO KEY UPDATE")
+            updating = pool.submit(change, home_dsn, SECOND)
+            await_row(home_dsn, _UPDATE_WAITS)
+            refused = pool.submit(_refused, home_dsn, FIRST)
+            await_row(home_dsn, _CLAIM_WAITS)
+        assert 2 == updating.result(timeout=60).version
+        assert "VERSION_SUPERSEDED" == refused.result(timeout=60)
+    # It has spent no epoch: it would have fenced the new version's driver with it.
+    assert [(2, True)] == query(
+        home_dsn, "SELECT epoch, is_act FROM tallyweir.epoch_claim WHERE epoch > 1"
+    )
+
+
+#: For the publish at hand.
+_UPDATE_WAITS = (
+    "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+    "AND query LIKE '%FOR NO KEY UPDATE%'"
+)
 
 
 def test_what_is_in_force_or_unknown_cannot_be_gone_to(home_dsn: str) -> None:

@@ -114,7 +114,6 @@ class PostgresHome(PostgresDecisionLedger):
             connection.execute(_PUBLISH["begin_settings"])
             row = connection.execute(_PUBLISH["lock_pipeline"], values).fetchone()
             assert row is not None
-            # Another version may have come into force since the first look.
             judged = self._judge(connection)
             judged.note(
                 connection,
@@ -381,6 +380,9 @@ class PostgresHome(PostgresDecisionLedger):
         pipeline = self._layout.pipeline
         while True:
             claimed = insert_claim(connection, pipeline, run=self._run)
+            # Whoever has another version put into force meanwhile has an earlier
+            # number, and is seen: nobody is fenced then. Or a later one, and fences us.
+            self._judge(connection)
             connection.commit()
             if claimed is not None:
                 epoch, nonce = claimed

@@ -15,6 +15,7 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.statements import load_statements
 from sinks.postgres.versions.comparison import compare
 from sinks.postgres.versions.held_knowledge import HeldKnowledge
 from sinks.postgres.versions.holdings import read_holdings
@@ -30,6 +31,8 @@ from sinks.postgres.versions.pipeline_versions import (
 from sinks.postgres.versions.version_plan import DescribedVersion
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Epoch
+
+_CLAIM = load_statements("sinks.postgres", "claim.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +53,17 @@ class JudgedClaim:
     def note(
         self, connection: Connection[TupleRow], *, epoch: Epoch, last_sequence: int
     ) -> None:
-        """Make it the version in force, in the transaction that judged it."""
+        """Make it the version in force, in the transaction that judged it.
+
+        The caller holds the pipeline's row. Who is fenced already makes nothing: the
+        next thing that he does tells him.
+        """
         former = self.in_force
+        newest = connection.execute(
+            _CLAIM["newest_epoch"], {"pipeline": self.pipeline}
+        ).fetchone()
+        if newest is None or newest[0] != epoch:
+            return
         if former and former.definition_hash == self.wanted.definition_hash:
             if former.layout is None:
                 tell_layout(connection, self.pipeline, former.version, self.wanted)
