@@ -245,6 +245,10 @@ def test_what_is_in_force_or_unknown_cannot_be_gone_to(home_dsn: str) -> None:
     # A driver tells it.
     PostgresDriver(dsn=home_dsn, layout=FIRST)
     change(home_dsn, SECOND)
+    # One that died before its first claim has told nothing.
+    execute(home_dsn, "DELETE FROM tallyweir.pipeline_version")
+    with pytest.raises(ConfigurationError, match="LAYOUT_UNKNOWN"):
+        change(home_dsn, FIRST)
 
 
 def test_a_removed_output_leaves_its_rows_and_is_not_taken_up_again(

@@ -184,7 +184,13 @@ def _plan(
 ) -> tuple[PipelineVersion, VersionPlan]:
     fetch_pipeline(connection, pipeline)
     in_force = read_in_force(connection, pipeline)
-    assert in_force is not None, "a pipeline that is known has a version"
+    if in_force is None:
+        raise ConfigurationError(
+            "LAYOUT_UNKNOWN",
+            saw=f"Pipeline {pipeline} is known, and no driver of it has started yet.",
+            why="There is nothing that a version could follow.",
+            fix="Start it; its file becomes version 1.",
+        )
     former = in_force.described()
     holdings = read_holdings(connection, pipeline, former.layout, wanted.layout)
     return in_force, compare(former, wanted, holdings, in_force.knowledge)
