@@ -323,7 +323,7 @@ def test_a_key_of_the_rows_own_does_not_refuse_repeats(home_dsn: str) -> None:
 
 def test_exactly_once_may_be_given_up_and_not_taken_back(home_dsn: str) -> None:
     """What was written before is still held to once; what comes after is not."""
-    once = replace(_layout(Guarantee.EXACTLY_ONCE), bucket_seconds=75_600)
+    once = replace(_layout(Guarantee.EXACTLY_ONCE), definition_hash="once")
     PostgresDriver(dsn=home_dsn, layout=once).append(_numbers(0, 2))
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     driver.append(_numbers(2, 2))

@@ -127,10 +127,11 @@ class _PostgresHarness:
         )
 
     def undo_newest_claim(self) -> None:
+        newest = "WHERE epoch = (SELECT max(epoch) FROM tallyweir.epoch_claim)"
         execute(
             self._dsn,
-            "DELETE FROM tallyweir.epoch_claim WHERE epoch = "
-            "(SELECT max(epoch) FROM tallyweir.epoch_claim)",
+            f"DELETE FROM tallyweir.pipeline_version {newest}",
+            f"DELETE FROM tallyweir.epoch_claim {newest}",
         )
 
     def lose_next_answer(self, *, committed: bool) -> None:

@@ -41,9 +41,14 @@ _ALL = [
     ("0013_payload_hashes_anew",),
     ("0014_pause",),
     ("0015_steering",),
+    ("0016_pipeline_versions",),
     ("0018_measures",),
     ("0019_alerts",),
     ("0021_scaling",),
+    ("0023_erasure",),
+    ("0024_forks",),
+    ("0025_redrive",),
+    ("0026_receipt",),
 ]
 
 

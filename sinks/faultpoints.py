@@ -51,7 +51,18 @@ class RedrivePoint(Enum):
     SENT = "sent"
 
 
-AnyPoint = FaultPoint | MergePoint | RedrivePoint
+class VersionPoint(Enum):
+    """Facts in the order in which an update or a rollback makes them true.
+
+    All but the last are undone with the transaction.
+    """
+
+    STATE_MIGRATED = "state_migrated"
+    VERSION_ADDED = "version_added"
+    VERSION_IN_FORCE = "version_in_force"
+
+
+AnyPoint = FaultPoint | MergePoint | RedrivePoint | VersionPoint
 
 
 class Side(Enum):

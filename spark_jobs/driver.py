@@ -13,10 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import structlog
-from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sinks.postgres.home import PostgresHome
@@ -52,8 +50,9 @@ from spark_jobs.prepared_pipeline import (
 from spark_jobs.scaling.scaler import Scaler, open_scaler
 from spark_jobs.settings import DriverSettings
 from spark_jobs.source_places import SourcePlaces
-from spark_jobs.spark_failure import what_failed
+from spark_jobs.spark_failure import query_failed
 from spark_jobs.topic_watch import TopicWatch
+from spark_jobs.version_watch import VersionWatch
 
 #: How often the driver looks whether it is told to stop.
 _POLL_S = 0.2
@@ -107,6 +106,7 @@ class Driver:
         self._failures = 0
         self._epoch: Epoch | None = None
         self._dead_letters = DeadLetterWatch(pipeline.name, pipeline.dead_letter_limit)
+        self._version = VersionWatch(settings.home_dsn, pipeline.name)
         self._log = structlog.get_logger().bind(
             pipeline=pipeline.name, guarantee=pipeline.guarantee.value
         )
@@ -131,10 +131,14 @@ class Driver:
         prepared = self._prepare()
         while not self._stop.is_set():
             try:
-                self._claim_and_run(prepared)
-            except RetryableError as error:
-                self._pause_after(error)
-                continue
+                try:
+                    self._claim_and_run(prepared)
+                except RetryableError as error:
+                    self._pause_after(error)
+                    continue
+            except TallyweirError as error:
+                self._version.check_failure(error)
+                raise
             if not prepared.scaler.wants_new_query:
                 return
 
@@ -173,6 +177,7 @@ class Driver:
             if self._stop.is_set():
                 return
             self._epoch = home.claim_epoch()
+            self._version.begin()
             try:
                 with prepared.pipeline.opened_databases(home) as databases:
                     self._run_claim(prepared, databases)
@@ -302,7 +307,8 @@ class Driver:
             self._stop.wait(_POLL_S)
         failed = query.exception()
         if failed is not None:
-            _raise_query_failure(bridge, failed)
+            # What really happened; Spark only passes on the words.
+            raise bridge.failure or query_failed(failed) from failed
         # All is read; what became due by it is part of it.
         while not self._stop.is_set() and bridge.tick(at_once=True):
             pass
@@ -374,20 +380,9 @@ class Driver:
             filtered=counts.filtered,
             seconds=round(report.seconds, 3),
         )
+        self._version.check_batch()
         self._dead_letters.check_batch(home, read=counts.read, dead=counts.dead)
 
 
 def _text(plan: BatchPlan) -> str:
     return ", ".join(str(planned) for planned in plan.ranges if planned.length)
-
-
-def _raise_query_failure(bridge: Bridge, error: PySparkException) -> NoReturn:
-    """Raise what really happened: Spark only passes on the words."""
-    if bridge.failure is not None:
-        raise bridge.failure
-    raise RetryableError(
-        "SPARK_QUERY_FAILED",
-        saw=f"Spark ended the query: {what_failed(error)}",
-        why="The batch at hand was dropped whole.",
-        fix="Nothing to do if it passes; the log of Spark has the details.",
-    ) from error

@@ -132,8 +132,7 @@ def build_home_layout(
         schema: The event frame's columns, as Spark's analyser sees them.
 
     Raises:
-        ConfigurationError: ``AGGREGATE_TYPE``: an aggregate of a type that it is not
-            defined for; ``TRANSFORM_TYPE``: a column that no table can hold.
+        ConfigurationError: ``AGGREGATE_TYPE`` or ``TRANSFORM_TYPE``, for a column.
     """
     types = {field.name: _postgres_type(field) for field in schema.fields}
     everything = event_columns(pipeline, contracts, schema)
@@ -190,7 +189,13 @@ def build_home_layout(
         horizon_us=None if horizon is None else in_microseconds(horizon),
         false_positives=rate,
         guarantee=pipeline.guarantee,
+        writers=_writers(contracts),
     )
+
+
+def _writers(contracts: EventContracts) -> tuple[tuple[int, str], ...]:
+    writers = sorted(contracts.writers.items())
+    return tuple((schema_id, one.reference) for schema_id, one in writers)
 
 
 def _postgres_type(column: StructField) -> str:

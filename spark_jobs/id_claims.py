@@ -116,8 +116,8 @@ def terms_after(
 
 
 def _live_from_bucket(watermark_us: int | None, layout: HomeLayout) -> int:
-    if watermark_us is None:
+    oldest_us = layout.expired_before_us(watermark_us)
+    if oldest_us is None:
         return _BEFORE_ALL_BUCKETS
-    assert layout.horizon_us is not None
-    oldest_s = (watermark_us - layout.horizon_us) // 1_000_000
+    oldest_s = oldest_us // 1_000_000
     return oldest_s // layout.bucket_seconds * layout.bucket_seconds

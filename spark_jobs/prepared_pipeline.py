@@ -66,8 +66,8 @@ class PreparedPipeline:
         dsns = self.dsns
         with ExitStack() as opened:
             participants = [
-                PostgresParticipant(dsns[database], database, self.layout, home.claim)
-                for database in self.layout.databases
+                PostgresParticipant(dsns[database], database, home.layout, home.claim)
+                for database in home.layout.databases
             ]
             for participant in participants:
                 opened.callback(participant.close)
@@ -108,11 +108,11 @@ class PreparedPipeline:
         """
         with ExitStack() as opened:
             claims = None
-            if self.layout.horizon_us is not None:
+            if home.layout.horizon_us is not None:
                 claims = opened.enter_context(
                     opened_id_claims(
                         self.settings,
-                        self.layout,
+                        home.layout,
                         home.claim,
                         directory=self.settings.fresh_directory(
                             "seen_ids", self.name, claim
@@ -135,7 +135,7 @@ class PreparedPipeline:
             yield StageJobs(
                 spark=self.spark,
                 home=home,
-                layout=self.layout,
+                layout=home.layout,
                 recipe=self.recipe,
                 lookups=self.lookups,
                 places=places,
@@ -204,6 +204,13 @@ class PipelineFiles:
     contracts: EventContracts
     models: Sequence[Model]
 
+    @property
+    def text(self) -> str | None:
+        """The pipeline file, if it is YAML; it says where things are, never secrets."""
+        if self.path.suffix == ".py":
+            return None
+        return self.path.read_text("utf-8")
+
 
 def read_pipeline_files(pipeline: Pipeline, path: Path) -> PipelineFiles:
     """Read the files beside a pipeline file; no server is asked for anything.
@@ -252,7 +259,9 @@ def prepare_pipeline(
         empty_batch(spark), lookups.copies, SourcePlaces(pipeline.source.topics)
     )
     layout = replace(
-        build_home_layout(pipeline, files.contracts, events.schema), shadows=shadows
+        build_home_layout(pipeline, files.contracts, events.schema),
+        file_text=files.text,
+        shadows=shadows,
     )
     return PreparedPipeline(
         settings=settings,

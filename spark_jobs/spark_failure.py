@@ -54,6 +54,16 @@ def _jvm_has_ended() -> bool:
     return True
 
 
+def query_failed(failure: Exception) -> RetryableError:
+    """Say in our terms that Spark has ended a query."""
+    return RetryableError(
+        "SPARK_QUERY_FAILED",
+        saw=f"Spark ended the query: {what_failed(failure)}",
+        why="The batch at hand was dropped whole.",
+        fix="Nothing to do if it passes; the log of Spark has the details.",
+    )
+
+
 def what_failed(failure: Exception) -> str:
     """Quote what failed; of a stream, its plan would follow."""
     return _words(failure)[0]

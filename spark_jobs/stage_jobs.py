@@ -244,9 +244,7 @@ class StageJobs:
 
     def live_from_us(self, plan: BatchPlan) -> int | None:
         """Return the event time before which no ID is remembered; None if all are."""
-        if self.layout.horizon_us is None or plan.watermark_us is None:
-            return None
-        return plan.watermark_us - self.layout.horizon_us
+        return self.layout.expired_before_us(plan.watermark_us)
 
     def read_ids_ahead(self, progress: Progress) -> None:
         """Have the IDs read that the next batch will be held against.

@@ -253,12 +253,10 @@ class StageTask:
 
     def _is_expired(self, events: ClassifiedEvents) -> BoolArray:
         """Tell which events are older than the IDs that are kept."""
-        if self.watermark_us is None:
+        before_us = self.layout.expired_before_us(self.watermark_us)
+        if before_us is None:
             return np.zeros(len(events.classes), dtype=np.bool_)
-        assert self.layout.horizon_us is not None
-        expired: BoolArray = (
-            events.event_time_us < self.watermark_us - self.layout.horizon_us
-        )
+        expired: BoolArray = events.event_time_us < before_us
         return expired
 
     def _claim_ids(

@@ -50,16 +50,19 @@ def find_late(
 ) -> BoolArray:
     """Tell which windows this output keeps closed, by their ends.
 
-    With ``revise`` a window stays open for its allowed lateness; otherwise its row
-    stands once the watermark has passed it. Of a session it is the event's own end
-    that counts, whatever others it would join: so the answer is the same in each
-    order of arrival.
+    With ``revise`` a window stays open for its allowed lateness, unless it was final
+    under a former version; otherwise its row stands once the watermark has passed it.
+    Of a session it is the event's own end that counts, whatever others it would join:
+    so the answer is the same in each order of arrival.
     """
     if watermark_us is None:
         return np.zeros(len(ends), dtype=np.bool_)
+    closed_us = watermark_us
     if output.late is LatePolicy.REVISE:
-        ends = ends + output.allowed_lateness_us
-    late: BoolArray = ends <= watermark_us
+        closed_us -= output.allowed_lateness_us
+    if output.closed_through_us is not None:
+        closed_us = max(closed_us, output.closed_through_us)
+    late: BoolArray = ends <= closed_us
     return late
 
 

@@ -75,9 +75,9 @@ class Command:
 
 
 def run_command(
-    *words: str, variables: Mapping[str, str], directory: Path = ROOT
+    *words: str, variables: Mapping[str, str], directory: Path = ROOT, code: int = 0
 ) -> str:
-    """Run a command, which must end well, and return what it says on stdout."""
+    """Run a command, which must end with a code, and return what it says on stdout."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "services.cli", *words],
         cwd=directory,
@@ -87,7 +87,7 @@ def run_command(
         check=False,
         timeout=_RUN_TIMEOUT_S,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout
 
 

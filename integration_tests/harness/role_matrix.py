@@ -69,6 +69,8 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
         "insert": "M",
         **_updates("M", "is_verified", "summary", "batches", "taken_at", "taken_by"),
     },
+    "pipeline_version": {"select": "PVM", "insert": "P"}
+    | _updates("P", "layout", "file_text"),
     "duplicate_event": {"select": "VM", "insert": "P"},
     "filtered_event": {"select": "VM", "insert": "P"},
     "keyed_state": _KEPT

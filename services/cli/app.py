@@ -36,6 +36,7 @@ COMMAND_MODULES = (
     "services.cli.scale",
     "services.cli.erase",
     "services.cli.fork",
+    "services.cli.pipeline_versions",
     "services.cli.accept_gap",
     "services.cli.indoubt",
     "services.cli.repair",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sinks.protocol.errors import ConfigurationError
+from sinks.postgres.versions.version_plan import Finding, Verdict
 from sinks.protocol.guarantee import Guarantee
 
 
@@ -17,8 +17,10 @@ def guarantee_of(definition: Mapping[str, Any]) -> Guarantee:
     return Guarantee(definition.get("guarantee", Guarantee.EXACTLY_ONCE))
 
 
-def check_guarantee_kept(stored: Mapping[str, Any], guarantee: Guarantee) -> None:
-    """Refuse the way back from at least once; the way there is free.
+def find_guarantee_raised(
+    stored: Mapping[str, Any], definition: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Find the way back from at least once; the way there is free.
 
     Rows of a batch that was cut short, or of a task that outlives its driver, would
     stay in a table that is said to have each event once, and the IDs of what was
@@ -26,17 +28,16 @@ def check_guarantee_kept(stored: Mapping[str, Any], guarantee: Guarantee) -> Non
 
     Args:
         stored: The pipeline's definition as it last ran.
-        guarantee: What it is to promise now.
-
-    Raises:
-        ConfigurationError: ``GUARANTEE_RAISED``.
+        definition: As it is to run now.
     """
     if guarantee_of(stored) is Guarantee.EXACTLY_ONCE or (
-        guarantee is Guarantee.AT_LEAST_ONCE
+        guarantee_of(definition) is Guarantee.AT_LEAST_ONCE
     ):
         return
-    raise ConfigurationError(
-        "GUARANTEE_RAISED",
+    yield Finding(
+        verdict=Verdict.INCOMPATIBLE,
+        code="GUARANTEE_RAISED",
+        subject="guarantee",
         saw="The pipeline has written at_least_once, and is now to write exactly_once.",
         why="Its tables may hold rows twice, and it knows no IDs of what it has "
         "written meanwhile.",

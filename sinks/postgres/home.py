@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -20,11 +20,9 @@ from sinks.postgres.epoch_claims import (
     read_hold,
     read_newest_driver_epoch,
 )
-from sinks.postgres.guarantee_change import check_guarantee_kept
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.naming import application_name, state_table
-from sinks.postgres.placement import check_not_moved
 from sinks.postgres.publication import PostgresPublication, StagedPublication
 from sinks.postgres.publish_clock import PublishClock
 from sinks.postgres.result_tables import create_result_tables
@@ -36,9 +34,9 @@ from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
 from sinks.postgres.steering import pause
 from sinks.postgres.stored_state import read_decided, read_stored_progress
+from sinks.postgres.versions.version_claim import JudgedClaim, judge_claim
 from sinks.protocol.batch_run import BatchRun
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.guarantee import Guarantee
+from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim, GlobalId
 from sinks.protocol.offsets import TopicPartition
@@ -65,7 +63,7 @@ class PostgresHome(PostgresDecisionLedger):
     """
 
     def __init__(self, dsn: str, layout: HomeLayout, *, run: str | None = None) -> None:
-        self._layout = layout
+        self._layout = self._asked = layout
         self._run = run
         self._session = Session(dsn, application_name=application_name(0, 0))
         self._reading = Session(dsn, application_name=application_name(0, 0))
@@ -79,14 +77,20 @@ class PostgresHome(PostgresDecisionLedger):
         assert self._claim is not None, "an epoch is claimed first"
         return self._claim
 
+    @property
+    def layout(self) -> HomeLayout:
+        """The pipeline's tables, with what the home says of them since the claim."""
+        return self._layout
+
     def claim_epoch(self) -> Epoch:
         """Register the pipeline, create its tables and fence every older driver.
 
+        A pipeline that has changed in nothing but what a start can do becomes the next
+        version with it.
+
         Raises:
             ConfigurationError: A table exists with other columns, the role lacks a
-                privilege, the pipeline was registered with other buckets, an output
-                has moved to another database, or the pipeline has written at least
-                once before and is now to write exactly once.
+                privilege, or ``judge_claim`` refuses.
             RetryableError: The server is unreachable, an older driver's publish
                 transaction does not end, ``PAUSED``, or ``TABLES_SWITCHED``.
 
@@ -109,9 +113,11 @@ class PostgresHome(PostgresDecisionLedger):
             # Whoever publishes holds this row. Once we have had it, an older driver
             # can only come after us, and then it finds our claim.
             connection.execute(_PUBLISH["begin_settings"])
-            connection.execute(_PUBLISH["lock_pipeline"], values)
-            self._check_outputs_stay(connection)
-            connection.execute(_CLAIM["update_definition"], values)
+            row = connection.execute(_PUBLISH["lock_pipeline"], values).fetchone()
+            assert row is not None
+            check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
+            judged = self._judge(connection)
+            judged.note(connection, epoch=self._claim.epoch, last_sequence=row[1])
             self._staging.create(connection)
             return self._claim.epoch
 
@@ -349,39 +355,34 @@ class PostgresHome(PostgresDecisionLedger):
         connection.execute(_CLAIM["register_pipeline"], values)
         # Again under the lock; here nothing is made yet.
         check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
+        self._judge(connection)
         row = connection.execute(_CLAIM["read_pipeline"], values).fetchone()
         assert row is not None
         number, bucket_seconds = row
-        # Nothing is filed at least once, and there is no way back to what was.
-        files_ids = self._layout.guarantee is Guarantee.EXACTLY_ONCE
-        if files_ids and bucket_seconds != self._layout.bucket_seconds:
-            raise ConfigurationError(
-                "CATALOG_CHANGED",
-                saw=f"The pipeline's seen IDs are filed in buckets of "
-                f"{bucket_seconds} s; its definition now asks for "
-                f"{self._layout.bucket_seconds} s.",
-                why="IDs that were seen would not be found any more.",
-                fix="Keep deduplicate.horizon as it was, or give the pipeline "
-                "another name.",
-            )
+        # The IDs that were seen are filed in them, whatever horizon there is now.
+        self._layout = replace(self._layout, bucket_seconds=bucket_seconds)
         connection.execute(_CLAIM["create_pipeline_runs"], values)
         here = {HOME, *self._layout.branches_in(HOME)}
         outputs = [o for o in self._layout.outputs if here & set(o.branches)]
         create_result_tables(connection, outputs, partial(state_table, number))
         connection.commit()
 
-    def _check_outputs_stay(self, connection: psycopg.Connection[TupleRow]) -> None:
-        check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
-        values = {"pipeline": self._layout.pipeline}
-        row = connection.execute(_CLAIM["read_definition"], values).fetchone()
-        assert row is not None
-        check_not_moved(row[0], json.loads(self._layout.definition))
-        check_guarantee_kept(row[0], self._layout.guarantee)
+    def _judge(self, connection: psycopg.Connection[TupleRow]) -> JudgedClaim:
+        """Find out whether the pipeline may run so, and what it must know then."""
+        judged = judge_claim(connection, self._asked)
+        self._layout = replace(
+            judged.held.applied_to(self._asked),
+            bucket_seconds=self._layout.bucket_seconds,
+        )
+        return judged
 
     def _insert_claim(self, connection: psycopg.Connection[TupleRow]) -> Claim:
         pipeline = self._layout.pipeline
         while True:
             claimed = insert_claim(connection, pipeline, run=self._run)
+            # Whoever has another version put into force meanwhile has an earlier
+            # number, and is seen: nobody is fenced then. Or a later one, and fences us.
+            self._judge(connection)
             connection.commit()
             if claimed is not None:
                 epoch, nonce = claimed

@@ -41,12 +41,27 @@ class HomeLayout:
     corrected_by: Column | None = None
     #: Tables of the pipeline's file, and those that it writes instead.
     shadows: Mapping[str, str] = field(default_factory=dict)
+    #: Of events before it no ID is known, however long the horizon; None for no bound.
+    ids_from_us: int | None = None
+    #: What its events may be written by: schema ids, and the contracts' names.
+    writers: tuple[tuple[int, str], ...] = ()
+    #: The pipeline file, if it was YAML; for people.
+    file_text: str | None = None
 
     @property
     def clock_rule(self) -> ClockRule:
         """How the watermark follows the partitions."""
         return ClockRule(
             delay_us=self.watermark_delay_us, idle_timeout_us=self.idle_timeout_us
+        )
+
+    def expired_before_us(self, watermark_us: int | None) -> int | None:
+        """Return the event time before which no ID is remembered; None if all are."""
+        if self.horizon_us is None or watermark_us is None:
+            return None
+        oldest_us = watermark_us - self.horizon_us
+        return (
+            oldest_us if self.ids_from_us is None else max(oldest_us, self.ids_from_us)
         )
 
     @property

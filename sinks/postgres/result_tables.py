@@ -108,7 +108,8 @@ def _create_window_tables(
         )
     )
     found = _read_columns(connection, state)
-    if [column.name for column in output.staging_columns] != [n for n, *_ in found]:
+    # In any order: an update adds what is new behind what was there.
+    if {column.name for column in output.staging_columns} != {n for n, *_ in found}:
         raise ConfigurationError(
             "WINDOW_CHANGED",
             saw=f"The open windows of {output.table} were kept by another "

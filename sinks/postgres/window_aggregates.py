@@ -12,6 +12,7 @@ from enum import Enum
 from psycopg import sql
 
 from sinks.postgres.columns import Column, type_name
+from sinks.postgres.instants import to_datetime
 from sinks.postgres.window_moments import Moments
 
 #: Merges that compare, text by its bytes.
@@ -100,12 +101,23 @@ class Partial:
         return sql.SQL("{n} = {f}(state.{n}, EXCLUDED.{n})").format(n=name, f=function)
 
     @property
+    def is_bytewise(self) -> bool:
+        """Whether the database must compare its text by bytes, as tasks do.
+
+        In a language's order the minimum would depend on how events fell into batches.
+        """
+        return self.merge in _ORDERED and self.column.postgres_type == "text"
+
+    @property
     def definition(self) -> sql.Composable:
-        if self.merge in _ORDERED and self.column.postgres_type == "text":
-            # Tasks compare text by bytes; the database must not use a language's
-            # order, or the minimum would depend on how events fell into batches.
-            return sql.SQL('{} COLLATE "C"').format(self.column.definition)
-        return self.column.definition
+        return state_definition(self.column, is_bytewise=self.is_bytewise)
+
+
+def state_definition(column: Column, *, is_bytewise: bool) -> sql.Composable:
+    """Define a column of a state table."""
+    if is_bytewise:
+        return sql.SQL('{} COLLATE "C"').format(column.definition)
+    return column.definition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +132,8 @@ class WindowAggregate:
     partial_type: str
     #: Of a percentile: which.
     fraction: float | None = None
+    #: Only windows that begin after it know the aggregate; None if all do.
+    known_after_us: int | None = None
 
     @property
     def is_sketched(self) -> bool:
@@ -156,7 +170,18 @@ class WindowAggregate:
 
     @property
     def final(self) -> sql.Composable:
-        """The result column computed from merged partials; NULL without values."""
+        """The result column computed from merged partials; NULL without values.
+
+        Also in a window that had begun when the aggregate was added.
+        """
+        if self.known_after_us is None:
+            return self._known
+        return sql.SQL("CASE WHEN window_start > {} THEN {} END").format(
+            sql.Literal(to_datetime(self.known_after_us)), self._known
+        )
+
+    @property
+    def _known(self) -> sql.Composable:
         parts = [sql.Identifier(partial.column.name) for partial in self.partials]
         kind = type_name(self.column.postgres_type)
         match self.function:

@@ -49,6 +49,8 @@ class WindowTable:
             until the end of their batch, None for until the watermark has passed.
         discards: Whether each row has only the events that no former one has.
         metrics: Name of the view with a row for each aggregate, if there is one.
+        closed_through_us: Windows that end by then take no more events, whatever the
+            allowed lateness: they were final under a former version.
         branches: As in ``AppendTable``.
     """
 
@@ -62,6 +64,7 @@ class WindowTable:
     early_us: int | None = 0
     discards: bool = False
     metrics: str | None = None
+    closed_through_us: int | None = None
     branches: tuple[str, ...] = (HOME,)
     kind: ClassVar[str] = "window"
 
@@ -103,13 +106,13 @@ class WindowTable:
         )
 
     @property
+    def state_keys(self) -> tuple[Column, ...]:
+        """What stands before the partials of a row."""
+        return (WINDOW_START, WINDOW_END, *self.by)
+
+    @property
     def staging_columns(self) -> tuple[Column, ...]:
-        return (
-            WINDOW_START,
-            WINDOW_END,
-            *self.by,
-            *(partial.column for partial in self.partials),
-        )
+        return (*self.state_keys, *(partial.column for partial in self.partials))
 
     @property
     def result_columns(self) -> tuple[Column, ...]:

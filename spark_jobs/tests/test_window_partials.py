@@ -6,6 +6,7 @@ import decimal
 import math
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -105,6 +106,16 @@ def test_lateness_begins_where_the_watermark_has_passed(
     ends = np.array([_HOUR_US])
     assert [is_late] == find_late(ends, output, watermark_us).tolist()
     assert [is_revising] == find_revising(ends, watermark_us).tolist()
+
+
+def test_a_window_that_was_final_stays_closed_however_long_others_are_open() -> None:
+    """What it held is gone, so it would begin again from nothing."""
+    output = replace(
+        _output(AggregateFunction.COUNT, lateness_us=100), closed_through_us=50
+    )
+    ends = np.array([49, 50, 51])
+    assert [True, True, False] == find_late(ends, output, 60).tolist()
+    assert [True, True, True] == find_late(ends, output, 151).tolist()
 
 
 def _in_one_window(events: int) -> Assigned:

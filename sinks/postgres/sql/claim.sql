@@ -9,20 +9,8 @@ VALUES (
 -- Not DO UPDATE, which would wait for whoever publishes: the claim comes first.
 ON CONFLICT DO NOTHING
 
--- name: update_definition
-UPDATE tallyweir.pipeline
-SET definition = %(definition)s::jsonb,
-    definition_hash = %(definition_hash)s
-WHERE pipeline = %(pipeline)s
-  AND definition_hash <> %(definition_hash)s
-
 -- name: read_pipeline
 SELECT pipeline_number, bucket_seconds
-FROM tallyweir.pipeline
-WHERE pipeline = %(pipeline)s
-
--- name: read_definition
-SELECT definition
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
 

@@ -64,7 +64,7 @@ GRANT SELECT ON
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.pause, tallyweir.act, tallyweir.scaling_bounds,
     tallyweir.scaling_decision, tallyweir.erased_id, tallyweir.erased_row,
-    tallyweir.shadow_table
+    tallyweir.shadow_table, tallyweir.pipeline_version
 TO tallyweir_publisher;
 GRANT INSERT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
@@ -73,8 +73,10 @@ GRANT INSERT ON
     tallyweir.late_event, tallyweir.expired_event, tallyweir.duplicate_event,
     tallyweir.filtered_event, tallyweir.outbox, tallyweir.batch_run,
     tallyweir.batch_run_input, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
-    tallyweir.scaling_decision
+    tallyweir.scaling_decision, tallyweir.pipeline_version
 TO tallyweir_publisher;
+-- A driver tells what nobody knew of the version that it runs.
+GRANT UPDATE (layout, file_text) ON tallyweir.pipeline_version TO tallyweir_publisher;
 -- Keyed state and timers it changes as functions say.
 GRANT SELECT, INSERT, DELETE ON tallyweir.keyed_state, tallyweir.keyed_timer
     TO tallyweir_publisher;
@@ -127,7 +129,7 @@ GRANT SELECT ON
     tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
     tallyweir.redrive, tallyweir.scaling_bounds, tallyweir.scaling_decision,
     tallyweir.erased_id, tallyweir.erased_row, tallyweir.erased_result,
-    tallyweir.shadow_table, tallyweir.receipt
+    tallyweir.shadow_table, tallyweir.receipt, tallyweir.pipeline_version
 TO tallyweir_reader;
 GRANT SELECT ON tallyweir.batch_measures TO tallyweir_reader;
 GRANT SELECT (

@@ -31,9 +31,18 @@ from sinks.postgres.steering.redrive import (
 from sinks.postgres.steering.scaling import end_scaling, set_bounds
 from sinks.postgres.steering.shadow_diff import OutputDiff, diff
 from sinks.postgres.steering.switch import Switch, switch
+from sinks.postgres.steering.version_change import (
+    ChangeRequest,
+    list_versions,
+    plan_update,
+    read_version,
+    rollback,
+    update,
+)
 
 __all__ = [
     "ActRequest",
+    "ChangeRequest",
     "Erasure",
     "ErasureRequest",
     "Fork",
@@ -51,14 +60,19 @@ __all__ = [
     "erase",
     "fork",
     "format_receipt",
+    "list_versions",
     "note_sent",
     "parse_receipt",
     "pause",
+    "plan_update",
     "read_erasures",
     "read_letters",
     "read_tombs",
+    "read_version",
     "redriving",
     "resume",
+    "rollback",
     "set_bounds",
     "switch",
+    "update",
 ]

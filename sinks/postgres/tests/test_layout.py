@@ -16,6 +16,7 @@ from sinks.postgres.columns import (
     table_identifier,
     type_name,
 )
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.naming import (
     bucket_of_runs,
@@ -202,3 +203,35 @@ def test_staging_has_columns_of_one_width_first() -> None:
     columns = [Column(name=one[:4], postgres_type=one) for one in types]
     found = [column.name for column in packed(columns)]
     assert ["bigi", "time", "inte", "bool", "text", "json"] == found
+
+
+@pytest.mark.parametrize(
+    ("horizon_us", "ids_from_us", "watermark_us", "expected"),
+    [
+        (None, None, 100, None),
+        (30, None, None, None),
+        (30, None, 100, 70),
+        (30, 80, 100, 80),
+        (30, 60, 100, 70),
+    ],
+)
+def test_no_id_is_known_again_that_was_forgotten(
+    horizon_us: int | None,
+    ids_from_us: int | None,
+    watermark_us: int | None,
+    expected: int | None,
+) -> None:
+    """A longer horizon reaches back only as far as IDs are known."""
+    layout = HomeLayout(
+        pipeline="p",
+        definition="{}",
+        definition_hash="",
+        outputs=(),
+        shards=1,
+        bucket_seconds=60,
+        watermark_delay_us=0,
+        idle_timeout_us=0,
+        horizon_us=horizon_us,
+        ids_from_us=ids_from_us,
+    )
+    assert expected == layout.expired_before_us(watermark_us)

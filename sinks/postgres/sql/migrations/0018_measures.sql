@@ -1,5 +1,5 @@
 -- What each batch has cost, step by step; docs/status.md names every field.
--- depends: 0015_steering
+-- depends: 0016_pipeline_versions
 
 -- Beside the ledger and not of it: the newest batches only, and nothing depends on it.
 CREATE TABLE tallyweir.batch_measures (

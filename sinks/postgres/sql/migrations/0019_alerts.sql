@@ -1,5 +1,5 @@
 -- What the alerts service has found and told, so that no restart forgets or repeats it.
--- depends: 0015_steering
+-- depends: 0018_measures
 
 -- One row from the moment that a rule's condition begins to hold. Where it ends before
 -- the rule's time is over, the row goes; an alert that fired is kept for a while.

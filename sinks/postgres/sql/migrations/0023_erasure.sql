@@ -1,6 +1,6 @@
 -- What was erased on somebody's demand: enough to keep it from coming back, and to
 -- account for what is missing; nothing of what it said.
--- depends: 0015_steering
+-- depends: 0021_scaling
 
 -- Events under these IDs leave nothing but their positions, however often they are
 -- sent.

@@ -1,6 +1,6 @@
 -- Dead letters that were sent to their topics again, and by whom anything was done that
 -- a service did for somebody.
--- depends: 0015_steering
+-- depends: 0024_forks
 
 -- Whoever does something: the login, and before it the person whom a service has made
 -- out by a token.

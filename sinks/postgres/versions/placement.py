@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from sinks.postgres.branch_names import HOME
-from sinks.protocol.errors import ConfigurationError
+from sinks.postgres.versions.version_plan import Finding, Reckoning, Verdict
 
 
-def check_not_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) -> None:
-    """Refuse a pipeline that would write a table's rows to other databases than before.
+def find_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) -> Reckoning:
+    """Find outputs that would write a table's rows to other databases than before.
 
     What was written would stay where it is, and windows that are still open would
     begin again from nothing elsewhere. How many branches publish an output in its
@@ -19,22 +19,24 @@ def check_not_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) ->
     Args:
         stored: The pipeline's definition as it last ran.
         definition: As it is to run now.
-
-    Raises:
-        ConfigurationError: ``OUTPUT_MOVED``.
     """
     before = {output["table"]: _place_of(output) for output in stored["outputs"]}
+    findings = []
     for output in definition["outputs"]:
         table, place = output["table"], _place_of(output)
         if before.get(table, place) != place:
-            raise ConfigurationError(
-                "OUTPUT_MOVED",
+            finding = Finding(
+                verdict=Verdict.INCOMPATIBLE,
+                code="OUTPUT_MOVED",
+                subject=f"output {table}",
                 saw=f"{table} was written to {_text(before[table])}, and is now to be "
                 f"written to {_text(place)}.",
                 why="The rows that it has would stay behind, and its open windows be "
                 "cut in two.",
                 fix="Put database and shard_by back, or give the output another table.",
             )
+            findings.append(finding)
+    return Reckoning(findings=tuple(findings))
 
 
 def _place_of(output: Mapping[str, Any]) -> tuple[list[str], list[str]]:

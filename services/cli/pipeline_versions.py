@@ -1,0 +1,180 @@
+"""``plan``, ``update``, ``rollback`` and ``versions``: a pipeline's versions.
+
+Crash:
+    An update and a rollback are one commit each. One that died before it changed
+    nothing; one that died after it is told so when it is called again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.rendering import example, note, say, say_json
+
+if TYPE_CHECKING:
+    from services.described_version import DescribedFile
+    from sinks.postgres.steering.version_change import Changed
+
+_File = Annotated[Path, typer.Argument(help="Pipeline file, as it is to run.")]
+_Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
+_Reason = Annotated[str, typer.Option(help="Why; the ledger keeps it.")]
+_DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Do all of it, and take it back.")
+]
+_Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+
+_EXIT_CODES = {"compatible": 0, "needs migration": 1, "incompatible": 78}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(epilog=example("tallyweir plan departures.yaml"))(plan)
+    app.command(
+        epilog=example(
+            "tallyweir update departures.yaml --reason 'delays by airline' --watch 20"
+        )
+    )(update)
+    app.command(
+        epilog=example("tallyweir rollback departures 3 --reason 'delays are wrong'")
+    )(rollback)
+    app.command(
+        epilog=example(
+            "tallyweir versions departures", "tallyweir versions departures --show 2"
+        )
+    )(versions)
+
+
+def plan(file: _File, as_json: _Json = False) -> None:
+    """Say what becomes of a pipeline if this file is to follow what runs; do nothing.
+
+    Exit code 0: compatible, starting it will do. 1: it needs a migration, which
+    `update` does. 78: it cannot follow; each reason names the way out.
+    """
+    from services.cli.plan_report import say_plan
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    described = _describe(file)
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir plan") as home:
+        made = steering.plan_update(home, described.pipeline, described.version)
+    if as_json:
+        say_json(made.to_json())
+    else:
+        say_plan(made)
+    raise typer.Exit(_EXIT_CODES[made.verdict.value])
+
+
+def update(
+    file: _File,
+    reason: _Reason,
+    dry_run: _DryRun = False,
+    watch: Annotated[
+        int, typer.Option(min=0, help="Roll back if the first N batches are worse.")
+    ] = 0,
+) -> None:
+    """Let this file's version come into force: state, tables and definition at once.
+
+    A driver at work is fenced, drops the batch at hand whole, and ends unless it runs
+    this very version: start it with the new file.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    described = _describe(file)
+    request = steering.ChangeRequest(
+        pipeline=described.pipeline,
+        reason=reason,
+        dry_run=dry_run,
+        watched_batches=watch,
+    )
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir update") as home:
+        changed = steering.update(home, request, described.version)
+    _say_changed(changed, f"Start it with: tallyweir run {file}", dry_run=dry_run)
+
+
+def rollback(
+    pipeline: _Pipeline,
+    version: Annotated[int, typer.Argument(help="The version to go back to.")],
+    reason: _Reason,
+    dry_run: _DryRun = False,
+) -> None:
+    """Let a former version come into force again, with all that is kept since."""
+    from services.cli.pipeline_name import pipeline_name
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    name = pipeline_name(pipeline)
+    request = steering.ChangeRequest(pipeline=name, reason=reason, dry_run=dry_run)
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir rollback") as home:
+        changed = steering.rollback(home, request, version)
+    _say_changed(
+        changed,
+        f"Start it with the file of version {version}; where it was YAML, "
+        f"tallyweir versions {name} --show {version} prints it.",
+        dry_run=dry_run,
+    )
+
+
+def versions(
+    pipeline: _Pipeline,
+    show: Annotated[
+        int | None, typer.Option(metavar="VERSION", help="Print the file of one.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """List a pipeline's versions, the newest first: that one is in force."""
+    from services.cli.pipeline_name import pipeline_name
+    from services.cli.plan_report import say_versions, versions_json
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    name = pipeline_name(pipeline)
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir versions") as home:
+        if show is not None:
+            one = steering.read_version(home, name, show)
+            if one.file_text is None:
+                note("It was no YAML file, or ran before versions were kept:")
+                say_json(one.definition)
+            else:
+                say(one.file_text.rstrip("\n"))
+            return
+        listed = steering.list_versions(home, name)
+    if as_json:
+        say_json({"pipeline": name, "versions": versions_json(listed)})
+    else:
+        say_versions(listed)
+
+
+def _describe(file: Path) -> DescribedFile:
+    from services.described_version import describe_file
+    from services.endpoints import child_environment, resolve_endpoints
+
+    described = describe_file(file, child_environment(resolve_endpoints()))
+    if isinstance(described, int):
+        # The process has told what is wrong.
+        raise typer.Exit(described)
+    return described
+
+
+def _say_changed(changed: Changed, then: str, *, dry_run: bool) -> None:
+    from services.cli.plan_report import say_plan
+
+    say_plan(changed.plan)
+    if dry_run:
+        say(f"It could be version {changed.version}. Nothing was changed (--dry-run).")
+        return
+    say(
+        f"Version {changed.version} of {changed.plan.pipeline} is in force after "
+        f"batch {changed.after_sequence}. {then}"
+    )

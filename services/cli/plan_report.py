@@ -1,0 +1,85 @@
+"""What becomes of a pipeline, and its versions, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from services.cli.rendering import say, say_table
+from sinks.postgres.versions.pipeline_versions import PipelineVersion
+from sinks.postgres.versions.version_plan import Verdict, VersionPlan
+
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+
+
+def say_plan(plan: VersionPlan) -> None:
+    """Say the verdict, the differences, what becomes of state, and the way out."""
+    say(f"{plan.pipeline}: {plan.verdict.value}")
+    if not plan.changes:
+        say("Nothing changes.")
+    for change in plan.changes:
+        told = {
+            "added": _short(change.after),
+            "removed": _short(change.before),
+            "changed": f"{_short(change.before)} -> {_short(change.after)}",
+        }[change.kind]
+        say(f"  {_SIGNS[change.kind]} {change.what}: {told}")
+    fates = plan.reckoning.fates
+    if fates:
+        rows = [(one.subject, one.state, one.fate.value, one.why) for one in fates]
+        say_table(("OF", "STATE", "BECOMES", "WHY"), rows)
+    for statement in plan.ddl:
+        say(f"  SQL {' '.join(statement.split())}")
+    for verdict in (Verdict.INCOMPATIBLE, Verdict.NEEDS_MIGRATION, Verdict.COMPATIBLE):
+        for finding in plan.of(verdict):
+            code = f" {finding.code}" if finding.code else ""
+            say(f"{verdict.value}{code}: {finding.subject}: {finding.saw}")
+            say(f"  why: {finding.why}")
+            if finding.fix:
+                say(f"  fix: {finding.fix}")
+
+
+def say_versions(versions: Sequence[PipelineVersion]) -> None:
+    """List versions, the newest first."""
+    say_table(
+        ("VERSION", "AFTER BATCH", "SINCE", "BY", "BACK TO", "REASON"),
+        [
+            (
+                f"{one.version}{' *' if one is versions[0] else ''}",
+                one.from_sequence,
+                one.made_at.isoformat(sep=" ", timespec="seconds"),
+                one.made_by,
+                one.rolls_back_to or "-",
+                one.reason,
+            )
+            for one in versions
+        ],
+    )
+
+
+def versions_json(versions: Sequence[PipelineVersion]) -> list[dict[str, Any]]:
+    """Return what ``versions --json`` prints of each."""
+    return [
+        {
+            "version": one.version,
+            "is_in_force": one is versions[0],
+            "definition_hash": one.definition_hash,
+            "from_sequence": one.from_sequence,
+            "epoch": one.epoch,
+            "reason": one.reason,
+            "rolls_back_to": one.rolls_back_to,
+            "watched_batches": one.watched_batches,
+            "made_by": one.made_by,
+            "made_at": one.made_at.isoformat(),
+        }
+        for one in versions
+    ]
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 1]}…"
+
+
+#: Characters of a value; the JSON has all of it.
+_SHOWN_MAX = 60

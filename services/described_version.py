@@ -1,0 +1,49 @@
+"""A pipeline file as the version that it would be, told by a process with Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sinks.postgres.versions.version_plan import DescribedVersion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedFile:
+    """What a pipeline file says.
+
+    Attributes:
+        pipeline: Its name.
+        version: What it would run as.
+    """
+
+    pipeline: str
+    version: DescribedVersion
+
+
+def describe_file(
+    pipeline_file: Path, environment: Mapping[str, str]
+) -> DescribedFile | int:
+    """Find out what a pipeline file would run as.
+
+    Returns:
+        Its version; where the file has a mistake, which the process has told on
+        stderr, the process's exit code.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "spark_jobs.describe_version", str(pipeline_file)],
+        env=dict(environment),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return done.returncode
+    told = json.loads(done.stdout.splitlines()[-1])
+    return DescribedFile(
+        pipeline=told.pop("pipeline"), version=DescribedVersion(**told)
+    )

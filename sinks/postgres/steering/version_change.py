@@ -1,0 +1,237 @@
+"""Puts another version of a pipeline into force: an update, or the way back.
+
+State, tables, the version's row and the pipeline's definition change in one act. The
+driver that works is fenced; one that comes with the former file is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.faultpoints import VersionPoint, making
+from sinks.postgres.audit.audited_pipeline import fetch_pipeline, snapshot
+from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
+from sinks.postgres.versions.comparison import compare
+from sinks.postgres.versions.holdings import read_holdings
+from sinks.postgres.versions.pipeline_versions import (
+    Coming,
+    PipelineVersion,
+    add_version,
+    read_in_force,
+    read_versions,
+)
+from sinks.postgres.versions.version_plan import (
+    DescribedVersion,
+    VersionPlan,
+)
+from sinks.protocol.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """What an update or a rollback has done, or would do.
+
+    Attributes:
+        version: The number of the version that is in force now.
+        after_sequence: The last batch of the former one.
+    """
+
+    plan: VersionPlan
+    version: int
+    after_sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRequest:
+    """What somebody asks for.
+
+    Attributes:
+        reason: For whoever asks later.
+        dry_run: Whether all of it is taken back.
+        watched_batches: How many batches the driver watches before it trusts the
+            version; when they are worse than those before, it rolls back.
+        lock_timeout_ms: How long a publish at hand is waited for.
+    """
+
+    pipeline: str
+    reason: str
+    dry_run: bool = False
+    watched_batches: int = 0
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS
+
+    def act(self, kind: str) -> ActRequest:
+        """Return the act that does it."""
+        return ActRequest(
+            pipeline=self.pipeline,
+            kind=kind,
+            reason=self.reason,
+            dry_run=self.dry_run,
+            lock_timeout_ms=self.lock_timeout_ms,
+        )
+
+
+def plan_update(
+    connection: Connection[TupleRow], pipeline: str, wanted: DescribedVersion
+) -> VersionPlan:
+    """Say what an update would do, and do nothing.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN`` or ``LAYOUT_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="planning an update"):
+        _, plan = _plan(connection, pipeline, wanted)
+        return plan
+
+
+def update(
+    connection: Connection[TupleRow], request: ChangeRequest, wanted: DescribedVersion
+) -> Changed:
+    """Let a new version of a pipeline come into force.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        request: What is asked for.
+        wanted: The version.
+
+    Raises:
+        ConfigurationError: ``VERSION_IN_FORCE``, ``PIPELINE_UNKNOWN``,
+            ``REASON_MISSING``, ``LAYOUT_UNKNOWN``, or the code of what makes it
+            impossible.
+        RetryableError: A publish held the pipeline's row for too long.
+
+    Crash:
+        Before the COMMIT the former version is in force, with all that it holds; after
+        it the new one is. A repeated call finds it in force.
+    """
+    with (
+        making(VersionPoint.VERSION_IN_FORCE),
+        acting(connection, request.act("update")) as act,
+    ):
+        in_force, plan = _plan(connection, request.pipeline, wanted)
+        _check_other(in_force, wanted, request.pipeline)
+        return _put_into_force(connection, request, act, plan, wanted=wanted)
+
+
+def rollback(
+    connection: Connection[TupleRow], request: ChangeRequest, version: int
+) -> Changed:
+    """Let what a former version was come into force again, as the newest version.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        request: What is asked for.
+        version: The number of the former one.
+
+    Raises:
+        ConfigurationError: ``VERSION_UNKNOWN``, or as ``update`` does.
+        RetryableError: A publish held the pipeline's row for too long.
+
+    Crash:
+        As ``update``.
+    """
+    with (
+        making(VersionPoint.VERSION_IN_FORCE),
+        acting(connection, request.act("rollback")) as act,
+    ):
+        wanted = read_version(connection, request.pipeline, version).described()
+        in_force, plan = _plan(connection, request.pipeline, wanted)
+        _check_other(in_force, wanted, request.pipeline)
+        return _put_into_force(
+            connection, request, act, plan, wanted=wanted, rolls_back_to=version
+        )
+
+
+def read_version(
+    connection: Connection[TupleRow], pipeline: str, version: int
+) -> PipelineVersion:
+    """Return one version of a pipeline.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN`` or ``VERSION_UNKNOWN``.
+    """
+    fetch_pipeline(connection, pipeline)
+    versions = read_versions(connection, pipeline)
+    for one in versions:
+        if one.version == version:
+            return one
+    raise ConfigurationError(
+        "VERSION_UNKNOWN",
+        saw=f"Pipeline {pipeline} has no version {version}; it has "
+        f"{', '.join(str(one.version) for one in reversed(versions)) or 'none'}.",
+        why="Only what ran, or was announced, is kept.",
+        fix=f"tallyweir versions {pipeline} lists them.",
+    )
+
+
+def list_versions(
+    connection: Connection[TupleRow], pipeline: str
+) -> list[PipelineVersion]:
+    """Return all versions of a pipeline, the newest first.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+    """
+    fetch_pipeline(connection, pipeline)
+    return read_versions(connection, pipeline)
+
+
+def _plan(
+    connection: Connection[TupleRow], pipeline: str, wanted: DescribedVersion
+) -> tuple[PipelineVersion, VersionPlan]:
+    fetch_pipeline(connection, pipeline)
+    in_force = read_in_force(connection, pipeline)
+    if in_force is None:
+        raise ConfigurationError(
+            "LAYOUT_UNKNOWN",
+            saw=f"Pipeline {pipeline} is known, and no driver of it has started yet.",
+            why="There is nothing that a version could follow.",
+            fix="Start it; its file becomes version 1.",
+        )
+    former = in_force.described()
+    holdings = read_holdings(connection, pipeline, former.layout, wanted.layout)
+    return in_force, compare(former, wanted, holdings, in_force.knowledge)
+
+
+def _check_other(
+    in_force: PipelineVersion, wanted: DescribedVersion, pipeline: str
+) -> None:
+    if in_force.definition_hash != wanted.definition_hash:
+        return
+    raise ConfigurationError(
+        "VERSION_IN_FORCE",
+        saw=f"Version {in_force.version} of {pipeline}, which is in force, is the "
+        "same.",
+        why="There is nothing to change.",
+        fix="Nothing; a driver that runs with it goes on.",
+    )
+
+
+def _put_into_force(  # noqa: PLR0913 - all parts of one transaction
+    connection: Connection[TupleRow],
+    request: ChangeRequest,
+    act: Act,
+    plan: VersionPlan,
+    *,
+    wanted: DescribedVersion,
+    rolls_back_to: int | None = None,
+) -> Changed:
+    plan.check_possible()
+    with making(VersionPoint.STATE_MIGRATED):
+        for statement in plan.reckoning.statements:
+            connection.execute(statement)
+    with making(VersionPoint.VERSION_ADDED):
+        coming = Coming(
+            epoch=act.epoch,
+            from_sequence=act.last_sequence,
+            reason=request.reason,
+            is_announced=True,
+            rolls_back_to=rolls_back_to,
+            watched_batches=request.watched_batches,
+        )
+        version = add_version(connection, request.pipeline, wanted, plan.held, coming)
+    act.detail.update(version=version, rolls_back_to=rolls_back_to, ddl=plan.ddl)
+    return Changed(plan=plan, version=version, after_sequence=act.last_sequence)

@@ -1,0 +1,191 @@
+"""Holds one version of a pipeline against another: what it takes to go on with it.
+
+A pure function of two versions and of what the home holds. There is one verdict: a
+driver that starts with a changed file, ``plan``, ``update`` and ``rollback`` all ask
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sinks.postgres.versions.graph_difference import graph_difference
+from sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
+from sinks.postgres.versions.holdings import Holdings
+from sinks.postgres.versions.keyed_comparison import compare_keyed, drop_keyed
+from sinks.postgres.versions.placement import find_moved
+from sinks.postgres.versions.source_comparison import compare_source, reckon_ids
+from sinks.postgres.versions.table_columns import reckon_columns
+from sinks.postgres.versions.version_plan import (
+    DescribedVersion,
+    Fate,
+    Finding,
+    Reckoning,
+    StateFate,
+    Verdict,
+    VersionPlan,
+)
+from sinks.postgres.versions.window_comparison import compare_windows, drop_windows
+
+
+def compare(
+    former: DescribedVersion,
+    wanted: DescribedVersion,
+    holdings: Holdings,
+    held: HeldKnowledge,
+) -> VersionPlan:
+    """Say what becomes of a pipeline when ``wanted`` follows ``former``.
+
+    Args:
+        former: The version in force.
+        wanted: The one that is to follow.
+        holdings: What the home holds of both.
+        held: What the version in force does not know.
+    """
+    reckoning = compare_source(former, wanted)
+    ids_from_us, of_ids = reckon_ids(former, wanted, holdings, held.ids_from_us)
+    reckoning += of_ids
+    reckoning += find_moved(former.definition, wanted.definition)
+    windows: dict[str, HeldWindows] = {}
+    before, after = _by_table(former), _by_table(wanted)
+    for table, output in after.items():
+        known = windows_held = held.windows.get(table, HeldWindows())
+        if table not in before:
+            reckoning += _added(output, holdings)
+            continue
+        if output["kind"] != before[table]["kind"]:
+            reckoning += _of_another_kind(before[table], output)
+            continue
+        if output["kind"] == "window":
+            windows_held, of_output = compare_windows(
+                before[table],
+                output,
+                _described(former, wanted, table),
+                holdings,
+                known,
+            )
+            if windows_held != HeldWindows():
+                windows[table] = windows_held
+        elif output["kind"] == "stateful":
+            of_output = compare_keyed(
+                before[table], output, _described(former, wanted, table), holdings
+            )
+        else:
+            of_output = Reckoning()
+        reckoning += of_output + reckon_columns(before[table], output, holdings)
+    for table in before.keys() - after.keys():
+        reckoning += _removed(before[table], holdings)
+    return VersionPlan(
+        pipeline=str(wanted.definition.get("name", "")),
+        changes=graph_difference(former.definition, wanted.definition),
+        reckoning=reckoning,
+        held=HeldKnowledge(ids_from_us=ids_from_us, windows=windows),
+    )
+
+
+def _by_table(version: DescribedVersion) -> dict[str, Mapping[str, Any]]:
+    return {output["table"]: output for output in version.layout["outputs"]}
+
+
+def _described(
+    former: DescribedVersion, wanted: DescribedVersion, table: str
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return an output as both definitions have it."""
+    return _definition_of(former, table), _definition_of(wanted, table)
+
+
+def _definition_of(version: DescribedVersion, table: str) -> Mapping[str, Any]:
+    outputs: list[Mapping[str, Any]] = version.definition["outputs"]
+    return next((output for output in outputs if output["table"] == table), {})
+
+
+def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
+    table = output["table"]
+    subject = f"output {table}"
+    there = holdings.table(table)
+    if there.open_rows:
+        return Reckoning(
+            findings=(
+                Finding(
+                    verdict=Verdict.INCOMPATIBLE,
+                    code="WINDOWS_LEFT_OPEN",
+                    subject=subject,
+                    saw=f"Table {table} has {there.open_rows} rows of windows that are "
+                    "not final.",
+                    why="The output would begin those windows again from nothing, and "
+                    "write over what they had counted.",
+                    fix="Name another table, or delete its rows that are not final.",
+                ),
+            )
+        )
+    missing = [
+        name for name, _ in output.get("columns", ()) if name not in there.columns
+    ]
+    if there.columns and missing:
+        return Reckoning(
+            findings=(
+                Finding(
+                    verdict=Verdict.INCOMPATIBLE,
+                    code="TABLE_DIFFERS",
+                    subject=subject,
+                    saw=f"Table {table} exists, without {', '.join(missing)}.",
+                    why="It was made by somebody else, or by another pipeline.",
+                    fix="Name another table, or add the columns to it.",
+                ),
+            )
+        )
+    why = "What was published before the update is not read again for it."
+    if output["kind"] == "window":
+        why += " Windows that have begun count from the update on."
+    return Reckoning(
+        findings=(
+            Finding(
+                verdict=Verdict.COMPATIBLE,
+                subject=subject,
+                saw=f"Table {table} is written from now on.",
+                why="The driver makes it when it starts."
+                if not there.columns
+                else "It is there.",
+            ),
+        ),
+        fates=(
+            StateFate(subject=subject, state="rows", fate=Fate.STARTS_EMPTY, why=why),
+        ),
+    )
+
+
+def _removed(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
+    table = output["table"]
+    told = Reckoning(
+        findings=(
+            Finding(
+                verdict=Verdict.COMPATIBLE,
+                subject=f"output {table}",
+                saw=f"Table {table} is written no more.",
+                why="Its rows stay.",
+            ),
+        )
+    )
+    if output["kind"] == "window":
+        return told + drop_windows(output, holdings)
+    if output["kind"] == "stateful":
+        return told + drop_keyed(output, holdings)
+    return told
+
+
+def _of_another_kind(before: Mapping[str, Any], output: Mapping[str, Any]) -> Reckoning:
+    table = output["table"]
+    return Reckoning(
+        findings=(
+            Finding(
+                verdict=Verdict.INCOMPATIBLE,
+                code="TABLE_DIFFERS",
+                subject=f"output {table}",
+                saw=f"{table} was an output of kind {before['kind']}, and is to be one "
+                f"of kind {output['kind']}.",
+                why="Its rows mean something else.",
+                fix="Give the output another table.",
+            ),
+        )
+    )

@@ -1,0 +1,87 @@
+"""What a version's windows and IDs do not know of the time before it.
+
+A window that had begun when an aggregate was added never learns what the aggregate
+would have made of its first events: it shows NULL for it, until it is final. A window
+that was final stays so, however long later ones may be revised. An ID that was
+forgotten stays forgotten, however long later ones are remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sinks.postgres.home_layout import HomeLayout, Output
+from sinks.postgres.window_table import WindowTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldWindows:
+    """Of one window table; instants are microseconds since 1970.
+
+    Attributes:
+        closed_through_us: Windows that end by then take no more events.
+        known_after_us: By column: only windows that begin after it know the aggregate.
+    """
+
+    closed_through_us: int | None = None
+    known_after_us: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldKnowledge:
+    """Of a pipeline.
+
+    Attributes:
+        ids_from_us: Of events before it no ID is known, as of those that have expired.
+        windows: By table.
+    """
+
+    ids_from_us: int | None = None
+    windows: Mapping[str, HeldWindows] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> HeldKnowledge:
+        """Read what ``to_json`` wrote."""
+        return cls(
+            ids_from_us=kept.get("ids_from_us"),
+            windows={
+                table: HeldWindows(**of_table)
+                for table, of_table in kept.get("windows", {}).items()
+            },
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Write it for the ledger."""
+        return {
+            "ids_from_us": self.ids_from_us,
+            "windows": {
+                table: {
+                    "closed_through_us": one.closed_through_us,
+                    "known_after_us": dict(one.known_after_us),
+                }
+                for table, one in self.windows.items()
+            },
+        }
+
+    def applied_to(self, layout: HomeLayout) -> HomeLayout:
+        """Return a pipeline's layout with this in it."""
+        return replace(
+            layout,
+            ids_from_us=self.ids_from_us,
+            outputs=tuple(self._applied(output) for output in layout.outputs),
+        )
+
+    def _applied(self, output: Output) -> Output:
+        held = self.windows.get(output.table)
+        if held is None or not isinstance(output, WindowTable):
+            return output
+        return replace(
+            output,
+            closed_through_us=held.closed_through_us,
+            aggregates=tuple(
+                replace(one, known_after_us=held.known_after_us.get(one.column.name))
+                for one in output.aggregates
+            ),
+        )

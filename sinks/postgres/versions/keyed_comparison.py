@@ -1,0 +1,130 @@
+"""What becomes of the state that functions and joins keep for their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from psycopg import sql
+
+from sinks.postgres.versions.holdings import Holdings
+from sinks.postgres.versions.version_plan import (
+    Fate,
+    Finding,
+    Reckoning,
+    StateFate,
+    Verdict,
+)
+
+#: What a join keeps of its events depends on these.
+_JOINED_BY = ("on", "within")
+
+
+def compare_keyed(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    described: tuple[Mapping[str, Any], Mapping[str, Any]],
+    holdings: Holdings,
+) -> Reckoning:
+    """Compare an output with state that both versions have.
+
+    Args:
+        before: As the version in force lays it out.
+        after: As the other one does.
+        described: As their definitions have it.
+        holdings: What the home holds.
+    """
+    had, has = described
+    table = after["table"]
+    is_join = has.get("kind") == "join"
+    state = "events of the join" if is_join else "state of keys"
+    changed = []
+    if before["key"] != after["key"]:
+        changed.append("its key")
+    if is_join:
+        changed += [name for name in _JOINED_BY if had.get(name) != has.get(name)]
+        changed += [
+            f"what is selected of {side}"
+            for side in ("left", "right")
+            if had.get(side, {}).get("select") != has.get(side, {}).get("select")
+        ]
+    former, wanted = dict(had.get("state", ())), dict(has.get("state", ()))
+    changed += [
+        f"the kind of state {name}"
+        for name in former.keys() & wanted.keys()
+        if former[name] != wanted[name]
+    ]
+    version, wanted_version = had.get("version", 1), has.get("version", 1)
+    if wanted_version < version:
+        changed.append(f"version, from {version} back to {wanted_version}")
+    kept = holdings.table(table).keys
+    if changed and kept:
+        return Reckoning(findings=(_refused(table, changed, kept),))
+    fate = Fate.MIGRATED if wanted_version > version else Fate.KEPT
+    why = (
+        f"Each value is migrated from version {version} when its key is read."
+        if wanted_version > version
+        else f"{kept} values and timers stay where they are."
+    )
+    fates = [StateFate(subject=f"output {table}", state=state, fate=fate, why=why)]
+    fates += [
+        StateFate(
+            subject=f"output {table}",
+            state=f"state {name}",
+            fate=Fate.LOST if name in former else Fate.STARTS_EMPTY,
+            why="No function reads it any more."
+            if name in former
+            else "No event before the update has left anything in it.",
+        )
+        for name in sorted(former.keys() ^ wanted.keys())
+    ]
+    return Reckoning(fates=tuple(fates))
+
+
+def drop_keyed(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
+    """Forget the state of an output that is no more: its timers would fire for ever."""
+    table = output["table"]
+    kept = holdings.table(table).keys
+    if not kept:
+        return Reckoning()
+    return Reckoning(
+        findings=(
+            Finding(
+                verdict=Verdict.NEEDS_MIGRATION,
+                subject=f"output {table}",
+                saw=f"It keeps {kept} values and timers.",
+                why="Nobody would read them any more, so they are deleted.",
+            ),
+        ),
+        fates=(
+            StateFate(
+                subject=f"output {table}",
+                state="state of keys",
+                fate=Fate.LOST,
+                why="The output is removed.",
+            ),
+        ),
+        statements=tuple(
+            sql.SQL(
+                "DELETE FROM {} WHERE output_table = {} AND pipeline = "
+                "(SELECT pipeline FROM tallyweir.pipeline WHERE pipeline_number = {})"
+            ).format(
+                sql.Identifier("tallyweir", kind),
+                sql.Literal(table),
+                sql.Literal(holdings.number),
+            )
+            for kind in ("keyed_state", "keyed_timer")
+        ),
+    )
+
+
+def _refused(table: str, changed: list[str], kept: int) -> Finding:
+    return Finding(
+        verdict=Verdict.INCOMPATIBLE,
+        code="STATE_CHANGED",
+        subject=f"output {table}",
+        saw=f"{', '.join(changed)} changed, and {kept} values and timers are kept.",
+        why="They would be read as something that they are not.",
+        fix="Put it back, or give the changed output another table: it starts empty "
+        "there.",
+    )

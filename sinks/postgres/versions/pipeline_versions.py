@@ -1,0 +1,176 @@
+"""The versions of a pipeline, as the ledger keeps them: the newest one is in force.
+
+The functions work in the caller's transaction. Whoever adds a version holds the
+pipeline's row, so versions are numbered without gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import TupleRow, class_row
+from psycopg.types.json import Jsonb
+
+from sinks.postgres.statements import load_statements
+from sinks.postgres.versions.held_knowledge import HeldKnowledge
+from sinks.postgres.versions.version_plan import DescribedVersion
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.identity import Epoch
+
+_SQL = load_statements("sinks.postgres.versions", "versions.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineVersion:
+    """A version that is or was in force.
+
+    Attributes:
+        version: Counted from 1.
+        layout: As ``layout_to_json`` wrote it; None until a driver has told.
+        from_sequence: The last batch before it came into force.
+        epoch: The claim that made it; None for what ran before there were versions.
+        is_announced: Whether somebody said so, and no driver just started with it.
+        watched_batches: How many the driver watches before it trusts the version.
+    """
+
+    version: int
+    definition: Mapping[str, Any]
+    definition_hash: str
+    layout: Mapping[str, Any] | None
+    held: Mapping[str, Any]
+    file_text: str | None
+    from_sequence: int
+    epoch: int | None
+    is_announced: bool
+    reason: str
+    rolls_back_to: int | None
+    watched_batches: int
+    made_by: str
+    made_at: datetime
+
+    @property
+    def knowledge(self) -> HeldKnowledge:
+        """What its windows and IDs do not know."""
+        return HeldKnowledge.from_json(self.held)
+
+    def described(self) -> DescribedVersion:
+        """Return what another version is held against.
+
+        Raises:
+            ConfigurationError: ``LAYOUT_UNKNOWN``.
+        """
+        if self.layout is None:
+            raise ConfigurationError(
+                "LAYOUT_UNKNOWN",
+                saw=f"Nobody has told what the tables of version {self.version} are.",
+                why="It ran before versions were kept, and what its windows hold "
+                "cannot be continued without knowing it.",
+                fix="Start the pipeline once with the file that it ran with, or update "
+                "to that file's content.",
+            )
+        return DescribedVersion(
+            definition=self.definition,
+            definition_hash=self.definition_hash,
+            layout=self.layout,
+            file_text=self.file_text,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coming:
+    """How a version comes into force.
+
+    Attributes:
+        epoch: The claim that makes it.
+        from_sequence: The last batch that was published.
+    """
+
+    epoch: Epoch
+    from_sequence: int
+    reason: str
+    is_announced: bool = False
+    rolls_back_to: int | None = None
+    watched_batches: int = 0
+
+
+def read_versions(
+    connection: Connection[TupleRow], pipeline: str
+) -> list[PipelineVersion]:
+    """Return all versions, the newest first."""
+    with connection.cursor(row_factory=class_row(PipelineVersion)) as cursor:
+        return cursor.execute(_SQL["versions"], {"pipeline": pipeline}).fetchall()
+
+
+def read_in_force(
+    connection: Connection[TupleRow], pipeline: str
+) -> PipelineVersion | None:
+    """Return the version in force; None before the first start."""
+    with connection.cursor(row_factory=class_row(PipelineVersion)) as cursor:
+        return cursor.execute(_SQL["in_force"], {"pipeline": pipeline}).fetchone()
+
+
+def was_superseded(
+    connection: Connection[TupleRow], pipeline: str, definition_hash: str
+) -> bool:
+    """Tell whether somebody has put another version in the place of such a one."""
+    row = connection.execute(
+        _SQL["was_superseded"],
+        {"pipeline": pipeline, "definition_hash": definition_hash},
+    ).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def add_version(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    version: DescribedVersion,
+    held: HeldKnowledge,
+    coming: Coming,
+) -> int:
+    """Let a version come into force; the caller holds the pipeline's row.
+
+    Returns:
+        Its number.
+    """
+    values = {
+        "pipeline": pipeline,
+        "definition": Jsonb(version.definition),
+        "definition_hash": version.definition_hash,
+        "layout": Jsonb(version.layout),
+        "held": Jsonb(held.to_json()),
+        "file_text": version.file_text,
+        "from_sequence": coming.from_sequence,
+        "epoch": coming.epoch,
+        "is_announced": coming.is_announced,
+        "reason": coming.reason,
+        "rolls_back_to": coming.rolls_back_to,
+        "watched_batches": coming.watched_batches,
+    }
+    row = connection.execute(_SQL["add_version"], values).fetchone()
+    assert row is not None
+    # For people, verify and all who ask what the pipeline is.
+    connection.execute(_SQL["put_definition"], values)
+    return int(row[0])
+
+
+def tell_layout(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    number: int,
+    version: DescribedVersion,
+) -> None:
+    """Note what the tables of a version are, if nobody has told."""
+    connection.execute(
+        _SQL["tell_layout"],
+        {
+            "pipeline": pipeline,
+            "version": number,
+            "layout": Jsonb(version.layout),
+            "file_text": version.file_text,
+        },
+    )

@@ -1,0 +1,161 @@
+"""What becomes of offsets, watermark and seen IDs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sinks.postgres.guarantee_change import find_guarantee_raised
+from sinks.postgres.versions.holdings import Holdings
+from sinks.postgres.versions.version_plan import (
+    DescribedVersion,
+    Fate,
+    Finding,
+    Reckoning,
+    StateFate,
+    Verdict,
+)
+
+
+def compare_source(former: DescribedVersion, wanted: DescribedVersion) -> Reckoning:
+    """Compare where events come from, and how often they count."""
+    before: Mapping[str, Any] = former.definition.get("source", {})
+    after: Mapping[str, Any] = wanted.definition.get("source", {})
+    findings = list(find_guarantee_raised(former.definition, wanted.definition))
+    findings += [
+        _another(name, before.get(name), after.get(name))
+        for name in ("event_id", "event_time")
+        if before.get(name) != after.get(name)
+    ]
+    findings += _unreadable(former, wanted)
+    had, has = _topics(before), _topics(after)
+    why = "The new version reads on where the former one stopped"
+    if has - had:
+        why += f"; {', '.join(sorted(has - had))} from the start of its log"
+    if had - has:
+        why += f"; {', '.join(sorted(had - has))} stays where it stands, unread"
+    fates = [
+        StateFate(subject="source", state="offsets", fate=Fate.KEPT, why=f"{why}."),
+        StateFate(
+            subject="source",
+            state="watermark",
+            fate=Fate.KEPT,
+            why="It never goes back: with a longer delay it stands until event time "
+            "has come so much further."
+            if before.get("watermark_delay") != after.get("watermark_delay")
+            else "It never goes back.",
+        ),
+    ]
+    return Reckoning(findings=tuple(findings), fates=tuple(fates))
+
+
+def reckon_ids(
+    former: DescribedVersion,
+    wanted: DescribedVersion,
+    holdings: Holdings,
+    ids_from_us: int | None,
+) -> tuple[int | None, Reckoning]:
+    """Say what becomes of the IDs that were seen.
+
+    Returns:
+        From which event time on IDs are known; None where the horizon alone says it.
+    """
+    had, has = former.layout["horizon_us"], wanted.layout["horizon_us"]
+    watermark_us = holdings.watermark_us
+    if had == has:
+        if has is None:
+            return None, Reckoning()
+        return ids_from_us, _ids(Fate.KEPT, "", "The horizon is the same.")
+    if has is None:
+        ids_from_us, reckoning = (
+            None,
+            _ids(
+                Fate.LOST,
+                "IDs are noted no more.",
+                "Repeats count again; those that were dropped stay dropped.",
+            ),
+        )
+    elif had is None:
+        ids_from_us, reckoning = (
+            None,
+            _ids(
+                Fate.STARTS_EMPTY,
+                "IDs are noted from now on.",
+                "Of earlier events no ID is known, so a repeat of one counts.",
+            ),
+        )
+    elif has < had or watermark_us is None:
+        reckoning = _ids(
+            Fate.KEPT,
+            "The horizon changes.",
+            "Those behind it are forgotten, bucket by bucket.",
+            Verdict.COMPATIBLE,
+        )
+    else:
+        ids_from_us = max(watermark_us - had, ids_from_us or watermark_us - had)
+        reckoning = _ids(
+            Fate.KEPT,
+            "The horizon is longer.",
+            "What was forgotten is not known again: events from before it stay expired "
+            "until the longer horizon has come there.",
+        )
+    return ids_from_us, reckoning
+
+
+def _ids(
+    fate: Fate, saw: str, why: str, verdict: Verdict = Verdict.NEEDS_MIGRATION
+) -> Reckoning:
+    subject = "deduplicate"
+    finding = Finding(verdict=verdict, subject=subject, saw=saw, why=why)
+    return Reckoning(
+        findings=(finding,) if saw else (),
+        fates=(StateFate(subject=subject, state="seen IDs", fate=fate, why=why),),
+    )
+
+
+def _unreadable(former: DescribedVersion, wanted: DescribedVersion) -> list[Finding]:
+    """Find contracts whose events the new version could not read any more.
+
+    Whether one version of a contract can read what another wrote, the rules of
+    contracts have decided when they were loaded: it is a writer, or is none.
+    """
+    readable = {schema_id for schema_id, _ in wanted.layout["writers"]}
+    left = [(i, name) for i, name in former.layout["writers"] if i not in readable]
+    topics = [_topics(one.definition.get("source", {})) for one in (former, wanted)]
+    # What is in a topic that is left out, nobody reads.
+    if not left or topics[0] - topics[1]:
+        return []
+    told = ", ".join(f"{name} (schema id {schema_id})" for schema_id, name in left)
+    return [
+        Finding(
+            verdict=Verdict.INCOMPATIBLE,
+            code="CONTRACT_CHANGED",
+            subject="source.schema",
+            saw=f"Events written as {told} could not be read any more.",
+            why="Those that are still in the topic would be dead letters.",
+            fix="Make the new contract a version of the former one, with defaults for "
+            "what it adds, or list both in source.schema.",
+        )
+    ]
+
+
+def _another(name: str, had: object, has: object) -> Finding:
+    meaning = {
+        "event_id": "The IDs that were seen are of the former field: repeats across "
+        "the update would count twice.",
+        "event_time": "Watermark, windows and seen IDs are filed by the former clock.",
+    }[name]
+    return Finding(
+        verdict=Verdict.INCOMPATIBLE,
+        code="SOURCE_CHANGED",
+        subject=f"source.{name}",
+        saw=f"source.{name} was {had}, and is to be {has}.",
+        why=meaning,
+        fix="Put it back, or run the changed file under another pipeline name with "
+        "other tables.",
+    )
+
+
+def _topics(source: Mapping[str, Any]) -> set[str]:
+    topic = source.get("topic", [])
+    return {topic} if isinstance(topic, str) else set(topic)

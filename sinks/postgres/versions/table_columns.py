@@ -1,0 +1,114 @@
+"""What becomes of the columns of a result table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from psycopg import sql
+
+from sinks.postgres.columns import table_identifier, type_name
+from sinks.postgres.versions.holdings import Holdings
+from sinks.postgres.versions.version_plan import Finding, Reckoning, Verdict
+
+
+def reckon_columns(
+    before: Mapping[str, Any], after: Mapping[str, Any], holdings: Holdings
+) -> Reckoning:
+    """Compare the columns of a table that both versions write.
+
+    A column that is missing is added. One that is written no more stays, and is NULL
+    in new rows.
+    """
+    former = dict(before.get("columns", ()))
+    wanted = dict(after.get("columns", ()))
+    table = after["table"]
+    if not after["is_home"]:
+        return _elsewhere(table, [n for n in wanted if n not in former], wanted)
+    there = holdings.table(table).columns
+    if not there:
+        return Reckoning()
+    retyped = [
+        name
+        for name, kind in wanted.items()
+        if former.get(name, kind) != kind and there.get(name, (kind, True))[0] != kind
+    ]
+    left = [n for n in former if n not in wanted and n in there]
+    demanding = [name for name in left if not there[name][1]]
+    findings = [_retyped(table, n, former[n], wanted[n]) for n in retyped]
+    findings += [_demanding(table, name) for name in demanding]
+    findings += [
+        Finding(
+            verdict=Verdict.COMPATIBLE,
+            subject=f"column {table}.{name}",
+            saw="It is written no more.",
+            why="The column stays, and is NULL in new rows.",
+        )
+        for name in left
+        if name not in demanding
+    ]
+    missing = [name for name in wanted if name not in there]
+    findings += [
+        Finding(
+            verdict=Verdict.NEEDS_MIGRATION,
+            subject=f"column {table}.{name}",
+            saw=f"The table has no column {name}.",
+            why="It is added, and is NULL in the rows that are there.",
+        )
+        for name in missing
+    ]
+    tables = [table, *([after["revisions"]] if after.get("revisions") else [])]
+    return Reckoning(
+        findings=tuple(findings),
+        statements=tuple(
+            add_column(one, name, wanted[name]) for one in tables for name in missing
+        ),
+    )
+
+
+def add_column(table: str, name: str, kind: str) -> sql.Composed:
+    """Add a column to a table, if the table is there and the column is not."""
+    return sql.SQL("ALTER TABLE IF EXISTS {} ADD COLUMN IF NOT EXISTS {} {}").format(
+        table_identifier(table), sql.Identifier(name), type_name(kind)
+    )
+
+
+def _elsewhere(
+    table: str, missing: Iterable[str], wanted: Mapping[str, str]
+) -> Reckoning:
+    return Reckoning(
+        findings=tuple(
+            Finding(
+                verdict=Verdict.NEEDS_MIGRATION,
+                subject=f"column {table}.{name}",
+                saw=f"{table} is in another database, and has no column {name}.",
+                why="The home's transaction does not reach it, so whoever updates adds "
+                "the column there first; nobody minds it meanwhile.",
+                fix=add_column(table, name, wanted[name]).as_string(None),
+            )
+            for name in missing
+        )
+    )
+
+
+def _retyped(table: str, name: str, had: str, has: str) -> Finding:
+    return Finding(
+        verdict=Verdict.INCOMPATIBLE,
+        code="TABLE_DIFFERS",
+        subject=f"column {table}.{name}",
+        saw=f"It was {had}, and is to be {has}.",
+        why="The rows that are there would have to be written again.",
+        fix=f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {has}, while the pipeline "
+        "is paused; or give the column another name.",
+    )
+
+
+def _demanding(table: str, name: str) -> Finding:
+    return Finding(
+        verdict=Verdict.INCOMPATIBLE,
+        code="TABLE_DIFFERS",
+        subject=f"column {table}.{name}",
+        saw="It is written no more, and may not stay empty.",
+        why="The table would refuse every new row.",
+        fix=f"ALTER TABLE {table} ALTER COLUMN {name} DROP NOT NULL.",
+    )

@@ -1,0 +1,122 @@
+"""Which version a driver may claim to run, and what it must know of it.
+
+A driver with the version in force just runs it. One with another file makes it the
+next version if that needs nothing but a start. One with a version in whose place
+somebody has put another is refused: it is a supervisor's old file, and would undo what
+was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.statements import load_statements
+from sinks.postgres.versions.comparison import compare
+from sinks.postgres.versions.held_knowledge import HeldKnowledge
+from sinks.postgres.versions.holdings import read_holdings
+from sinks.postgres.versions.layout_json import layout_to_json
+from sinks.postgres.versions.pipeline_versions import (
+    Coming,
+    PipelineVersion,
+    add_version,
+    read_in_force,
+    tell_layout,
+    was_superseded,
+)
+from sinks.postgres.versions.version_plan import DescribedVersion
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.identity import Epoch
+
+_CLAIM = load_statements("sinks.postgres", "claim.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedClaim:
+    """A version that may be claimed.
+
+    Attributes:
+        wanted: What the driver runs.
+        in_force: The version in force; None before the first.
+        held: What the driver must know.
+    """
+
+    pipeline: str
+    wanted: DescribedVersion
+    in_force: PipelineVersion | None
+    held: HeldKnowledge
+
+    def note(
+        self, connection: Connection[TupleRow], *, epoch: Epoch, last_sequence: int
+    ) -> None:
+        """Make it the version in force, in the transaction that judged it.
+
+        The caller holds the pipeline's row. Who is fenced already makes nothing: the
+        next thing that he does tells him.
+        """
+        former = self.in_force
+        newest = connection.execute(
+            _CLAIM["newest_epoch"], {"pipeline": self.pipeline}
+        ).fetchone()
+        if newest is None or newest[0] != epoch:
+            return
+        if former and former.definition_hash == self.wanted.definition_hash:
+            if former.layout is None:
+                tell_layout(connection, self.pipeline, former.version, self.wanted)
+            return
+        coming = Coming(
+            epoch=epoch,
+            from_sequence=last_sequence,
+            reason="started with a changed file" if former else "the first start",
+        )
+        add_version(connection, self.pipeline, self.wanted, self.held, coming)
+
+
+def describe_layout(layout: HomeLayout) -> DescribedVersion:
+    """Return a pipeline as the next version would be kept."""
+    return DescribedVersion(
+        definition=json.loads(layout.definition),
+        definition_hash=layout.definition_hash,
+        layout=layout_to_json(layout),
+        file_text=layout.file_text,
+    )
+
+
+def judge_claim(connection: Connection[TupleRow], layout: HomeLayout) -> JudgedClaim:
+    """Find out whether a driver may run a pipeline as it is laid out.
+
+    Raises:
+        ConfigurationError: ``VERSION_SUPERSEDED``, ``LAYOUT_UNKNOWN``,
+            ``UPDATE_NEEDED``, or the code of what makes it impossible.
+    """
+    pipeline = layout.pipeline
+    wanted = describe_layout(layout)
+    in_force = read_in_force(connection, pipeline)
+    judged = JudgedClaim(
+        pipeline=pipeline,
+        wanted=wanted,
+        in_force=in_force,
+        held=HeldKnowledge() if in_force is None else in_force.knowledge,
+    )
+    if in_force is None or in_force.definition_hash == wanted.definition_hash:
+        return judged
+    if was_superseded(connection, pipeline, wanted.definition_hash):
+        raise ConfigurationError(
+            "VERSION_SUPERSEDED",
+            saw=f"Version {in_force.version} of {pipeline} is in force since "
+            f"{in_force.made_at.isoformat(sep=' ', timespec='seconds')}, by "
+            f"{in_force.made_by}: {in_force.reason}. This file is a former version.",
+            why="Running it would undo what was asked for.",
+            fix=f"Start it with the file of version {in_force.version} "
+            f"(tallyweir versions {pipeline} --show {in_force.version}), or go back "
+            f"with tallyweir rollback {pipeline} VERSION.",
+        )
+    former = in_force.described()
+    holdings = read_holdings(connection, pipeline, former.layout, wanted.layout)
+    plan = compare(former, wanted, holdings, in_force.knowledge)
+    plan.check_compatible()
+    return replace(judged, held=plan.held)

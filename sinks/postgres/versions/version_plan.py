@@ -1,0 +1,199 @@
+"""What becomes of a pipeline when another version of it comes into force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from psycopg import sql
+
+from sinks.postgres.versions.held_knowledge import HeldKnowledge
+from sinks.protocol.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedVersion:
+    """A version as it is kept, or as it would be.
+
+    Attributes:
+        definition: As the ledger holds it.
+        layout: Its tables, as ``layout_to_json`` has them.
+        file_text: The pipeline file, if it was YAML.
+    """
+
+    definition: Mapping[str, Any]
+    definition_hash: str
+    layout: Mapping[str, Any]
+    file_text: str | None = None
+
+
+class Verdict(Enum):
+    """Whether a version can follow another one, from good to bad."""
+
+    COMPATIBLE = "compatible"
+    NEEDS_MIGRATION = "needs migration"
+    INCOMPATIBLE = "incompatible"
+
+
+class Fate(Enum):
+    """What becomes of what a pipeline has kept."""
+
+    KEPT = "kept"
+    MIGRATED = "migrated"
+    STARTS_EMPTY = "starts empty"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference of two pipelines."""
+
+    kind: str
+    what: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one difference means.
+
+    Attributes:
+        code: Of the error that refuses it; empty where it is not refused.
+        fix: The way out; empty where none is needed.
+    """
+
+    verdict: Verdict
+    subject: str
+    saw: str
+    why: str
+    fix: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateFate:
+    """What becomes of one kind of state, and why."""
+
+    subject: str
+    state: str
+    fate: Fate
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reckoning:
+    """What follows from some differences.
+
+    Attributes:
+        findings: What they mean.
+        fates: What becomes of state.
+        statements: What the update runs, in its transaction.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    fates: tuple[StateFate, ...] = ()
+    statements: tuple[sql.Composed, ...] = ()
+
+    def __add__(self, other: Reckoning) -> Reckoning:
+        return Reckoning(
+            findings=self.findings + other.findings,
+            fates=self.fates + other.fates,
+            statements=self.statements + other.statements,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionPlan:
+    """All that becomes of a pipeline.
+
+    Attributes:
+        held: What the new version's windows and IDs do not know.
+    """
+
+    pipeline: str
+    changes: tuple[Change, ...]
+    reckoning: Reckoning
+    held: HeldKnowledge = field(default_factory=HeldKnowledge)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of its findings."""
+        order = list(Verdict)
+        found = (finding.verdict for finding in self.reckoning.findings)
+        return max(found, key=order.index, default=Verdict.COMPATIBLE)
+
+    @property
+    def ddl(self) -> list[str]:
+        """The statements, as people read them."""
+        return [one.as_string(None) for one in self.reckoning.statements]
+
+    def of(self, verdict: Verdict) -> Iterator[Finding]:
+        """Give the findings of one verdict."""
+        return (one for one in self.reckoning.findings if one.verdict is verdict)
+
+    def check_possible(self) -> None:
+        """Refuse what cannot be done by any update.
+
+        Raises:
+            ConfigurationError: The code of the first finding that forbids it.
+        """
+        for finding in self.of(Verdict.INCOMPATIBLE):
+            raise ConfigurationError(
+                finding.code, saw=finding.saw, why=finding.why, fix=finding.fix
+            )
+
+    def check_compatible(self) -> None:
+        """Refuse what a driver may not do by being started.
+
+        Raises:
+            ConfigurationError: As ``check_possible``, or ``UPDATE_NEEDED``.
+        """
+        self.check_possible()
+        for finding in self.of(Verdict.NEEDS_MIGRATION):
+            raise ConfigurationError(
+                "UPDATE_NEEDED",
+                saw=f"Its file changes {finding.subject}: {finding.saw}",
+                why=f"{finding.why} That is an update, which somebody asks for.",
+                fix="tallyweir plan FILE tells all of it, tallyweir update FILE "
+                "--reason TEXT does it; then start the pipeline again.",
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what ``plan --json`` prints."""
+        return {
+            "pipeline": self.pipeline,
+            "verdict": self.verdict.value,
+            "changes": [
+                {
+                    "kind": one.kind,
+                    "what": one.what,
+                    "before": one.before,
+                    "after": one.after,
+                }
+                for one in self.changes
+            ],
+            "state": [
+                {
+                    "subject": one.subject,
+                    "state": one.state,
+                    "fate": one.fate.value,
+                    "why": one.why,
+                }
+                for one in self.reckoning.fates
+            ],
+            "ddl": self.ddl,
+            "reasons": [
+                {
+                    "verdict": one.verdict.value,
+                    "code": one.code or None,
+                    "subject": one.subject,
+                    "saw": one.saw,
+                    "why": one.why,
+                    "fix": one.fix or None,
+                }
+                for one in self.reckoning.findings
+            ],
+        }
