@@ -29,6 +29,7 @@ COMMAND_MODULES = (
     "services.cli.monitor",
     "services.cli.state",
     "services.cli.pause",
+    "services.cli.offsets",
     "services.cli.accept_gap",
     "services.cli.indoubt",
     "services.cli.repair",

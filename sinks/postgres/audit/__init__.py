@@ -6,7 +6,11 @@ snapshot of each database, except ``accept_gaps``.
 
 from __future__ import annotations
 
-from sinks.postgres.audit.audited_pipeline import AuditedSource, read_source
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedSource,
+    read_next_offsets,
+    read_source,
+)
 from sinks.postgres.audit.batches import (
     LedgerBatch,
     SlotOfTime,
@@ -74,6 +78,7 @@ __all__ = [
     "read_history",
     "read_job_graph",
     "read_key",
+    "read_next_offsets",
     "read_overview",
     "read_recount_spans",
     "read_source",

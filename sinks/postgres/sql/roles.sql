@@ -56,7 +56,7 @@ GRANT SELECT ON
     tallyweir.installation, tallyweir.pipeline, tallyweir.epoch_claim,
     tallyweir.partition_progress, tallyweir.batch, tallyweir.batch_partition,
     tallyweir.batch_output, tallyweir.batch_branch, tallyweir.accepted_gap,
-    tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
+    tallyweir.offset_reset, tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.pause, tallyweir.act
 TO tallyweir_publisher;
@@ -112,10 +112,12 @@ GRANT DELETE ON tallyweir.outbox TO tallyweir_relay;
 GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
-    tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.duplicate_event,
+    tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.offset_reset,
+    tallyweir.duplicate_event,
     tallyweir.filtered_event, tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
-    tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act
+    tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
+    tallyweir.put_aside, tallyweir.second_chance, tallyweir.no_result
 TO tallyweir_reader;
 GRANT SELECT (
     pipeline, sequence, kafka_topic, kafka_partition, kafka_offset, topic, event_id
