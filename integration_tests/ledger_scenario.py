@@ -5,6 +5,7 @@ What became of the records of a batch is written as one letter per offset::
     C  committed      D  a duplicate      X  a dead letter
     L  committed, but too late for the window output
     E  expired        F  filtered         -  no record (a transaction marker)
+    R  a duplicate of itself: read again after it was committed
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class LedgerScenario:
     ) -> None:
         start = self.next_offsets[partition]
         until = start + len(letters)
-        counts = [sum(f in kind for f in letters) for kind in ("CL", *"DXEF")]
+        counts = [sum(f in kind for f in letters) for kind in ("CL", "DR", *"XEF")]
         self.connection.execute(
             "INSERT INTO tallyweir.batch_partition (pipeline, sequence, topic, "
             "partition, from_offset, until_offset, read, committed, duplicate, dead, "
@@ -214,11 +215,11 @@ class LedgerScenario:
                 "event_time, payload) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, '')",
                 (*place, "departures_by_hour", event_id, event_time),
             )
-        if fate == "D":
+        if fate in "DR":
             self.connection.execute(
                 f"INSERT INTO tallyweir.duplicate_event {columns} event_id) "
                 "VALUES (%s, %s, %s, %s, %s, %s)",
-                (*place, self.last_id),
+                (*place, self.last_id if fate == "D" else event_id),
             )
         if fate == "F":
             self.connection.execute(

@@ -42,6 +42,7 @@ _ALL = [
     ("0014_pause",),
     ("0015_steering",),
     ("0016_pipeline_versions",),
+    ("0017_positions",),
     ("0018_measures",),
     ("0019_alerts",),
     ("0021_scaling",),

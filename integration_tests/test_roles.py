@@ -147,7 +147,10 @@ def _statements(
     }
 
 
-_VIEWS = ("conservation", "standing_from", "visible_through", "visible_offset")
+_VIEWS = (
+    *("conservation", "standing_from", "visible_through", "visible_offset"),
+    *("put_aside", "second_chance", "no_result"),
+)
 
 
 def _assert_matrix(

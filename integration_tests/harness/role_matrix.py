@@ -37,6 +37,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "batch_branch": {"select": "PVM", "insert": "P", "update committed_at": "P"},
     "batch_measures": {"select": "PVM", "insert": "P", "delete": "P"},
     "accepted_gap": {"select": "PVM"},
+    "offset_reset": {"select": "PVM"},
     "seen_id_run": _KEPT | _updates("P", "is_hidden"),
     "batch_run": {"select": "PVM", "insert": "P"},
     "batch_run_input": {"select": "PVM", "insert": "P"},
@@ -92,6 +93,9 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "conservation": {"select": "PVM"},
     "standing_from": {"select": "VM"},
     "visible_through": {"select": "PRVMA"},
+    "put_aside": {"select": "VM"},
+    "second_chance": {"select": "VM"},
+    "no_result": {"select": "VM"},
     "visible_offset": {"select": "PRVM"},
     "alert": {
         "select": "VMA",

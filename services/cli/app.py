@@ -37,6 +37,7 @@ COMMAND_MODULES = (
     "services.cli.erase",
     "services.cli.fork",
     "services.cli.pipeline_versions",
+    "services.cli.offsets",
     "services.cli.accept_gap",
     "services.cli.indoubt",
     "services.cli.repair",

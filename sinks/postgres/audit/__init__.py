@@ -9,6 +9,7 @@ from __future__ import annotations
 from sinks.postgres.audit.audited_pipeline import (
     AuditedPipeline,
     AuditedSource,
+    read_next_offsets,
     read_source,
 )
 from sinks.postgres.audit.batches import (
@@ -91,6 +92,7 @@ __all__ = [
     "read_job_graph",
     "read_key",
     "read_letter",
+    "read_next_offsets",
     "read_output_tables",
     "read_overview",
     "read_recount_spans",

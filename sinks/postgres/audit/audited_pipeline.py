@@ -22,6 +22,7 @@ from sinks.postgres.columns import table_identifier
 from sinks.postgres.guarantee_change import guarantee_of
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
+from sinks.protocol.batch_run import streamed
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
@@ -229,6 +230,20 @@ def read_positions(
         TopicPartition(row["topic"], row["partition"]): row["next_offset"]
         for row in fetch(connection, _OUTPUTS["next_offsets"], pipeline=pipeline)
     }
+
+
+def read_next_offsets(
+    connection: Connection[TupleRow], name: str
+) -> dict[TopicPartition, int]:
+    """Read where the pipeline reads on in Kafka, in a snapshot of its own.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading a pipeline's offsets"):
+        read_pipeline(connection, name)
+        return dict(streamed(read_positions(connection, name)))
 
 
 def column_type(

@@ -88,9 +88,10 @@ def find_collisions(
             _stream(
                 cursors,
                 databases.home.connection,
-                _COLLISIONS["positions_put_aside"].format(table=sql.Identifier(table)),
+                _COLLISIONS["positions_put_aside"],
                 label=label,
                 pipeline=pipeline,
+                kind=table,
             )
             for table, label in _ASIDE.items()
         ]

@@ -1,9 +1,18 @@
-"""The ledger's ranges, in a form that a database without the ledger can be asked by."""
+"""The ledger's ranges, in a form that a database without the ledger can be asked by.
+
+Where ``offsets reset`` had records read again, ranges overlap. Of such records, what
+the first reading made results of the later ones found to be duplicates; so a row is of
+the first batch that has read its position, but for those that this batch put aside and
+a later one did not, which are named one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from psycopg import Connection
 from psycopg.rows import TupleRow
@@ -14,48 +23,107 @@ from sinks.protocol.offsets import TopicPartition
 
 _OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
 
+#: From offset, until offset, and the batch.
+Span = tuple[int, int, int]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRanges:
-    """Every range of every batch, as parallel lists, and where reading goes on."""
+    """Every range of every batch, and where reading goes on."""
 
-    topics: list[str]
-    partitions: list[int]
-    sequences: list[int]
-    froms: list[int]
-    untils: list[int]
-    #: Events that became results.
-    committed: list[int]
+    #: By partition, in the order of offsets; overlapping where records were read again.
+    spans: dict[TopicPartition, list[Span]]
+    #: Events that became results, by batch and partition.
+    committed: dict[tuple[int, TopicPartition], int]
+    #: Positions that became results when they were read again: as columns.
+    second_chances: dict[str, list[object]]
+    #: The first batch whose rows nobody has truncated.
+    standing_from: int
     next_offsets: dict[TopicPartition, int]
 
     @property
     def read_topics(self) -> list[str]:
         """Every topic that the pipeline ever read."""
-        return sorted({*self.topics, *(place.topic for place in self.next_offsets)})
+        return sorted({place.topic for place in (*self.spans, *self.next_offsets)})
 
     @property
     def parameters(self) -> dict[str, object]:
         """What the statements about rows per range are given."""
+        owned = [
+            (place, *span)
+            for place, spans in self.spans.items()
+            for span in owned_spans(spans, self.standing_from)
+        ]
         return {
-            "topics": self.topics,
-            "partitions": self.partitions,
-            "sequences": self.sequences,
-            "froms": self.froms,
-            "untils": self.untils,
+            "topics": [place.topic for place, *_ in owned],
+            "partitions": [place.partition for place, *_ in owned],
+            "froms": [start for _, start, _, _ in owned],
+            "untils": [end for _, _, end, _ in owned],
+            "sequences": [sequence for *_, sequence in owned],
             "read_topics": self.read_topics,
+            **{f"again_{name}": column for name, column in self.second_chances.items()},
         }
 
     def committed_by_range(self) -> Iterator[tuple[int, TopicPartition, int]]:
         """Yield each range's batch, partition and committed events."""
-        for sequence, topic, partition, committed in zip(
-            self.sequences, self.topics, self.partitions, self.committed, strict=True
-        ):
-            yield sequence, TopicPartition(topic, partition), committed
+        for (sequence, place), committed in self.committed.items():
+            yield sequence, place, committed
+
+
+def owned_spans(spans: Iterable[Span], standing_from: int) -> Iterator[Span]:
+    """Cut ranges so that each offset is in one: that of the batch that has its row.
+
+    Args:
+        spans: Of one partition, in the order of offsets.
+        standing_from: Batches before it have no rows any more; they own an offset only
+            where no later one has read it.
+    """
+
+    def preference(span: Span) -> tuple[bool, int]:
+        return span[2] < standing_from, span[2]
+
+    pending = sorted(span for span in spans if span[1] > span[0])
+    edges = sorted({edge for start, end, _ in pending for edge in (start, end)})
+    covering: list[tuple[tuple[bool, int], Span]] = []
+    following = 0
+    for start, end in pairwise(edges):
+        while following < len(pending) and pending[following][0] <= start:
+            heapq.heappush(
+                covering, (preference(pending[following]), pending[following])
+            )
+            following += 1
+        # One that is over and not the first hides nothing, so it may stay.
+        while covering and covering[0][1][1] <= start:
+            heapq.heappop(covering)
+        if covering:
+            yield start, end, covering[0][1][2]
 
 
 def read_ledger_ranges(connection: Connection[TupleRow], pipeline: str) -> LedgerRanges:
     """Read all ranges, inside of the caller's snapshot."""
+    columns = fetch_one(connection, _OUTPUTS["ledger_ranges"], pipeline=pipeline)
+    spans: dict[TopicPartition, list[Span]] = defaultdict(list)
+    committed: dict[tuple[int, TopicPartition], int] = {}
+    for topic, partition, sequence, start, end, events in zip(
+        *(
+            columns[name]
+            for name in (
+                *("topics", "partitions", "sequences", "froms", "untils"),
+                "committed",
+            )
+        ),
+        strict=True,
+    ):
+        place = TopicPartition(topic, partition)
+        spans[place].append((start, end, sequence))
+        committed[sequence, place] = events
+    standing = fetch_one(connection, _OUTPUTS["standing_from"], pipeline=pipeline)
     return LedgerRanges(
-        **fetch_one(connection, _OUTPUTS["ledger_ranges"], pipeline=pipeline),
+        spans={place: sorted(found) for place, found in spans.items()},
+        committed=committed,
+        second_chances=fetch_one(
+            connection, _OUTPUTS["second_chances"], pipeline=pipeline
+        ),
+        standing_from=standing["sequence"],
         next_offsets=read_positions(connection, pipeline),
     )

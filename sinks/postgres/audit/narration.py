@@ -39,11 +39,17 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
     if explanation.erased_by and not explanation.sightings:
         return
     copies: dict[tuple[TopicPartition, int], int] = {}
+    readings: dict[tuple[TopicPartition, int], set[PublishedBatch | None]] = {}
     for sighting, rows in Counter(explanation.sightings).items():
         place = (sighting.position, sighting.offset)
         copy = copies.setdefault(place, len(copies) + 1)
+        former = readings.setdefault(place, set())
+        is_again = bool(former - {sighting.batch})
+        former.add(sighting.batch)
         source = explanation.inputs.get(sighting.position)
-        told = _tell_sighting(sighting, copy, source, read_payload)
+        told = _tell_sighting(
+            sighting, _which(copy, is_again=is_again), source, read_payload
+        )
         yield told if rows == 1 else f"{told} Its row is there {rows} times."
     if explanation.guarantee is Guarantee.AT_LEAST_ONCE:
         yield (
@@ -109,13 +115,17 @@ def narrate_unknown(
         yield "The pipeline has read everything that Kafka holds."
 
 
+def _which(copy: int, *, is_again: bool) -> str:
+    name = "A copy" if copy == 1 else f"Copy {copy}"
+    return f"{name}, read again," if is_again else name
+
+
 def _tell_sighting(
-    sighting: Sighting, copy: int, source: str | None, read_payload: PayloadReader
+    sighting: Sighting, which: str, source: str | None, read_payload: PayloadReader
 ) -> str:
     where = f"{sighting.position} offset {sighting.offset}"
     if source is not None:
         where += f" ({source})"
-    which = "A copy" if copy == 1 else f"Copy {copy}"
     batch = _batch(sighting.batch)
     match sighting.fate:
         case Fate.COMMITTED:

@@ -157,13 +157,17 @@ def _check_offset_ranges(
         f"the ledger ends at {row['until_offset']} with batch {row['sequence']}"
         for row in fetch(connection, _LEDGER["broken_ends"], pipeline=pipeline)
     ]
-    given_up = size["offsets_given_up"]
+    moved = {
+        "were given up by accept-gap": size["offsets_given_up"],
+        "were skipped by offsets reset": size["offsets_skipped"],
+        "were to be read again by offsets reset": size["offsets_read_again"],
+    }
     return judge(
         "offset_ranges",
         checked=size["ranges"],
         unit="ranges",
         violations=violations,
-        note=f"{given_up} offsets were given up by accept-gap" if given_up else "",
+        note="; ".join(f"{n} offsets {how}" for how, n in moved.items() if n),
     )
 
 

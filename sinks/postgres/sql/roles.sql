@@ -60,7 +60,7 @@ GRANT SELECT ON
     tallyweir.installation, tallyweir.pipeline, tallyweir.epoch_claim,
     tallyweir.partition_progress, tallyweir.batch, tallyweir.batch_partition,
     tallyweir.batch_output, tallyweir.batch_branch, tallyweir.accepted_gap,
-    tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
+    tallyweir.offset_reset, tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.pause, tallyweir.act, tallyweir.scaling_bounds,
     tallyweir.scaling_decision, tallyweir.erased_id, tallyweir.erased_row,
@@ -123,13 +123,15 @@ GRANT DELETE ON tallyweir.outbox TO tallyweir_relay;
 GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
-    tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.duplicate_event,
+    tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.offset_reset,
+    tallyweir.duplicate_event,
     tallyweir.filtered_event, tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
     tallyweir.redrive, tallyweir.scaling_bounds, tallyweir.scaling_decision,
     tallyweir.erased_id, tallyweir.erased_row, tallyweir.erased_result,
-    tallyweir.shadow_table, tallyweir.receipt, tallyweir.pipeline_version
+    tallyweir.shadow_table, tallyweir.receipt, tallyweir.pipeline_version,
+    tallyweir.put_aside, tallyweir.second_chance, tallyweir.no_result
 TO tallyweir_reader;
 GRANT SELECT ON tallyweir.batch_measures TO tallyweir_reader;
 GRANT SELECT (

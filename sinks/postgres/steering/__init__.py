@@ -18,6 +18,7 @@ from sinks.postgres.steering.erase import (
     read_tombs,
 )
 from sinks.postgres.steering.fork import Fork, fork
+from sinks.postgres.steering.offset_reset import MovedPosition, reset_offsets
 from sinks.postgres.steering.pause import pause, resume
 from sinks.postgres.steering.redrive import (
     RecordPosition,
@@ -46,6 +47,7 @@ __all__ = [
     "Erasure",
     "ErasureRequest",
     "Fork",
+    "MovedPosition",
     "OutputDiff",
     "RecordPosition",
     "RedriveSelection",
@@ -70,6 +72,7 @@ __all__ = [
     "read_tombs",
     "read_version",
     "redriving",
+    "reset_offsets",
     "resume",
     "rollback",
     "set_bounds",

@@ -57,7 +57,9 @@ WITH bounds AS (
     WHERE until_offset > from_offset
     GROUP BY topic, partition
 )
-SELECT b.sequences[width_bucket(r.kafka_offset, b.froms)] AS sequence,
+SELECT coalesce(
+           again.sequence, b.sequences[width_bucket(r.kafka_offset, b.froms)]
+       ) AS sequence,
        extract(epoch FROM date_bin(
            make_interval(secs => %(bucket_seconds)s),
            r.{event_time}::timestamptz,
@@ -68,6 +70,15 @@ FROM {table} AS r
 JOIN bounds AS b
     ON b.topic = r.kafka_topic
    AND b.partition = r.kafka_partition
+LEFT JOIN unnest(
+    %(again_topics)s::text[], %(again_partitions)s::integer[],
+    %(again_offsets)s::bigint[], %(again_sequences)s::bigint[]
+) AS again (topic, partition, kafka_offset, sequence)
+    ON again.topic = r.kafka_topic
+   AND again.partition = r.kafka_partition
+   AND again.kafka_offset = r.kafka_offset
 WHERE r.{event_time} >= to_timestamp(%(bucket_min)s)
 GROUP BY 1, 2
-HAVING b.sequences[width_bucket(r.kafka_offset, b.froms)] IS NOT NULL;
+HAVING coalesce(
+    again.sequence, b.sequences[width_bucket(r.kafka_offset, b.froms)]
+) IS NOT NULL;

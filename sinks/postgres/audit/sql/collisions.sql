@@ -42,10 +42,12 @@ GROUP BY 1, 2, 3
 ORDER BY 1, 2, 3;
 
 -- name: positions_put_aside
+-- But for those that another reading has made a result of.
 SELECT kafka_topic COLLATE "C" AS topic, kafka_partition AS partition,
        kafka_offset >> 6 AS block,
        bit_or(1::bigint << (kafka_offset & 63)::integer) AS taken
-FROM tallyweir.{table}
+FROM tallyweir.no_result
 WHERE pipeline = %(pipeline)s
+  AND kind = %(kind)s
 GROUP BY 1, 2, 3
 ORDER BY 1, 2, 3;

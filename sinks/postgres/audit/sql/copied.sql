@@ -23,28 +23,32 @@ copied AS (
     GROUP BY kafka_topic, kafka_partition, kafka_offset
 ),
 aside AS (
-    SELECT kafka_topic, kafka_partition, kafka_offset
-    FROM tallyweir.dead_letter
+    SELECT DISTINCT kafka_topic, kafka_partition, kafka_offset
+    FROM tallyweir.no_result
     WHERE pipeline = %(pipeline)s
-    UNION
-    SELECT kafka_topic, kafka_partition, kafka_offset
-    FROM tallyweir.filtered_event
-    WHERE pipeline = %(pipeline)s
+      AND kind IN ('dead_letter', 'filtered_event')
 ),
 placed AS (
     SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset, copies,
            aside IS NOT NULL AS is_aside,
            untils, sequences,
-           width_bucket(kafka_offset, froms) AS place
+           width_bucket(kafka_offset, froms) AS place,
+           again.sequence AS settled_later
     FROM copied
     LEFT JOIN aside USING (kafka_topic, kafka_partition, kafka_offset)
     LEFT JOIN bounds
         ON bounds.topic = kafka_topic
        AND bounds.partition = kafka_partition
+    LEFT JOIN unnest(
+        %(again_topics)s::text[], %(again_partitions)s::integer[],
+        %(again_offsets)s::bigint[], %(again_sequences)s::bigint[]
+    ) AS again (kafka_topic, kafka_partition, kafka_offset, sequence)
+        USING (kafka_topic, kafka_partition, kafka_offset)
 ),
 owned AS (
     SELECT topic, partition, kafka_offset, copies, is_aside,
-           CASE WHEN place > 0 AND kafka_offset < untils[place]
+           CASE WHEN settled_later IS NOT NULL THEN settled_later
+                WHEN place > 0 AND kafka_offset < untils[place]
                 THEN sequences[place] END AS sequence
     FROM placed
 )

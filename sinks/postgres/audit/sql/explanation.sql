@@ -55,12 +55,26 @@ SELECT replaced.kafka_topic AS topic, replaced.kafka_partition AS partition,
        span.sequence, replaced.sequence AS replaced_in, published.run
 FROM tallyweir.replaced_row AS replaced
 JOIN tallyweir.batch_run AS published USING (pipeline, sequence)
-LEFT JOIN tallyweir.batch_partition AS span
-    ON span.pipeline = replaced.pipeline
-   AND span.topic = replaced.kafka_topic
-   AND span.partition = replaced.kafka_partition
-   AND replaced.kafka_offset >= span.from_offset
-   AND replaced.kafka_offset < span.until_offset
+LEFT JOIN LATERAL (
+    SELECT covering.sequence
+    FROM tallyweir.batch_partition AS covering
+    WHERE covering.pipeline = replaced.pipeline
+      AND covering.topic = replaced.kafka_topic
+      AND covering.partition = replaced.kafka_partition
+      AND replaced.kafka_offset >= covering.from_offset
+      AND replaced.kafka_offset < covering.until_offset
+      AND NOT EXISTS (
+          SELECT
+          FROM tallyweir.put_aside AS aside
+          WHERE aside.pipeline = covering.pipeline
+            AND aside.kafka_topic = covering.topic
+            AND aside.kafka_partition = covering.partition
+            AND aside.kafka_offset = replaced.kafka_offset
+            AND aside.sequence = covering.sequence
+      )
+    ORDER BY covering.sequence
+    LIMIT 1
+) AS span ON true
 WHERE replaced.pipeline = %(pipeline)s
   AND replaced.event_id = %(event_id)s;
 
@@ -114,14 +128,28 @@ WHERE pipeline = %(pipeline)s
   AND kafka_offset = %(offset)s;
 
 -- name: batch_at
--- The batch whose range holds a position.
-SELECT sequence
-FROM tallyweir.batch_partition
-WHERE pipeline = %(pipeline)s
-  AND topic = %(topic)s
-  AND partition = %(partition)s
-  AND from_offset <= %(offset)s
-  AND until_offset > %(offset)s;
+-- The batch that made a position's row. Of several that have read it, the first that did
+-- not put it aside, and whose rows a truncation has left.
+SELECT span.sequence
+FROM tallyweir.batch_partition AS span
+JOIN tallyweir.standing_from AS standing USING (pipeline)
+WHERE span.pipeline = %(pipeline)s
+  AND span.topic = %(topic)s
+  AND span.partition = %(partition)s
+  AND span.from_offset <= %(offset)s
+  AND span.until_offset > %(offset)s
+ORDER BY EXISTS (
+             SELECT
+             FROM tallyweir.put_aside AS aside
+             WHERE aside.pipeline = span.pipeline
+               AND aside.kafka_topic = span.topic
+               AND aside.kafka_partition = span.partition
+               AND aside.kafka_offset = %(offset)s
+               AND aside.sequence = span.sequence
+         ),
+         span.sequence < standing.sequence,
+         span.sequence
+LIMIT 1;
 
 -- name: batches
 SELECT sequence, epoch, published_at

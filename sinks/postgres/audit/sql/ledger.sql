@@ -39,7 +39,15 @@ SELECT (SELECT count(*) FROM tallyweir.batch
         WHERE pipeline = %(pipeline)s) AS drivers,
        (SELECT coalesce(sum(until_offset - from_offset), 0)::bigint
         FROM tallyweir.accepted_gap
-        WHERE pipeline = %(pipeline)s) AS offsets_given_up;
+        WHERE pipeline = %(pipeline)s) AS offsets_given_up,
+       (SELECT coalesce(sum(until_offset - from_offset), 0)::bigint
+        FROM tallyweir.offset_reset
+        WHERE pipeline = %(pipeline)s
+          AND until_offset > from_offset) AS offsets_skipped,
+       (SELECT coalesce(sum(from_offset - until_offset), 0)::bigint
+        FROM tallyweir.offset_reset
+        WHERE pipeline = %(pipeline)s
+          AND until_offset < from_offset) AS offsets_read_again;
 
 -- name: dead_by_reason
 SELECT reason, count(*) AS events
@@ -49,16 +57,20 @@ GROUP BY reason
 ORDER BY events DESC, reason;
 
 -- name: broken_ranges
--- Ranges and accepted gaps in the order of batches: each begins where the former one
--- of its partition ended.
+-- Ranges, accepted gaps and moves in the order of batches: each begins where the former
+-- one of its partition ended.
 WITH step AS (
-    SELECT topic, partition, sequence, 0 AS kind, from_offset, until_offset
+    SELECT topic, partition, sequence, 0 AS move, from_offset, until_offset
     FROM tallyweir.batch_partition
     WHERE pipeline = %(pipeline)s
     UNION ALL
-    -- A gap was accepted after the batch whose number it carries.
-    SELECT topic, partition, after_sequence, 1, from_offset, until_offset
+    -- A gap was accepted, or a position moved, after the batch whose number it carries.
+    SELECT topic, partition, after_sequence, move, from_offset, until_offset
     FROM tallyweir.accepted_gap
+    WHERE pipeline = %(pipeline)s
+    UNION ALL
+    SELECT topic, partition, after_sequence, move, from_offset, until_offset
+    FROM tallyweir.offset_reset
     WHERE pipeline = %(pipeline)s
 ),
 chained AS (
@@ -68,7 +80,7 @@ chained AS (
     FROM step
     WINDOW former AS (
         PARTITION BY topic, partition
-        ORDER BY sequence, kind, from_offset
+        ORDER BY sequence, move, from_offset
     )
 )
 SELECT topic, partition, sequence, from_offset, expected, former_sequence
@@ -77,21 +89,25 @@ WHERE from_offset <> expected
 ORDER BY topic, partition, sequence;
 
 -- name: broken_ends
--- Partitions whose position is not where their last range or gap ended.
+-- Partitions whose position is not where their last range, gap or move ended.
 WITH step AS (
-    SELECT topic, partition, sequence, 0 AS kind, from_offset, until_offset
+    SELECT topic, partition, sequence, 0 AS move, from_offset, until_offset
     FROM tallyweir.batch_partition
     WHERE pipeline = %(pipeline)s
     UNION ALL
-    SELECT topic, partition, after_sequence, 1, from_offset, until_offset
+    SELECT topic, partition, after_sequence, move, from_offset, until_offset
     FROM tallyweir.accepted_gap
+    WHERE pipeline = %(pipeline)s
+    UNION ALL
+    SELECT topic, partition, after_sequence, move, from_offset, until_offset
+    FROM tallyweir.offset_reset
     WHERE pipeline = %(pipeline)s
 ),
 final AS (
     SELECT DISTINCT ON (topic, partition)
            topic, partition, sequence, until_offset
     FROM step
-    ORDER BY topic, partition, sequence DESC, kind DESC, from_offset DESC
+    ORDER BY topic, partition, sequence DESC, move DESC, from_offset DESC
 )
 SELECT final.topic, final.partition, final.sequence, final.until_offset,
        progress.next_offset

@@ -19,7 +19,7 @@ WHERE attrelid = to_regclass(%(table)s)
   AND NOT attisdropped;
 
 -- name: ledger_ranges
--- All ranges as arrays, to be given to statements in databases without the ledger.
+-- All ranges as arrays.
 SELECT coalesce(array_agg(topic), '{}') AS topics,
        coalesce(array_agg(partition), '{}') AS partitions,
        coalesce(array_agg(sequence), '{}') AS sequences,
@@ -29,10 +29,24 @@ SELECT coalesce(array_agg(topic), '{}') AS topics,
 FROM tallyweir.batch_partition
 WHERE pipeline = %(pipeline)s;
 
+-- name: second_chances
+SELECT coalesce(array_agg(kafka_topic), '{}') AS topics,
+       coalesce(array_agg(kafka_partition), '{}') AS partitions,
+       coalesce(array_agg(kafka_offset), '{}') AS offsets,
+       coalesce(array_agg(sequence), '{}') AS sequences
+FROM tallyweir.second_chance
+WHERE pipeline = %(pipeline)s;
+
+-- name: standing_from
+SELECT sequence
+FROM tallyweir.standing_from
+WHERE pipeline = %(pipeline)s;
+
 -- name: tallied_rows
 -- Rows per batch and partition. A row belongs to the range that holds its offset;
 -- width_bucket finds it by binary search, a join on both bounds would compare every
--- row with every range. Rows of topics that the pipeline never read are another's.
+-- row with every range. Where records were read again, the ranges are those that hold
+-- each offset first, and those of a later reading that made a result are named. Rows of topics that the pipeline never read are another's.
 WITH bounds AS (
     SELECT topic, partition,
            array_agg(from_offset ORDER BY from_offset) AS froms,
@@ -48,16 +62,25 @@ WITH bounds AS (
 placed AS (
     SELECT r.kafka_topic AS topic, r.kafka_partition AS partition, r.kafka_offset,
            b.untils, b.sequences,
-           width_bucket(r.kafka_offset, b.froms) AS place
+           width_bucket(r.kafka_offset, b.froms) AS place,
+           again.sequence AS settled_later
     FROM {table} AS r
     LEFT JOIN bounds AS b
         ON b.topic = r.kafka_topic
        AND b.partition = r.kafka_partition
+    LEFT JOIN unnest(
+        %(again_topics)s::text[], %(again_partitions)s::integer[],
+        %(again_offsets)s::bigint[], %(again_sequences)s::bigint[]
+    ) AS again (topic, partition, kafka_offset, sequence)
+        ON again.topic = r.kafka_topic
+       AND again.partition = r.kafka_partition
+       AND again.kafka_offset = r.kafka_offset
     WHERE r.kafka_topic = ANY (%(read_topics)s)
 ),
 owned AS (
     SELECT topic, partition, kafka_offset,
-           CASE WHEN place > 0 AND kafka_offset < untils[place]
+           CASE WHEN settled_later IS NOT NULL THEN settled_later
+                WHEN place > 0 AND kafka_offset < untils[place]
                 THEN sequences[place] END AS sequence
     FROM placed
 )

@@ -1,5 +1,5 @@
 -- What each batch has cost, step by step; docs/status.md names every field.
--- depends: 0016_pipeline_versions
+-- depends: 0017_positions
 
 -- Beside the ledger and not of it: the newest batches only, and nothing depends on it.
 CREATE TABLE tallyweir.batch_measures (

@@ -1,0 +1,274 @@
+"""Moves a pipeline's positions: forward past records, or back to read them again.
+
+What a batch has committed stays. Read again, it is a duplicate, because its ID is
+known; so only what was put aside gets another chance, by the definition of now. The
+ledger keeps both readings, and ``verify`` holds each row against the one that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+)
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.statements import load_statements
+from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
+from sinks.protocol.errors import ConfigurationError, RetryableError
+from sinks.protocol.guarantee import Guarantee
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition, check_topic_identity, topic_ids
+
+_SQL = load_statements("sinks.postgres.steering", "offset_reset.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedPosition:
+    """What moving one partition's position means.
+
+    Attributes:
+        stood_at: The next offset to read before it.
+        target: The next offset to read after it.
+        batches: That have read the records which are to be read again.
+        cut: Those of them that reach beyond these records; their counts are whole.
+        read: Records that these batches have read.
+        committed: Of these, how many became results: they will be duplicates.
+        put_aside: Records in the range that became none, by the table that lists them.
+        rows: Rows of the range, by append output of the home.
+    """
+
+    topic: str
+    partition: int
+    stood_at: int
+    target: int
+    batches: int = 0
+    cut: int = 0
+    read: int = 0
+    committed: int = 0
+    put_aside: Mapping[str, int] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> int:
+        """Offsets that are never read; 0 if it goes back."""
+        return max(self.target - self.stood_at, 0)
+
+    @property
+    def read_again(self) -> int:
+        """Offsets that are read again; 0 if it goes forward."""
+        return max(self.stood_at - self.target, 0)
+
+
+def reset_offsets(  # noqa: PLR0913 - an act and what it needs
+    connection: Connection[TupleRow],
+    pipeline: str,
+    targets: Mapping[TopicPartition, int],
+    broker: Mapping[TopicPartition, BrokerPosition],
+    *,
+    reason: str,
+    dry_run: bool = False,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+) -> tuple[MovedPosition, ...]:
+    """Let a pipeline go on from other offsets, in one commit.
+
+    A driver at work is fenced, drops the batch at hand whole, and goes on from there.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        pipeline: Its name.
+        targets: The next offset to read, of the partitions that are to move.
+        broker: What the broker holds of the pipeline's topics.
+        reason: For whoever asks later; kept for good.
+        dry_run: Only tell what it would mean.
+        lock_timeout_ms: How long a publish at hand is waited for.
+
+    Returns:
+        The partitions that move, in order.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
+            ``TOPIC_RECREATED``, ``POSITION_UNKNOWN``, ``OFFSET_NOT_IN_KAFKA``,
+            ``NOTHING_TO_RESET``, or ``RESET_WOULD_REPEAT``.
+        RetryableError: ``BATCH_IN_DOUBT``; or a publish held the pipeline's row for
+            too long.
+
+    Crash:
+        Before the COMMIT nothing has changed and nobody is fenced; after it the
+        pipeline goes on from the targets, and a repeated call finds nothing to do.
+    """
+    request = ActRequest(
+        pipeline=pipeline,
+        kind="offsets reset",
+        reason=reason,
+        dry_run=dry_run,
+        lock_timeout_ms=lock_timeout_ms,
+    )
+    with acting(connection, request) as act:
+        check_nothing_in_doubt(connection, pipeline)
+        audited = read_pipeline(connection, pipeline)
+        moves = tuple(_moves(connection, audited, targets, broker))
+        for move in moves:
+            _apply(connection, audited, act, move)
+        act.detail["moves"] = [asdict(move) for move in moves]
+    return moves
+
+
+def check_nothing_in_doubt(connection: Connection[TupleRow], pipeline: str) -> None:
+    """Refuse an act while a batch is not committed in every database.
+
+    Raises:
+        RetryableError: ``BATCH_IN_DOUBT``.
+    """
+    pending = fetch_one(connection, _SQL["in_doubt"], pipeline=pipeline)["branches"]
+    if pending:
+        raise RetryableError(
+            "BATCH_IN_DOUBT",
+            saw=f"{pending} branches of pipeline {pipeline} are decided, and nobody "
+            "has seen them committed.",
+            why="What they bring would come after the act, of batches before it.",
+            fix="Wait for the driver or the resolver to finish them, then call again; "
+            "tallyweir indoubt list names them.",
+        )
+
+
+def _moves(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    targets: Mapping[TopicPartition, int],
+    broker: Mapping[TopicPartition, BrokerPosition],
+) -> Iterator[MovedPosition]:
+    rows = {
+        TopicPartition(row["topic"], row["partition"]): row
+        for row in fetch(connection, _SQL["positions"], pipeline=pipeline.name)
+    }
+    check_topic_identity(
+        {place.topic: row["topic_id"] for place, row in rows.items()}, topic_ids(broker)
+    )
+    moved = False
+    for place, target in sorted(targets.items()):
+        if place not in rows or place not in broker:
+            raise ConfigurationError(
+                "POSITION_UNKNOWN",
+                saw=f"Pipeline {pipeline.name} has no position in {place}.",
+                why="Only a partition that it reads, and that Kafka has, can be moved.",
+                fix=f"tallyweir offsets show {pipeline.name} lists them.",
+            )
+        _check_in_kafka(place, target, broker[place])
+        stood_at = rows[place]["next_offset"]
+        if target != stood_at:
+            moved = True
+            yield _move(connection, pipeline, place, stood_at, target)
+    if not moved:
+        raise ConfigurationError(
+            "NOTHING_TO_RESET",
+            saw=f"Pipeline {pipeline.name} stands where it is to go on from.",
+            why="There is nothing to move.",
+            fix="Nothing, or name other offsets.",
+        )
+
+
+def _check_in_kafka(
+    place: TopicPartition, target: int, position: BrokerPosition
+) -> None:
+    if position.log_start_offset <= target <= position.log_end_offset:
+        return
+    raise ConfigurationError(
+        "OFFSET_NOT_IN_KAFKA",
+        saw=f"{place} is to go on from offset {target}; Kafka has "
+        f"{position.log_start_offset} to {position.log_end_offset}.",
+        why="What is before that is deleted, and what is behind it is not there yet.",
+        fix="Choose an offset in between.",
+    )
+
+
+def _move(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    place: TopicPartition,
+    stood_at: int,
+    target: int,
+) -> MovedPosition:
+    move = MovedPosition(
+        topic=place.topic, partition=place.partition, stood_at=stood_at, target=target
+    )
+    if target > stood_at:
+        return move
+    values = {
+        "pipeline": pipeline.name,
+        "topic": place.topic,
+        "partition": place.partition,
+        "from_offset": target,
+        "until_offset": stood_at,
+    }
+    _check_ids_known(connection, pipeline, place, values)
+    return replace(
+        move,
+        **fetch_one(connection, _SQL["settled"], **values),
+        put_aside={
+            row["kind"]: row["records"]
+            for row in fetch(connection, _SQL["put_aside"], **values)
+        },
+        rows={
+            output.table: fetch_one(
+                connection,
+                _SQL["count_rows"].format(table=output.identifier),
+                **values,
+            )["rows"]
+            for output in pipeline.appends
+            if output.databases == (HOME,)
+        },
+    )
+
+
+def _check_ids_known(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    place: TopicPartition,
+    values: Mapping[str, object],
+) -> None:
+    """Refuse to read again what would not be found to be a duplicate."""
+    if pipeline.guarantee is Guarantee.AT_LEAST_ONCE:
+        saw = "The pipeline writes at_least_once, and remembers no IDs."
+    elif pipeline.horizon_s is None:
+        saw = "The pipeline does not deduplicate, so it remembers no IDs."
+    else:
+        found = fetch(connection, _SQL["unremembered"], **values)
+        if not found:
+            return
+        saw = f"The catalog has no IDs of batch {found[0]['sequence']}, which has "
+        saw += f"committed records of {place} in that range."
+    raise ConfigurationError(
+        "RESET_WOULD_REPEAT",
+        saw=saw,
+        why="What is in the tables already would come a second time.",
+        fix="Go back no further than IDs are known; or restore a snapshot, which takes "
+        "the results back too; or read the topic anew under another pipeline name.",
+    )
+
+
+def _apply(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    act: Act,
+    move: MovedPosition,
+) -> None:
+    values = {
+        "pipeline": pipeline.name,
+        "epoch": act.epoch,
+        "topic": move.topic,
+        "partition": move.partition,
+        "stood_at": move.stood_at,
+        "target": move.target,
+        "after_sequence": act.last_sequence,
+    }
+    advanced = connection.execute(_SQL["move_position"], values)
+    assert advanced.rowcount == 1, "the position moved under the pipeline's lock"
+    connection.execute(_SQL["note_reset"], values)
