@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from sinks.metrics_endpoint import Check
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.identity import Epoch
+from sinks.protocol.measures import Measures
 from sinks.protocol.offsets import TopicPartition
 from spark_jobs.batch_report import BatchReport
 
@@ -87,6 +88,7 @@ class DriverMetrics:
             buckets=_PHASE_BUCKETS,
             registry=self.registry,
         )
+        self._add_custom_metrics()
         self._lag = self._gauge(
             "source_lag_records",
             "Offsets from the next one to read to the last stable one.",
@@ -148,6 +150,7 @@ class DriverMetrics:
         ).items():
             self._dead.labels(self._pipeline, reason).inc(letters)
         self._batches.labels(self._pipeline, report.result.outcome.value).inc()
+        self._add_custom(report.result.tally.measures)
         for phase, seconds in report.phases.items():
             self._phases.labels(self._pipeline, phase).observe(seconds)
         self._last_commit.labels(self._pipeline).set(self._now())
@@ -158,6 +161,24 @@ class DriverMetrics:
         }
         self._show_lag()
         self._show_freshness(report)
+
+    def _add_custom_metrics(self) -> None:
+        self._custom = self._counter(
+            "custom", "Counters of the pipeline's own functions.", "name"
+        )
+        self._observed = self._counter(
+            "observed", "Values that the pipeline's own functions observed.", "name"
+        )
+        self._observed_sum = self._gauge(
+            "observed_sum", "The sum of those values.", "name"
+        )
+
+    def _add_custom(self, measures: Measures) -> None:
+        for name, amount in measures.counts.items():
+            self._custom.labels(self._pipeline, name).inc(amount)
+        for name, one in measures.distributions.items():
+            self._observed.labels(self._pipeline, name).inc(one.count)
+            self._observed_sum.labels(self._pipeline, name).inc(one.total)
 
     def _show_lag(self) -> None:
         for where, end in self._ends.items():

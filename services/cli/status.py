@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.bottleneck_json import bottleneck_json
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_json, say_table
@@ -17,7 +18,16 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
 if TYPE_CHECKING:
-    from sinks.postgres.audit import DatabaseStatus, PartitionStatus, Status
+    from sinks.diagnosis.bottleneck import Bottleneck
+    from sinks.postgres.audit import (
+        CustomFigures,
+        DatabaseStatus,
+        PartitionStatus,
+        Status,
+    )
+
+#: Batches over which what functions have reported is added up.
+_NEWEST = 100
 
 
 def register(app: typer.Typer) -> None:
@@ -53,12 +63,18 @@ def status(
     with connect(endpoints.home_dsn, application_name="tallyweir status") as home:
         found = audit.read_status(home, name, databases)
         topics = audit.read_source(home, name).topics
-    broker = _read_broker(endpoints.kafka_bootstrap, topics)
-    lags = lags_of(found.next_offsets, broker)
+        broker = _read_broker(endpoints.kafka_bootstrap, topics)
+        lags = lags_of(found.next_offsets, broker)
+        total = None if lags is None else sum(lags.values())
+        bottleneck = audit.read_bottleneck(home, name, lag=total)
+        custom = audit.read_custom_figures(home, name, newest=_NEWEST)
     if as_json:
-        say_json(status_json(found, lags))
+        known = {"bottleneck": bottleneck_json(bottleneck), "custom": asdict(custom)}
+        say_json(status_json(found, lags) | known)
     else:
         _say_status(found, lags)
+        _say_custom(custom)
+        _say_bottleneck(bottleneck)
 
 
 def status_json(
@@ -139,6 +155,21 @@ def _say_status(found: Status, lags: Mapping[TopicPartition, int] | None) -> Non
             ("database", "in doubt", "oldest", "prepared", "oldest", "trouble"),
             [_database_row(database) for database in found.databases],
         )
+
+
+def _say_custom(found: CustomFigures) -> None:
+    rows = [(name, f"{amount:,g}", "", "") for name, amount in found.counts.items()]
+    rows += [
+        (name, f"{one.count:,} values", f"{one.p50:,g}", f"{one.p95:,g}")
+        for name, one in found.distributions.items()
+    ]
+    if rows:
+        say_table((f"last {_NEWEST} batches", "reported", "median", "95 %"), rows)
+
+
+def _say_bottleneck(found: Bottleneck | None) -> None:
+    if found is not None:
+        say(f"Bottleneck: {found.cause}, {found.share:.0%}. {found.saw} {found.remedy}")
 
 
 def _partition_row(part: PartitionStatus | None, lag: int | str) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from pydantic_core import to_json
 from starlette.middleware.base import RequestResponseEndpoint
 from starlette.staticfiles import StaticFiles
 
+from services.bottleneck_json import bottleneck_json
 from services.id_fingerprints import fingerprints_of
 from services.monitor.guarded_paths import GuardedPaths
 from services.monitor.home_reader import HomeReader
@@ -115,6 +116,12 @@ class MonitorApplication:
         ) -> Response:
             return self._read(lambda c: audit.read_job_graph(c, name, newest=newest))
 
+        @self.pages.get("/api/pipelines/{name}/bottleneck")
+        def bottleneck(
+            name: str, lag: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None
+        ) -> Response:
+            return self._read(lambda c: _bottleneck_of(c, name, lag))
+
         @self.pages.get("/api/pipelines/{name}/batches")
         def batches(
             name: str,
@@ -169,6 +176,13 @@ class MonitorApplication:
 
     def _read(self, reading: Callable[[Connection[TupleRow]], object]) -> Response:
         return Response(to_json(self._home.read(reading)), media_type=_JSON)
+
+
+def _bottleneck_of(
+    connection: Connection[TupleRow], name: str, lag: int | None
+) -> dict[str, object] | None:
+    found = audit.read_bottleneck(connection, name, lag=lag)
+    return bottleneck_json(found)
 
 
 def _explained(

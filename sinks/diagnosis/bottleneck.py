@@ -303,7 +303,9 @@ def _candidates_of_tasks(
                 remedy="Spread the hot key or the partition it is in: key by more "
                 "columns, or give producers a finer partition key.",
             )
-    if has_backlog and 0 < server.partitions < times.slots and times.rows >= _SMALL:
+    # A laptop runs two tasks for each of its cores, so half of them are enough.
+    too_few = 0 < 2 * server.partitions < times.slots
+    if has_backlog and too_few and times.rows >= _SMALL:
         yield Bottleneck(
             cause=Cause.FEW_PARTITIONS,
             share=in_tasks * (1 - server.partitions / times.slots),

@@ -11,6 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from sinks.protocol.distributions import (
+    Distribution,
+    distribution_json,
+    parse_distribution,
+)
+
 #: Microseconds are enough, and keep the text short.
 _DIGITS = 6
 
@@ -51,7 +57,7 @@ class StepMeasure:
 
 
 _NAMES = tuple(one.name for one in fields(StepMeasure))
-_Addable = TypeVar("_Addable", float, StepMeasure)
+_Addable = TypeVar("_Addable", float, StepMeasure, Distribution)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +71,8 @@ class Measures:
         cpu_seconds: By who spent them: ``driver``, ``jvm``, ``tasks``.
         task_seconds: Of each task that voted, from its first row to its vote.
         slots: Tasks that could have run at a time; 0 where nobody says.
+        counts: Counters of the pipeline's own functions.
+        distributions: Values that they have observed.
     """
 
     steps: Mapping[str, StepMeasure] = field(default_factory=dict)
@@ -72,6 +80,8 @@ class Measures:
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     task_seconds: tuple[float, ...] = ()
     slots: int = 0
+    counts: Mapping[str, float] = field(default_factory=dict)
+    distributions: Mapping[str, Distribution] = field(default_factory=dict)
 
     def __add__(self, other: Measures) -> Measures:
         """Put what two have measured together."""
@@ -81,6 +91,10 @@ class Measures:
             cpu_seconds=_added(self.cpu_seconds, other.cpu_seconds, 0.0),
             task_seconds=(*self.task_seconds, *other.task_seconds),
             slots=max(self.slots, other.slots),
+            counts=_added(self.counts, other.counts, 0.0),
+            distributions=_added(
+                self.distributions, other.distributions, Distribution()
+            ),
         )
 
 
@@ -110,6 +124,11 @@ def measures_json(measures: Measures) -> dict[str, Any]:
             "cpu_seconds": _rounded(measures.cpu_seconds),
             "task_seconds": [round(one, _DIGITS) for one in measures.task_seconds],
             "slots": measures.slots,
+            "counts": dict(measures.counts),
+            "distributions": {
+                name: distribution_json(one)
+                for name, one in measures.distributions.items()
+            },
         }.items()
         if value
     }
@@ -129,6 +148,11 @@ def parse_measures(value: Mapping[str, Any]) -> Measures:
         cpu_seconds=value.get("cpu_seconds", {}),
         task_seconds=tuple(value.get("task_seconds", ())),
         slots=value.get("slots", 0),
+        counts=value.get("counts", {}),
+        distributions={
+            name: parse_distribution(one)
+            for name, one in value.get("distributions", {}).items()
+        },
     )
 
 

@@ -35,6 +35,7 @@ from sinks.step_clock import StepClock
 from spark_jobs.keyed.key_events import no_events, result_table, tables_by_key
 from spark_jobs.keyed.state_handles import KeyState, StateChange, StateVersion
 from spark_jobs.keyed.timer_handles import FiredTimer, KeyTimers, TimerChange
+from spark_jobs.pipeline.custom_figures import CustomFigures
 from spark_jobs.pipeline.stateful import StatefulOutput, ValueState
 from spark_jobs.pipeline.user_code import describe_failure
 
@@ -90,7 +91,7 @@ class KeyTask:
         )
         consumed: dict[str, int] = {}
         worked = []
-        clock = StepClock()
+        clock, figures = StepClock(), CustomFigures()
         for output, table in self.outputs:
             store = KeyedStore(
                 connection,
@@ -103,7 +104,7 @@ class KeyTask:
                 due = store.read_due_timers(shards, now=to_datetime(self.planned_at_us))
             consumed[table.staging_table] = len(events)
             work = _OutputWork(self, output, table, store)
-            with clock.spent_on("keys") as keys:
+            with clock.spent_on("keys") as keys, figures.gathered():
                 work.run(events, due)
                 keys.rows_in += len(events)
                 keys.rows_out += len(work.rows)
@@ -121,7 +122,7 @@ class KeyTask:
             staged=writer.rows,
             rows={work.table.table: len(work.rows) for work in worked},
             # How evenly phase one was shared out is told by its own tasks.
-            measures=replace(clock.measures(), task_seconds=()),
+            measures=replace(clock.measures(), task_seconds=()) + figures.measures(),
         )
 
 

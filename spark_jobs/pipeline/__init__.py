@@ -13,6 +13,7 @@ from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.closed_sessions import each_session
 from spark_jobs.pipeline.columns import check_columns
+from spark_jobs.pipeline.custom_figures import count, observe
 from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit
 from spark_jobs.pipeline.deduplicate import Deduplicate
 from spark_jobs.pipeline.definition import Output, Pipeline
@@ -74,10 +75,12 @@ __all__ = [
     "WindowOutput",
     "Within",
     "check_columns",
+    "count",
     "definition_hash",
     "each_session",
     "from_json",
     "load_pipeline",
+    "observe",
     "pipeline_definition_json",
     "stateful",
 ]

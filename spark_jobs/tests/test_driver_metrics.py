@@ -8,8 +8,10 @@ import pytest
 
 from sinks.protocol.coordinator import BatchResult
 from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.distributions import distribution_of
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
+from sinks.protocol.measures import Measures
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.votes import BatchTally, EventCounts, PartitionTally
@@ -35,7 +37,7 @@ class _Driver:
             monotonic=lambda: self.now,
         )
 
-    def value(self, name: str, **labels: str) -> float | None:
+    def value(self, name: str, /, **labels: str) -> float | None:
         """Return a sample as Prometheus gets it; None when there is none."""
         return self.metrics.registry.get_sample_value(
             f"tallyweir_{name}", {"pipeline": "p", **labels}
@@ -75,6 +77,9 @@ class _Driver:
             outputs={},
             attempts=(),
             checksum=0,
+            measures=Measures(
+                counts={"refunds": 2}, distributions={"euros": distribution_of([1, 3])}
+            ),
         )
         plan = BatchPlan(
             key=BatchKey(epoch=Epoch(3), spark_batch_id=SparkBatchId(0)),
@@ -144,6 +149,17 @@ def test_a_lost_answer_is_an_outcome_of_its_own(driver: _Driver) -> None:
     driver.publish(dead={}, outcome=PublishOutcome.ALREADY_COMMITTED)
     assert 1 == driver.value("batches_total", outcome="already_committed")
     assert 10 == driver.value("rows_read_total")
+
+
+def test_what_functions_report_is_counted_when_it_is_published(
+    driver: _Driver,
+) -> None:
+    """By the names that they have given."""
+    driver.publish()
+    driver.publish()
+    assert 4 == driver.value("custom_total", name="refunds")
+    assert 4 == driver.value("observed_total", name="euros")
+    assert 8 == driver.value("observed_sum", name="euros")
 
 
 def test_phases_are_told_apart(driver: _Driver) -> None:

@@ -10,6 +10,9 @@ WHERE pipeline = $1 ORDER BY sequence DESC`;
 const OUTPUTS = `SELECT output_table, sum(events), sum(late), sum(revised), max(sequence) FILTER (WHERE rows > 0)
 FROM tallyweir.batch_output WHERE pipeline = $1 AND sequence > $2 GROUP BY output_table`;
 
+const MEASURES = `SELECT sequence, measures FROM tallyweir.batch_measures
+WHERE pipeline = $1 ORDER BY sequence DESC LIMIT 100`;
+
 export const FORMULAS = {
   state: {
     text: "PAUSED: somebody paused it. STOPPED: no session of the newest driver is connected to the home database. FENCED: none is, and one of an older driver, which may not publish any more. CAUGHT UP: the lag is 0. RUNNING: the last commit is at most 60 s ago. STALLED: anything else, so what does not move while there is lag never runs.",
@@ -50,8 +53,30 @@ export const FORMULAS = {
     query: "SELECT sum(read) - sum(committed + duplicate + dead + late + expired + filtered)\nFROM tallyweir.batch_partition WHERE pipeline = $1 AND sequence > $2",
   },
   phase: {
-    text: "Stage: from the plan of a batch to the last vote of its tasks. Publish: from there to its row in the ledger, with the wait for the batch before it. The share is of both together.",
+    text: "Stage: from the plan of a batch to the last vote of its tasks, by the driver's clock. Publish: from there to its row in the ledger, with the wait for the batch before it.",
     query: "SELECT staged_at - planned_at AS stage, published_at - staged_at AS publish\nFROM tallyweir.batch WHERE pipeline = $1 AND sequence > $2",
+  },
+  part: {
+    text: "Steps of the tasks, then parts of the driver's loop and of publishing; docs/status.md says what each is.",
+    query: MEASURES,
+  },
+  part_rate: { text: "Rows that went through the step, divided by its own seconds.", query: MEASURES },
+  part_time: { text: "Seconds of the step in a batch; where several tasks ran it, of the one that took longest.", query: MEASURES },
+  part_share: {
+    text: "Of the time of the driver's one loop: between, plan, stage and wait. Batches overlap, so publishing has a share only as far as the next batch waits for it. All shares add up to 1.",
+    query: MEASURES,
+  },
+  part_cpu: { text: "CPU seconds that the step took in a batch, added up over its tasks.", query: MEASURES },
+  part_bytes: { text: "Bytes in memory of what the step passed on in a batch.", query: MEASURES },
+  state_rows: { text: "IDs: the sum over the catalog. Tables: the server's estimate, as of the last vacuum or analyze.", query: "SELECT sum(ids) FROM tallyweir.seen_id_run WHERE pipeline = $1 AND NOT is_hidden;\nSELECT reltuples FROM pg_class WHERE oid = $2" },
+  state_bytes: { text: "With indexes and what lies out of line.", query: "SELECT pg_total_relation_size($1)" },
+  custom: {
+    text: "What the pipeline's own functions count and observe, added up over the batches shown; committed with them. Percentiles are at most twice too high.",
+    query: MEASURES,
+  },
+  bottleneck: {
+    text: "What keeps the pipeline from being faster, from the newest ten batches (three at least) and from what the servers show: locks, branches in doubt, old snapshots, lag. First what stops it, then what explains most of the time of the driver's loop; docs/status.md has the rules.",
+    query: MEASURES,
   },
   batch: { text: "The batch's number; each is in the ledger once, without a gap.", query: LEDGER },
   epoch: { text: "Counts the claims of the pipeline: the driver that published the batch.", query: LEDGER },

@@ -2,10 +2,12 @@
 
 import dagre from "./vendor/dagre.js";
 import { el, whole } from "./elements.js";
+import { percent, precise } from "./parts.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 132;
 const HEIGHT = 34;
+const TALL = 52;
 
 function svg(tag, attributes, ...children) {
   const made = document.createElementNS(SVG, tag);
@@ -19,10 +21,16 @@ function laidOut({ steps, edges }) {
   graph.setGraph({ rankdir: "LR", nodesep: 22, ranksep: 62, marginx: 14, marginy: 14 });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const step of steps)
-    graph.setNode(step.name, { width: Math.max(WIDTH, step.title.length * 7.6 + 18), height: HEIGHT });
+    graph.setNode(step.name, {
+      width: Math.max(WIDTH, step.title.length * 7.6 + 18, step.figures ? 168 : 0), height: step.figures ? TALL : HEIGHT,
+    });
   for (const edge of edges) graph.setEdge(edge.source, edge.target);
   dagre.layout(graph);
   return graph;
+}
+
+function figuresOf({ rows_per_s, p95_s, share }) {
+  return [[`${whole(rows_per_s)} rows/s`, "figure", 2], [`95 % ${precise(p95_s)} · ${percent(share)}`, "figure", 16]];
 }
 
 export function jobGraph(found) {
@@ -39,10 +47,11 @@ export function jobGraph(found) {
       svg("text", { class: "count", x: middle.x, y: middle.y - 6 }, told));
   });
   const boxes = found.steps.map((step) => {
-    const { x, y, width: wide } = graph.node(step.name);
+    const { x, y, width: wide, height: high } = graph.node(step.name);
+    const lines = step.figures ? [[step.title, "", -13], ...figuresOf(step.figures)] : [[step.title, "", 0]];
     return svg("g", { class: step.kind },
-      svg("rect", { x: x - wide / 2, y: y - HEIGHT / 2, width: wide, height: HEIGHT }),
-      svg("text", { x, y: y + 4.5 }, step.title));
+      svg("rect", { x: x - wide / 2, y: y - high / 2, width: wide, height: high }),
+      ...lines.map(([text, kind, below]) => svg("text", { x, y: y + 4.5 + below, class: kind }, text)));
   });
   const told = found.edges.filter((edge) => edge.records !== null)
     .map((edge) => `${whole(edge.records)} from ${edge.source} to ${edge.target}`).join(", ");

@@ -1,8 +1,10 @@
 // One pipeline: where it stands, its job graph, and its last half hour.
 
 import { byCount, bySeconds, chart, slotsOf } from "./charts.js";
-import { ask, el, empty, formula, of, seconds, table, whole } from "./elements.js";
+import { showBottleneck } from "./bottleneck.js";
+import { ask, el, empty, of, seconds, whole } from "./elements.js";
 import { jobGraph } from "./job_graph.js";
+import { partsAndState } from "./parts.js";
 import { figures } from "./overview.js";
 
 const NEWEST = 100;
@@ -18,10 +20,11 @@ export async function showPipeline(view, name, look) {
   view.replaceChildren(
     el("h1", {}, name),
     el("div", { id: "figures" }),
+    el("div", { id: "bottleneck", "aria-live": "polite" }),
     el("h2", {}, graph.batches ? `The last ${whole(graph.batches)} batches` : "Job graph"),
     jobGraph(graph),
     law(graph),
-    graph.phases.length ? phases(graph) : "",
+    partsAndState(graph),
     el("h2", {}, "The last half hour"),
     charted,
   );
@@ -42,6 +45,7 @@ export function showFigures(view, name, look) {
   const one = look.pipelines.find((other) => other.pipeline === name);
   const place = view.querySelector("#figures");
   if (one && place) place.replaceChildren(figures(one));
+  if (one) showBottleneck(view.querySelector("#bottleneck"), one);
 }
 
 function law({ counts, missing }) {
@@ -51,14 +55,6 @@ function law({ counts, missing }) {
   return el("p", { class: "law" },
     missing === 0 ? el("span", { class: "holds" }, "✓ ") : el("span", { class: "broken" }, `✗ ${whole(missing)} missing: `),
     `${whole(counts.read)} read = ${aside.join(" + ")}`);
-}
-
-function phases(graph) {
-  return el("div", {}, el("h2", {}, formula("phase", "Time of a batch")),
-    table(
-      [["phase", "phase"], ["phase", "median", true], ["phase", "95 %", true], ["phase", "share", true]],
-      graph.phases.map((one) => [one.name, seconds(one.p50_s), seconds(one.p95_s), `${Math.round(one.share * 100)} %`]),
-    ));
 }
 
 function charts(history) {

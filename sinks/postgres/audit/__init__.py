@@ -31,6 +31,12 @@ from sinks.postgres.audit.explanation import Explanation, explain
 from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_gaps
 from sinks.postgres.audit.job_graph import JobGraph, read_job_graph
 from sinks.postgres.audit.keyed_state import KeyReport, read_key
+from sinks.postgres.audit.measures import (
+    CustomFigures,
+    StateSize,
+    read_bottleneck,
+    read_custom_figures,
+)
 from sinks.postgres.audit.narration import narrate, narrate_unknown
 from sinks.postgres.audit.output_tables import OutputTable, read_output_tables
 from sinks.postgres.audit.overview import PipelineSummary, read_overview
@@ -53,6 +59,7 @@ __all__ = [
     "AuditedPipeline",
     "AuditedSource",
     "Check",
+    "CustomFigures",
     "DatabaseStatus",
     "DeadLetter",
     "DeadLetterGroup",
@@ -72,6 +79,7 @@ __all__ = [
     "RetentionGap",
     "Scaling",
     "SlotOfTime",
+    "StateSize",
     "Status",
     "Totals",
     "Verdict",
@@ -87,6 +95,8 @@ __all__ = [
     "narrate_unknown",
     "note_receipt",
     "read_batches",
+    "read_bottleneck",
+    "read_custom_figures",
     "read_dead_letters",
     "read_history",
     "read_job_graph",

@@ -16,12 +16,20 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
+from sinks.diagnosis.step_figures import PartFigures, StepFigures
 from sinks.postgres.audit.audited_pipeline import (
     fetch,
     fetch_one,
     read_pipeline,
     snapshot,
     topics_of,
+)
+from sinks.postgres.audit.measures import (
+    CustomFigures,
+    StateSize,
+    custom_figures,
+    read_measured,
+    read_state_sizes,
 )
 from sinks.postgres.statements import load_statements
 
@@ -45,11 +53,13 @@ class Step:
         name: Unique in the graph.
         kind: ``topic``, ``step``, ``table`` or ``aside``.
         title: What people read.
+        figures: What it takes; None where nobody measures it.
     """
 
     name: str
     kind: str
     title: str
+    figures: StepFigures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +76,6 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
-    """How long one half of a batch took, over some batches."""
-
-    name: str
-    p50_s: float
-    p95_s: float
-    #: Of the time of both halves.
-    share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobGraph:
     """The steps of a pipeline, over its newest batches.
 
@@ -84,7 +83,9 @@ class JobGraph:
         batches: How many it tells of.
         counts: ``read``, and what became of it, by the ledger's names.
         missing: Records that were read and are nowhere; 0, or something is broken.
-        phases: Staging and publishing; none without a batch.
+        parts: What each part of a batch takes; none where nobody has measured.
+        state: What the pipeline keeps in the home database.
+        custom: What its own functions have reported.
     """
 
     batches: int
@@ -94,7 +95,9 @@ class JobGraph:
     missing: int
     steps: tuple[Step, ...]
     edges: tuple[Edge, ...]
-    phases: tuple[Phase, ...]
+    parts: tuple[StepFigures, ...]
+    state: tuple[StateSize, ...]
+    custom: CustomFigures
 
 
 def read_job_graph(
@@ -117,17 +120,20 @@ def read_job_graph(
         row = fetch_one(connection, _LEDGER["pipeline_row"], pipeline=pipeline)
         counts = fetch_one(connection, _SQL["counts_after"], **wanted)
         outputs = fetch(connection, _SQL["outputs"], **wanted)
-        phases = fetch_one(connection, _SQL["phases"], **wanted)
-    graph = _Graph(row["definition"], counts, outputs)
+        span = fetch_one(connection, _SQL["span"], **wanted)
+        measured = read_measured(connection, audited, newest=newest)
+        state = read_state_sizes(connection, audited)
+    figures = PartFigures(measured)
+    graph = _Graph(row["definition"], counts, outputs, figures.of_boxes())
     return JobGraph(
-        batches=phases["batches"],
-        began_at=phases["began_at"],
-        ended_at=phases["ended_at"],
+        **span,
         counts=counts,
         missing=counts["read"] - sum(counts[name] for name in _COUNTED),
         steps=tuple(graph.steps()),
         edges=tuple(graph.edges()),
-        phases=tuple(_phases(phases)) if phases["batches"] else (),
+        parts=figures.of_parts(),
+        state=state,
+        custom=custom_figures(measured),
     )
 
 
@@ -139,9 +145,11 @@ class _Graph:
         definition: Mapping[str, Any],
         counts: Mapping[str, int],
         outputs: list[DictRow],
+        figures: Mapping[str, StepFigures],
     ) -> None:
         self._definition = definition
         self._counts = counts
+        self._figures = figures
         self._topics = topics_of(definition)
         self._events = {row["output_table"]: row["events"] for row in outputs}
         self._tables = [output["table"] for output in definition["outputs"]]
@@ -150,13 +158,18 @@ class _Graph:
             self._line.append("deduplicate")
         if definition.get("enrich"):
             self._line.append("enrich")
-        self._line += ["stage", "publish"]
+        self._line += [name for name in ("transform", "predict") if name in figures]
+        self._line += ["stage"]
+        if "keys" in figures:
+            self._line.append("keys")
+        self._line.append("publish")
 
     def steps(self) -> Iterator[Step]:
         for topic in self._topics:
             yield Step(name=f"topic {topic}", kind="topic", title=topic)
         for name in self._line:
-            yield Step(name=name, kind="step", title=name)
+            figures = self._figures.get(name)
+            yield Step(name=name, kind="step", title=name, figures=figures)
         for table in self._tables:
             yield Step(name=f"table {table}", kind="table", title=table)
         for name in self._aside():
@@ -187,15 +200,3 @@ class _Graph:
             may |= {"duplicate", "expired"}
         found = {name for name in _COUNTED[1:] if self._counts[name]}
         return tuple(name for name in _COUNTED[1:] if name in may | found)
-
-
-def _phases(row: DictRow) -> Iterator[Phase]:
-    total = (row["stage"] + row["publish"]).total_seconds()
-    for name in ("stage", "publish"):
-        share = row[name].total_seconds() / total if total else 0.0
-        yield Phase(
-            name=name,
-            p50_s=row[f"{name}_p50"].total_seconds(),
-            p95_s=row[f"{name}_p95"].total_seconds(),
-            share=share,
-        )

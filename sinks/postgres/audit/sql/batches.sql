@@ -100,20 +100,10 @@ WHERE pipeline = %(pipeline)s
 GROUP BY output_table, kind
 ORDER BY output_table;
 
--- name: phases
--- How long staging and publishing took of the newest batches, and what came of them.
+-- name: span
 SELECT count(*) AS batches,
        min(planned_at) AS began_at,
-       max(published_at) AS ended_at,
-       percentile_cont(0.5) WITHIN GROUP (ORDER BY staged_at - planned_at) AS stage_p50,
-       percentile_cont(0.95) WITHIN GROUP (ORDER BY staged_at - planned_at)
-           AS stage_p95,
-       percentile_cont(0.5) WITHIN GROUP (ORDER BY published_at - staged_at)
-           AS publish_p50,
-       percentile_cont(0.95) WITHIN GROUP (ORDER BY published_at - staged_at)
-           AS publish_p95,
-       coalesce(sum(staged_at - planned_at), '0') AS stage,
-       coalesce(sum(published_at - staged_at), '0') AS publish
+       max(published_at) AS ended_at
 FROM tallyweir.batch
 WHERE pipeline = %(pipeline)s
   AND sequence > %(after)s;

@@ -1,0 +1,105 @@
+"""Counters and distributions that a pipeline's own functions report.
+
+They are gathered for each attempt and travel with its vote, so what an attempt has
+reported that is run again counts once, and is committed with the batch.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from sinks.protocol.distributions import distribution_of
+from sinks.protocol.measures import Measures
+
+#: Names are few and fixed, as those of metrics: each batch has all of them.
+_NAMES_MAX = 50
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
+class CustomFigures:
+    """What the functions of one task attempt have reported."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, float] = {}
+        self._values: dict[str, list[float]] = {}
+
+    def count(self, name: str, amount: float) -> None:
+        """Add to a counter."""
+        if amount < 0:
+            raise ValueError(f"{name}: a counter never falls; {amount} was added to it")
+        self._counts[name] = self._counts.get(_checked(name, self._counts), 0) + amount
+
+    def observe(self, name: str, value: float) -> None:
+        """Add a value to a distribution."""
+        self._values.setdefault(_checked(name, self._values), []).append(value)
+
+    def measures(self) -> Measures:
+        """Return all that was reported."""
+        return Measures(
+            counts=self._counts,
+            distributions={n: distribution_of(v) for n, v in self._values.items()},
+        )
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Gather what functions report inside of the block."""
+        former = _gathering.set(self)
+        try:
+            yield
+        finally:
+            _gathering.reset(former)
+
+
+_gathering: ContextVar[CustomFigures] = ContextVar("gathering")
+
+
+def count(name: str, amount: float = 1) -> None:
+    """Add to a counter of the pipeline.
+
+    Args:
+        name: Of lower-case letters, digits and underscores.
+        amount: At least 0.
+
+    Raises:
+        ValueError: The name or the amount cannot be used.
+        RuntimeError: Nobody gathers here: functions on keyed state report, and
+            transforms do not, whose workers are Spark's.
+    """
+    _here().count(name, _finite(name, amount))
+
+
+def observe(name: str, value: float) -> None:
+    """Add a value to a distribution of the pipeline.
+
+    Raises:
+        ValueError: The name cannot be used, or the value is not finite.
+        RuntimeError: As ``count``.
+    """
+    _here().observe(name, _finite(name, value))
+
+
+def _here() -> CustomFigures:
+    figures = _gathering.get(None)
+    if figures is None:
+        raise RuntimeError("count and observe are for functions on keyed state")
+    return figures
+
+
+def _finite(name: str, value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{name}: {value} is no number that can be added up")
+    return value
+
+
+def _checked(name: str, known: dict[str, float] | dict[str, list[float]]) -> str:
+    if name in known:
+        return name
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of lower-case letters, digits and _")
+    if len(known) >= _NAMES_MAX:
+        raise ValueError(f"{name}: a pipeline reports {_NAMES_MAX} names at most")
+    return name
