@@ -12,9 +12,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from sinks.protocol.measures import NOTHING_MEASURED, Measures, StepMeasure
+from sinks.protocol.measures import Measures, StepMeasure
 
-#: Going through a plan takes some milliseconds, so later batches are passed by.
+#: Going through a plan takes some milliseconds, so later batches are passed by: what
+#: an event took in the last one that was not is told of theirs.
 _FIRST_BATCHES = 3
 _EVERY_S = 5.0
 
@@ -34,34 +35,38 @@ class PythonTime:
         self._monotonic = monotonic
         self._batches = 0
         self._next_s = 0.0
+        self._event_s = 0.0
 
-    def of(self, voted: DataFrame) -> Measures:
-        """Return what a job's Python took; nothing for batches that are passed by.
+    def of(self, voted: DataFrame, *, rows: int, tasks: int) -> Measures:
+        """Return what a job's Python took.
 
         Args:
             voted: What was collected; its own topmost Python is the task that stages.
+            rows: Events of the batch.
+            tasks: That ran the Python.
         """
         now = self._monotonic()
         self._batches += 1
-        if self._batches > _FIRST_BATCHES and now < self._next_s:
-            return NOTHING_MEASURED
-        self._next_s = now + _EVERY_S
-        plan = voted._jdf.queryExecution().executedPlan()  # noqa: SLF001 - Spark's own
-        _task, *own = _python_nodes(plan)
-        waited_ms = sum(_value(node, "pythonTotalTime") for node in own)
-        # Workers that begin are not the pipeline's.
-        begun_ms = sum(
-            _value(node, name)
-            for node in own
-            for name in ("pythonBootTime", "pythonInitTime")
+        if rows and (self._batches <= _FIRST_BATCHES or now >= self._next_s):
+            self._next_s = now + _EVERY_S
+            self._event_s = _python_seconds(voted) / rows
+        took = StepMeasure(
+            seconds=self._event_s * rows, rows_in=rows, rows_out=rows, tasks=tasks
         )
-        rows = max((_value(node, "pythonNumRowsReceived") for node in own), default=0)
-        seconds = max(0, waited_ms - begun_ms) / 1_000
-        return Measures(
-            steps={
-                self._step: StepMeasure(seconds=seconds, rows_in=rows, rows_out=rows)
-            }
-        )
+        return Measures(steps={self._step: took})
+
+
+def _python_seconds(voted: DataFrame) -> float:
+    plan = voted._jdf.queryExecution().executedPlan()  # noqa: SLF001 - Spark's own
+    _task, *own = _python_nodes(plan)
+    waited_ms = sum(_value(node, "pythonTotalTime") for node in own)
+    # Workers that begin are not the pipeline's.
+    begun_ms = sum(
+        _value(node, name)
+        for node in own
+        for name in ("pythonBootTime", "pythonInitTime")
+    )
+    return max(0, waited_ms - begun_ms) / 1_000
 
 
 def _python_nodes(node: Any) -> Iterator[Any]:  # noqa: ANN401 - of the JVM

@@ -185,7 +185,11 @@ class StageJobs:
         votes = [parse_vote(line["vote"]) for line in lines]
         own = NOTHING_MEASURED
         if self.python_time is not None:
-            own = self.python_time.of(voted)
+            own = self.python_time.of(
+                voted,
+                rows=observation.get["records"],
+                tasks=sum(1 for covered in plan.ranges if covered.length),
+            )
         return StagedBatch(
             votes=votes,
             records_read=observation.get["records"],

@@ -92,7 +92,7 @@ def step_seconds(name: str, step: StepMeasure, measures: Measures) -> float:
     if name not in PYTHON_STEPS:
         return step.seconds_max
     # Spark adds its workers' time up over tasks that run at a time.
-    at_a_time = min(measures.slots, len(measures.task_seconds)) or 1
+    at_a_time = min(measures.slots, step.tasks) or 1
     return step.seconds / at_a_time
 
 

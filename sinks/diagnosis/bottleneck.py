@@ -243,7 +243,7 @@ def _bloat(server: ServerFacts, times: _Times) -> Bottleneck | None:
 
 def _candidates(times: _Times, server: ServerFacts) -> Iterator[Bottleneck]:
     """Yield what explains a share of the time."""
-    has_backlog = server.lag is None or server.lag > 2 * times.rows
+    has_backlog = server.lag is None or server.lag >= max(1, times.rows)
     yield from _candidates_of_tasks(times, server, has_backlog=has_backlog)
     own = {name: times.share(name) for name in ("transform", "predict", "keys")}
     part = max(own, key=own.__getitem__)
@@ -273,7 +273,7 @@ def _candidates(times: _Times, server: ServerFacts) -> Iterator[Bottleneck]:
             remedy="Nothing to do; it goes as fast as events come.",
             part=BETWEEN,
         )
-    overhead = (BETWEEN, "plan", SPARK, "publish_lock", "publish_ledger", COMMIT)
+    overhead = (BETWEEN, "plan", SPARK, "publish_ledger")
     if has_backlog and times.rows < _SMALL:
         yield Bottleneck(
             cause=Cause.SMALL_BATCHES,

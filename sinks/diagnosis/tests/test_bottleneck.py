@@ -92,7 +92,7 @@ def _found(
 
 def test_slow_python_of_a_transform_is_named() -> None:
     """Its time is that of the workers beneath the tasks, not of reading."""
-    slow = {"transform": StepMeasure(seconds=16.0, rows_out=1), "read": _step(8.2)}
+    slow = {"transform": StepMeasure(seconds=16.0, tasks=2), "read": _step(8.2)}
     cause, share = _found(_batches(seconds={"stage": 9.0}, steps=slow))
     assert cause is Cause.SLOW_PYTHON
     assert share > 0.8
