@@ -1,4 +1,4 @@
-"""Staging that measures what copying takes."""
+"""Staging that measures what copying takes, and sees which keys are hot."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pyarrow as pa
 
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.columns import Column
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.staging import StagingWriter
 from sinks.postgres.task_staging import TaskStaging
+from sinks.protocol.hot_keys import HotKeys
 from sinks.step_clock import StepClock
+from spark_jobs.hot_keys import find_hot_keys
 
 #: The step that copies rows to staging, its COMMIT included.
 COPY = "copy"
@@ -23,13 +26,20 @@ class MeasuredStaging(TaskStaging):
     Args:
         open_writer: As of ``TaskStaging``.
         clock: The task's.
+        layout: The pipeline's tables.
     """
 
     def __init__(
-        self, open_writer: Callable[[str], StagingWriter], clock: StepClock
+        self,
+        open_writer: Callable[[str], StagingWriter],
+        clock: StepClock,
+        layout: HomeLayout,
     ) -> None:
         super().__init__(open_writer)
         self._clock = clock
+        self._layout = layout
+        #: By output; with several branches, of all of them.
+        self.hot_keys: dict[str, HotKeys] = {}
 
     def __exit__(
         self,
@@ -48,6 +58,8 @@ class MeasuredStaging(TaskStaging):
             super().copy(branch, table, columns, rows)
             copy.rows_out += rows.num_rows
             copy.bytes += rows.nbytes
+        for output, found in find_hot_keys(self._layout, table, rows).items():
+            self.hot_keys[output] = self.hot_keys.get(output, HotKeys()) + found
 
     def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
         """Copy and measure; see ``TaskStaging``."""

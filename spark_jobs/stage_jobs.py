@@ -307,4 +307,5 @@ class StageJobs:
             is_transformed=pipeline.transform is not None,
             filter_conditions=self.recipe.filter_conditions,
             keeps_payload_hashes=deduplicate is not None and deduplicate.conflicts,
+            shows_keys=pipeline.monitor.show_keys,
         )

@@ -26,8 +26,10 @@ from sinks.postgres.kept_connection import PostgresConnection
 from sinks.postgres.naming import TableNames
 from sinks.postgres.staging import StagingWriter
 from sinks.protocol.errors import FatalError, TallyweirError
+from sinks.protocol.hot_keys import HotKeys
 from sinks.protocol.identity import Attempt
 from sinks.protocol.in_doubt import Claim
+from sinks.protocol.measures import Measures
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RowsRejectedError
 from sinks.protocol.vote_text import format_failure, format_vote
@@ -48,6 +50,7 @@ from spark_jobs.event_classes import (
     Rules,
     judge,
 )
+from spark_jobs.hot_keys import hide_keys
 from spark_jobs.measured_staging import MeasuredStaging
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.staged_rows import StagedRows
@@ -91,6 +94,8 @@ class StageTask:
     filter_conditions: tuple[str, ...]
     #: Whether an ID that comes again with another payload is a conflict.
     keeps_payload_hashes: bool
+    #: Whether hot keys are told as they are, and not as hashes.
+    shows_keys: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         """Stage the rows of one task of Spark and yield its vote."""
@@ -153,7 +158,7 @@ class StageTask:
                 clock=clock,
             )
             open_writer = partial(self._open_writer, worker, attempt)
-            staging = MeasuredStaging(open_writer, clock)
+            staging = MeasuredStaging(open_writer, clock, self.layout)
             try:
                 with clock.spent_on("make_rows"), staging:
                     outputs = staged.write(staging, runs)
@@ -170,8 +175,15 @@ class StageTask:
             checksum=events.checksum(events.is_class(EventClass.COMMITTED)),
             buckets=frozenset(run.bucket for run in runs),
             ids=sum(map(len, runs)),
-            measures=clock.measures(),
+            measures=clock.measures() + self._hot_keys(staging.hot_keys, worker),
         )
+
+    def _hot_keys(self, found: Mapping[str, HotKeys], worker: TaskWorker) -> Measures:
+        if found and not self.shows_keys:
+            if worker.secret is None:
+                worker.secret = read_fingerprint_key(self._connect(worker, HOME))
+            found = hide_keys(found, worker.secret)
+        return Measures(hot_keys=found)
 
     def decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
         """Add the events' fields; tell which rows are events of a contract."""

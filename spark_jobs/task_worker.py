@@ -31,6 +31,8 @@ class TaskWorker:
 
     def __init__(self, holder: AnswersClaims | None = None) -> None:
         self.connections: defaultdict[str, KeptConnection] = defaultdict(KeptConnection)
+        #: Of the installation, for what is shown as hashes only; once it was read.
+        self.secret: bytes | None = None
         self._holder = holder
         self._client: ClaimClient | None = None
         self._tombstones: tuple[EpochClaim, Tombstones] | None = None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sinks.postgres.audit import (
         CustomFigures,
         DatabaseStatus,
+        HotKey,
         PartitionStatus,
         Status,
     )
@@ -67,13 +68,18 @@ def status(
         lags = lags_of(found.next_offsets, broker)
         total = None if lags is None else sum(lags.values())
         bottleneck = audit.read_bottleneck(home, name, lag=total)
-        custom = audit.read_custom_figures(home, name, newest=_NEWEST)
+        custom, hot_keys = audit.read_reported(home, name, newest=_NEWEST)
     if as_json:
-        known = {"bottleneck": bottleneck_json(bottleneck), "custom": asdict(custom)}
-        say_json(status_json(found, lags) | known)
+        measured = {
+            "bottleneck": bottleneck_json(bottleneck),
+            "custom": asdict(custom),
+            "hot_keys": [asdict(one) for one in hot_keys],
+        }
+        say_json(status_json(found, lags) | measured)
     else:
         _say_status(found, lags)
         _say_custom(custom)
+        _say_hot_keys(hot_keys)
         _say_bottleneck(bottleneck)
 
 
@@ -165,6 +171,14 @@ def _say_custom(found: CustomFigures) -> None:
     ]
     if rows:
         say_table((f"last {_NEWEST} batches", "reported", "median", "95 %"), rows)
+
+
+def _say_hot_keys(found: tuple[HotKey, ...]) -> None:
+    if found:
+        say_table(
+            ("output", "hot key", "events", "share"),
+            [(o.output, o.key, f"{o.events:,}", f"{o.share:.1%}") for o in found],
+        )
 
 
 def _say_bottleneck(found: Bottleneck | None) -> None:

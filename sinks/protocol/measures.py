@@ -16,6 +16,7 @@ from sinks.protocol.distributions import (
     distribution_json,
     parse_distribution,
 )
+from sinks.protocol.hot_keys import HotKeys, hot_keys_json, parse_hot_keys
 
 #: Microseconds are enough, and keep the text short.
 _DIGITS = 6
@@ -57,7 +58,7 @@ class StepMeasure:
 
 
 _NAMES = tuple(one.name for one in fields(StepMeasure))
-_Addable = TypeVar("_Addable", float, StepMeasure, Distribution)
+_Addable = TypeVar("_Addable", float, StepMeasure, Distribution, HotKeys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ class Measures:
         slots: Tasks that could have run at a time; 0 where nobody says.
         counts: Counters of the pipeline's own functions.
         distributions: Values that they have observed.
+        hot_keys: By output, of windows and of keyed state.
     """
 
     steps: Mapping[str, StepMeasure] = field(default_factory=dict)
@@ -82,6 +84,7 @@ class Measures:
     slots: int = 0
     counts: Mapping[str, float] = field(default_factory=dict)
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
+    hot_keys: Mapping[str, HotKeys] = field(default_factory=dict)
 
     def __add__(self, other: Measures) -> Measures:
         """Put what two have measured together."""
@@ -95,6 +98,7 @@ class Measures:
             distributions=_added(
                 self.distributions, other.distributions, Distribution()
             ),
+            hot_keys=_added(self.hot_keys, other.hot_keys, HotKeys()),
         )
 
 
@@ -129,6 +133,9 @@ def measures_json(measures: Measures) -> dict[str, Any]:
                 name: distribution_json(one)
                 for name, one in measures.distributions.items()
             },
+            "hot_keys": {
+                output: hot_keys_json(one) for output, one in measures.hot_keys.items()
+            },
         }.items()
         if value
     }
@@ -152,6 +159,10 @@ def parse_measures(value: Mapping[str, Any]) -> Measures:
         distributions={
             name: parse_distribution(one)
             for name, one in value.get("distributions", {}).items()
+        },
+        hot_keys={
+            output: parse_hot_keys(one)
+            for output, one in value.get("hot_keys", {}).items()
         },
     )
 

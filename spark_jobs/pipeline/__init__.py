@@ -24,6 +24,7 @@ from spark_jobs.pipeline.definition_json import (
 )
 from spark_jobs.pipeline.enrichment import AsOf, Enrichment
 from spark_jobs.pipeline.join import JoinOutput, JoinSide, Unmatched, Within
+from spark_jobs.pipeline.monitoring import Monitoring
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.pipeline_file import load_pipeline
 from spark_jobs.pipeline.prediction import Prediction
@@ -58,6 +59,7 @@ __all__ = [
     "Late",
     "ListState",
     "MapState",
+    "Monitoring",
     "OutboxOutput",
     "Output",
     "Panes",

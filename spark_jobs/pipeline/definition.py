@@ -21,6 +21,7 @@ from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.guarantee import check_guarantee
 from spark_jobs.pipeline.join import JoinOutput
+from spark_jobs.pipeline.monitoring import Monitoring
 from spark_jobs.pipeline.names import check_distinct, check_pipeline_name
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.prediction import Prediction
@@ -61,6 +62,7 @@ class Pipeline:
         filter: Spark SQL over the event and all that was added to it; where it is not
             true, nothing of the event is kept but its position.
         dead_letter_limit: When the driver pauses the pipeline by itself; None if never.
+        monitor: What the monitor may show of its events.
         outputs: At least one.
         databases: Name to libpq connection string, without secrets; empty where the
             driver's environment must give it. No part of what the pipeline is: two
@@ -81,6 +83,7 @@ class Pipeline:
     code_version: str = ""
     filter: str | None = None
     dead_letter_limit: DeadLetterLimit | None = None
+    monitor: Monitoring = field(default_factory=Monitoring)
     outputs: tuple[Output, ...]
     databases: Mapping[str, str] = field(default_factory=dict, compare=False)
 

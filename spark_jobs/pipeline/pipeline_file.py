@@ -28,6 +28,7 @@ from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.enrichment_section import read_enrichment
 from spark_jobs.pipeline.expression_section import read_condition, read_expressions
 from spark_jobs.pipeline.join_section import read_join
+from spark_jobs.pipeline.monitoring import Monitoring
 from spark_jobs.pipeline.names import check_pipeline_name
 from spark_jobs.pipeline.outbox_section import read_outbox
 from spark_jobs.pipeline.prediction_section import read_prediction
@@ -69,7 +70,7 @@ def load_pipeline(path: FilePath) -> Pipeline:
     file = open_document(path)
     required = ("pipeline", "source", "outputs")
     optional = ("guarantee", "deduplicate", "validate", "enrich", "predict", "filter")
-    file.allow(*required, *optional, "dead_letter_limit", "databases")
+    file.allow(*required, *optional, "dead_letter_limit", "monitor", "databases")
     file.require(*required)
     pipeline = _read_pipeline(file)
     if pipeline is not None:
@@ -122,6 +123,7 @@ def _read_pipeline(file: Section) -> Pipeline | None:
         predict=predictions,
         filter=read_condition(file, "filter"),
         dead_letter_limit=_read_dead_letter_limit(file),
+        monitor=_read_monitor(file),
         outputs=outputs,
         databases=databases,
     )
@@ -235,6 +237,14 @@ def _read_dead_letter_limit(file: Section) -> DeadLetterLimit | None:
     return section.report.attempt(
         section.at, DeadLetterLimit, share=share, records=records
     )
+
+
+def _read_monitor(file: Section) -> Monitoring:
+    section = file.section("monitor")
+    if section is None:
+        return Monitoring()
+    section.allow("show_keys")
+    return Monitoring(show_keys=section.boolean("show_keys", default=False))
 
 
 def _read_databases(file: Section) -> dict[str, str]:

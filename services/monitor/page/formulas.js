@@ -70,6 +70,10 @@ export const FORMULAS = {
   part_bytes: { text: "Bytes in memory of what the step passed on in a batch.", query: MEASURES },
   state_rows: { text: "IDs: the sum over the catalog. Tables: the server's estimate, as of the last vacuum or analyze.", query: "SELECT sum(ids) FROM tallyweir.seen_id_run WHERE pipeline = $1 AND NOT is_hidden;\nSELECT reltuples FROM pg_class WHERE oid = $2" },
   state_bytes: { text: "With indexes and what lies out of line.", query: "SELECT pg_total_relation_size($1)" },
+  hot_key: {
+    text: "Of each batch the five keys with most events, of each window output and each function on keyed state, added up over the batches shown: at least so many. Hashes, unless the pipeline says monitor.show_keys. The share is of the output's events.",
+    query: MEASURES,
+  },
   custom: {
     text: "What the pipeline's own functions count and observe, added up over the batches shown; committed with them. Percentiles are at most twice too high.",
     query: MEASURES,

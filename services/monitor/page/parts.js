@@ -23,11 +23,17 @@ export function size(bytes) {
   return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
 }
 
-export function partsAndState({ parts, state, custom }) {
+export function partsAndState({ parts, state, custom, hot_keys: hotKeys }) {
   const reported = Object.keys(custom.counts).length + Object.keys(custom.distributions).length;
   return el("div", {},
     parts.length ? partsTable(parts) : null, state.length ? stateTable(state) : null,
-    reported ? customTable(custom) : null);
+    hotKeys.length ? hotKeysTable(hotKeys) : null, reported ? customTable(custom) : null);
+}
+
+function hotKeysTable(hotKeys) {
+  return el("div", {}, el("h2", {}, "Hot keys"),
+    table([[null, "output"], ["hot_key", "key"], ["hot_key", "events", true], ["hot_key", "share", true]],
+      hotKeys.map((one) => [one.output, one.key, whole(one.events), percent(one.share)])));
 }
 
 function customTable({ counts, distributions }) {

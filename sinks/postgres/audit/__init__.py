@@ -33,9 +33,10 @@ from sinks.postgres.audit.job_graph import JobGraph, read_job_graph
 from sinks.postgres.audit.keyed_state import KeyReport, read_key
 from sinks.postgres.audit.measures import (
     CustomFigures,
+    HotKey,
     StateSize,
     read_bottleneck,
-    read_custom_figures,
+    read_reported,
 )
 from sinks.postgres.audit.narration import narrate, narrate_unknown
 from sinks.postgres.audit.output_tables import OutputTable, read_output_tables
@@ -64,6 +65,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterGroup",
     "Explanation",
+    "HotKey",
     "JobGraph",
     "KeptReceipt",
     "KeyReport",
@@ -96,7 +98,6 @@ __all__ = [
     "note_receipt",
     "read_batches",
     "read_bottleneck",
-    "read_custom_figures",
     "read_dead_letters",
     "read_history",
     "read_job_graph",
@@ -106,6 +107,7 @@ __all__ = [
     "read_output_tables",
     "read_overview",
     "read_recount_spans",
+    "read_reported",
     "read_scaling",
     "read_source",
     "read_status",

@@ -26,8 +26,10 @@ from sinks.postgres.audit.audited_pipeline import (
 )
 from sinks.postgres.audit.measures import (
     CustomFigures,
+    HotKey,
     StateSize,
     custom_figures,
+    hot_keys,
     read_measured,
     read_state_sizes,
 )
@@ -86,6 +88,7 @@ class JobGraph:
         parts: What each part of a batch takes; none where nobody has measured.
         state: What the pipeline keeps in the home database.
         custom: What its own functions have reported.
+        hot_keys: Of each output with windows or keyed state.
     """
 
     batches: int
@@ -98,6 +101,7 @@ class JobGraph:
     parts: tuple[StepFigures, ...]
     state: tuple[StateSize, ...]
     custom: CustomFigures
+    hot_keys: tuple[HotKey, ...]
 
 
 def read_job_graph(
@@ -134,6 +138,7 @@ def read_job_graph(
         parts=figures.of_parts(),
         state=state,
         custom=custom_figures(measured),
+        hot_keys=hot_keys(measured),
     )
 
 

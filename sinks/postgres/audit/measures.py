@@ -66,6 +66,23 @@ class CustomFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HotKey:
+    """A key that many events are of.
+
+    Attributes:
+        output: The table of the windows or the function.
+        key: As JSON, or a hash that begins with ``#``.
+        events: At least, over the newest batches.
+        share: Of the output's events.
+    """
+
+    output: str
+    key: str
+    events: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateSize:
     """Something that a pipeline keeps in the home database between batches.
 
@@ -103,10 +120,10 @@ def read_bottleneck(
     return find_bottleneck(batches, facts)
 
 
-def read_custom_figures(
+def read_reported(
     connection: Connection[TupleRow], pipeline: str, *, newest: int
-) -> CustomFigures:
-    """Read what a pipeline's functions have reported in its newest batches.
+) -> tuple[CustomFigures, tuple[HotKey, ...]]:
+    """Read what functions have reported in the newest batches, and the hot keys.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.
@@ -115,7 +132,17 @@ def read_custom_figures(
     with snapshot(connection, doing="reading what functions have reported"):
         audited = read_pipeline(connection, pipeline)
         batches = read_measured(connection, audited, newest=newest)
-    return custom_figures(batches)
+    return custom_figures(batches), hot_keys(batches)
+
+
+def hot_keys(batches: Sequence[MeasuredBatch]) -> tuple[HotKey, ...]:
+    """Put the hottest keys of some batches together, by output, hottest first."""
+    added = sum_measures(Measures(hot_keys=one.measures.hot_keys) for one in batches)
+    return tuple(
+        HotKey(output=output, key=key, events=events, share=events / found.events)
+        for output, found in added.hot_keys.items()
+        for key, events in found.keys.items()
+    )
 
 
 def custom_figures(batches: Sequence[MeasuredBatch]) -> CustomFigures:

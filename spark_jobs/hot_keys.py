@@ -1,0 +1,79 @@
+"""The hottest keys of a task's windows and functions, from what it stages anyway."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.keyed_table import KEY, KeyedTable
+from sinks.postgres.window_table import WINDOW_EVENTS, WindowTable
+from sinks.protocol.hot_keys import KEYS_KEPT, HotKeys, hottest
+
+_HIDDEN_BYTES = 6
+
+
+def find_hot_keys(layout: HomeLayout, table: str, rows: pa.Table) -> dict[str, HotKeys]:
+    """Find the hottest keys among rows that are about to be staged.
+
+    Args:
+        layout: The pipeline's tables.
+        table: The staging table; other than of windows and keyed state tell nothing.
+        rows: For it.
+
+    Returns:
+        By the table of the output; at most one.
+    """
+    for output in layout.outputs:
+        if output.staging_table != table or not rows.num_rows:
+            continue
+        if isinstance(output, WindowTable) and output.by:
+            by = [column.name for column in output.by]
+            return {output.table: _of_partials(rows, by)}
+        if isinstance(output, KeyedTable):
+            return {output.table: _of_events(rows.column(KEY.name))}
+    return {}
+
+
+def hide_keys(found: Mapping[str, HotKeys], secret: bytes) -> dict[str, HotKeys]:
+    """Put hashes in the place of keys, which may be somebody's name.
+
+    Args:
+        found: By output.
+        secret: Of the installation, so that nobody can find a key by trying.
+    """
+
+    def hidden(key: str) -> str:
+        digest = hashlib.blake2b(
+            key.encode(), key=secret, digest_size=_HIDDEN_BYTES, person=b"hot keys"
+        )
+        return f"#{digest.hexdigest()}"
+
+    return {
+        output: HotKeys(
+            events=one.events,
+            keys={hidden(key): events for key, events in one.keys.items()},
+        )
+        for output, one in found.items()
+    }
+
+
+def _of_partials(rows: pa.Table, by: list[str]) -> HotKeys:
+    """Look at the groups with most events; one key may have several of them."""
+    events = WINDOW_EVENTS.column.name
+    chosen = pc.select_k_unstable(rows, KEYS_KEPT, [(events, "descending")])
+    keys: dict[str, int] = {}
+    for row in rows.select([*by, events]).take(chosen).to_pylist():
+        key = json.dumps([row[name] for name in by], default=str, ensure_ascii=False)
+        keys[key] = keys.get(key, 0) + row[events]
+    return HotKeys(events=pc.sum(rows.column(events)).as_py(), keys=hottest(keys))
+
+
+def _of_events(keys: pa.ChunkedArray) -> HotKeys:
+    counted = pc.value_counts(keys).flatten()
+    found = dict(zip(counted[0].to_pylist(), counted[1].to_pylist(), strict=True))
+    return HotKeys(events=len(keys), keys=hottest(found))
