@@ -242,14 +242,14 @@ def _bloat(server: ServerFacts, times: _Times) -> Bottleneck | None:
 
 
 def _candidates(times: _Times, server: ServerFacts) -> Iterator[Bottleneck]:
-    """Yield what explains a share of the time."""
+    """Yield what explains a share of the time; of two alike, the cause comes first."""
     has_backlog = server.lag is None or server.lag >= max(1, times.rows)
     yield from _candidates_of_tasks(times, server, has_backlog=has_backlog)
     own = {name: times.share(name) for name in ("transform", "predict", "keys")}
     part = max(own, key=own.__getitem__)
     yield Bottleneck(
         cause=Cause.SLOW_PYTHON,
-        share=own[part] / min(_UNEVEN, times.uneven_keys()),
+        share=own[part],
         saw=f"The pipeline's own Python ({part}) takes {own[part]:.0%} of the time.",
         remedy="Let it work on whole Arrow columns instead of row by row, and ask no "
         "service in there; enrich from a table or a topic instead.",
