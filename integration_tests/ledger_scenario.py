@@ -131,6 +131,24 @@ class LedgerScenario:
             self._write_runs([f"{p}-{o}" for p, o in committed], event_time)
         self.connection.commit()
 
+    def write_measures(self) -> None:
+        """Give each batch measures: a second of staging, half of it decoding."""
+        measures = {
+            "seconds": {"between": 0, "plan": 0, "stage": 1.0, "wait": 0, "publish": 1},
+            "steps": {
+                "read": {"seconds": 0.2, "seconds_max": 0.2, "rows_out": 7},
+                "decode": {"seconds": 0.5, "seconds_max": 0.5, "rows_in": 7},
+            },
+            "hot_keys": {"departures_by_hour": {"events": 4, "keys": [["#0af1", 3]]}},
+            "counts": {"refunds": 2},
+        }
+        self.connection.execute(
+            "INSERT INTO tallyweir.batch_measures "
+            "SELECT pipeline, sequence, %s FROM tallyweir.batch",
+            (json.dumps(measures),),
+        )
+        self.connection.commit()
+
     def _write_batch(self, event_time: datetime, checksum: int) -> None:
         planned = PLANNED + timedelta(seconds=self.sequence)
         self.connection.execute(

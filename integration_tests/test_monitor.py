@@ -78,6 +78,27 @@ def test_a_graph_tells_of_the_newest_batches_only(client: httpx.Client) -> None:
     assert (graph["counts"]["committed"], graph["counts"]["dead"]) == (2, 1)
 
 
+def test_a_graph_tells_what_each_part_takes(
+    client: httpx.Client, scenario: LedgerScenario
+) -> None:
+    """Before anybody has measured, nothing; then shares of the driver's loop."""
+    graph = _get(client, "graph")
+    assert graph["parts"] == []
+    assert _get(client, "bottleneck?lag=9000") is None
+    scenario.write_measures()
+    graph = _get(client, "graph")
+    parts = {one["step"]: one for one in graph["parts"]}
+    assert parts["decode"]["share"] == pytest.approx(0.5)
+    assert parts["decode"]["rows_per_s"] == pytest.approx(14)
+    (decode,) = (one for one in graph["steps"] if one["name"] == "decode")
+    assert decode["figures"]["p95_s"] == pytest.approx(0.7)
+    assert graph["hot_keys"][0]["share"] == 0.75
+    assert graph["custom"]["counts"] == {"refunds": 6}
+    assert {one["name"] for one in graph["state"]} == {"IDs remembered"}
+    found = _get(client, "bottleneck?lag=9000")
+    assert (found["cause"], found["part"]) == ("step", "decode")
+
+
 def test_batches_are_listed_newest_first_and_page_by_page(client: httpx.Client) -> None:
     """Each with its ranges and its counts."""
     newest, second = _get(client, "batches?limit=2")

@@ -57,6 +57,24 @@ def test_a_pipeline_shows_its_graph_with_the_law_and_a_tick(
         expect(graph.get_by_text(step, exact=True)).to_be_visible()
 
 
+def test_a_pipeline_shows_where_its_time_goes(
+    page: Page, monitor: str, scenario: LedgerScenario
+) -> None:
+    """In its boxes, in a table that can be sorted, and in one line what keeps it."""
+    scenario.write_measures()
+    _open(page, monitor, PIPELINE)
+    expect(page.locator("#bottleneck")).to_contain_text("decode, 50 %")
+    graph = page.locator("#graph svg")
+    expect(graph.get_by_text("95 % 700 ms · 70 %")).to_be_visible()
+    page.get_by_text("Parts of a batch").click()
+    parts = page.locator(".parts tbody tr td:first-child")
+    expect(parts.first).to_have_text("between")
+    page.get_by_role("button", name="Sort by share").click()
+    expect(parts.first).to_have_text("decode")
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("share")
+    expect(page.get_by_text("#0af1")).to_be_visible()
+
+
 def test_each_number_tells_its_formula_and_its_query(page: Page, monitor: str) -> None:
     """By mouse or by keyboard; Escape closes it."""
     _open(page, monitor, PIPELINE)

@@ -14,6 +14,7 @@ from sinks.diagnosis.batch_time import (
     time_by_part,
 )
 from sinks.diagnosis.remedies import REMEDY_OF_PART
+from sinks.protocol.measures import Measures, sum_measures
 
 #: Fewer batches say too little; more than the newest of them are history.
 BATCHES_MIN = 3
@@ -30,7 +31,7 @@ _DEAD_ROWS_MIN = 5_000
 _STORM = 0.2
 #: A cause has to explain so much of the time.
 _SHARE_MIN = 0.2
-_IDLE = 0.5
+_HALF = 0.5
 #: Events of a batch that is small.
 _SMALL = 2_000
 #: How much longer the slowest task takes than the others do on average.
@@ -191,6 +192,21 @@ class _Times:
         ]
         return sum(uneven) / len(uneven) if uneven else 1.0
 
+    def hottest_told(self) -> str:
+        """Say which key is the hottest of its output, if any is known."""
+        found = sum_measures(
+            Measures(hot_keys=one.measures.hot_keys) for one in self.batches
+        ).hot_keys
+        each = [
+            (events / one.events, key, output)
+            for output, one in found.items()
+            for key, events in one.keys.items()
+        ]
+        if not each:
+            return ""
+        share, key, output = max(each)
+        return f"; of the events of {output}, {share:.0%} are of the key {key}"
+
     def commit_s(self) -> float:
         found = [
             one.measures.seconds["commit_before"]
@@ -265,7 +281,7 @@ def _candidates(times: _Times, server: ServerFacts) -> Iterator[Bottleneck]:
             "wait for; batches of more events wait less often.",
             part=COMMIT,
         )
-    if not has_backlog and times.share(BETWEEN, "read") >= _IDLE:
+    if not has_backlog and times.share(BETWEEN, "read") >= _HALF:
         yield Bottleneck(
             cause=Cause.SOURCE,
             share=times.share(BETWEEN, "read"),
@@ -274,7 +290,7 @@ def _candidates(times: _Times, server: ServerFacts) -> Iterator[Bottleneck]:
             part=BETWEEN,
         )
     overhead = (BETWEEN, "plan", SPARK, "publish_ledger")
-    if has_backlog and times.rows < _SMALL:
+    if has_backlog and times.rows < _SMALL and times.share(*overhead) >= _HALF:
         yield Bottleneck(
             cause=Cause.SMALL_BATCHES,
             share=times.share(*overhead),
@@ -299,7 +315,8 @@ def _candidates_of_tasks(
             yield Bottleneck(
                 cause=Cause.SKEW,
                 share=share,
-                saw=f"The slowest task takes {uneven:.1f} times as long as the mean.",
+                saw=f"The slowest task takes {uneven:.1f} times as long as the mean"
+                f"{times.hottest_told()}.",
                 remedy="Spread the hot key or the partition it is in: key by more "
                 "columns, or give producers a finer partition key.",
             )

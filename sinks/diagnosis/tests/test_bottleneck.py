@@ -16,6 +16,7 @@ from sinks.diagnosis.bottleneck import (
     find_bottleneck,
 )
 from sinks.diagnosis.remedies import REMEDY_OF_PART
+from sinks.protocol.hot_keys import HotKeys
 from sinks.protocol.measures import Measures, StepMeasure
 
 #: Of a plain batch, which staging takes most of the time of, evenly.
@@ -118,6 +119,18 @@ def test_a_skewed_partition_is_named() -> None:
     """One of the tasks of phase one takes almost all of its time."""
     cause, _ = _found(_batches(tasks=(0.9, 0.05)))
     assert cause is Cause.SKEW
+
+
+def test_the_hottest_key_is_told_with_the_skew() -> None:
+    """As it is kept: its hash, unless the pipeline shows keys."""
+    hot = {"totals": HotKeys(events=100, keys={"#ab": 70, "#cd": 10})}
+    batches = [
+        replace(one, measures=one.measures + Measures(hot_keys=hot))
+        for one in _batches(tasks=(0.9, 0.05))
+    ]
+    found = find_bottleneck(batches, _BACKLOG)
+    assert found is not None
+    assert found.saw.endswith("of the events of totals, 70% are of the key #ab.")
 
 
 def test_a_slow_disk_is_named() -> None:
