@@ -179,7 +179,7 @@ def test_a_slow_source_is_no_trouble() -> None:
 
 def test_small_batches_are_named_where_more_waits() -> None:
     """What every batch costs takes most of the time."""
-    small = {"between": 0.3, "stage": 1.5, "wait": 0.1}
+    small = {"between": 0.5, "stage": 1.8, "wait": 0.1}
     assert _found(_batches(seconds=small, read=300))[0] is Cause.SMALL_BATCHES
 
 
