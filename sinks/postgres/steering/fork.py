@@ -10,6 +10,7 @@ other, but for its tables: it writes to the shadow of each that its file names, 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ from sinks.protocol.guarantee import Guarantee
 _SQL = load_statements("sinks.postgres.steering", "fork.sql")
 _ACT = load_statements("sinks.postgres.steering", "act.sql")
 
+#: As pipeline files have it.
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NAME_BYTES_MAX = 63 - len("_revisions")
 
 
@@ -83,7 +86,7 @@ def fork(
             them otherwise.
 
     Raises:
-        ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``, ``FORK_NAME``,
             ``FORK_NAME_TAKEN``, ``FORK_UNFIT`` or ``FORK_OUTPUT_UNKNOWN``.
         RetryableError: The server went away.
 
@@ -154,6 +157,13 @@ def _check_fit(
     new: str,
     empty: tuple[str, ...],
 ) -> None:
+    if not _NAME.fullmatch(new):
+        raise ConfigurationError(
+            "FORK_NAME",
+            saw=f"No pipeline can be called {new!r}.",
+            why="Its file could not have that name.",
+            fix="Use lower case letters, digits, - and _, a letter first; 40 at most.",
+        )
     if fetch(connection, _SQL["pipeline"], pipeline=new):
         raise ConfigurationError(
             "FORK_NAME_TAKEN",
