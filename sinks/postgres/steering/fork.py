@@ -34,11 +34,14 @@ from sinks.postgres.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, check_reason
 from sinks.postgres.steering.copied_rows import (
     COPIED,
+    Copy,
     copy_ours,
     copy_pipeline,
     copy_results,
     copy_seen_ids,
+    draw_moves,
 )
+from sinks.postgres.steering.renamed_definitions import rename_definitions
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
 
@@ -124,9 +127,16 @@ def _fork(
         for output in pipeline.outputs
     }
     copied = {t: s for t, s in shadows.items() if t not in empty}
-    number = copy_pipeline(connection, pipeline.name, new, shadows)
+    number = copy_pipeline(connection, pipeline.name, new)
+    copy = Copy(
+        pipeline=pipeline.name,
+        fork=new,
+        tables=copied,
+        moves=draw_moves(connection, pipeline.name),
+    )
     for ours in COPIED:
-        copy_ours(connection, ours, pipeline.name, new, copied)
+        copy_ours(connection, ours, copy)
+    rename_definitions(connection, new, copied, without=empty)
     connection.execute(_SQL["relayed_already"], {"pipeline": new})
     for table, shadow in shadows.items():
         values = {"front": fronts.get(table, table), "shadow": shadow}
