@@ -86,10 +86,8 @@ def test_a_fork_is_the_pipeline_as_it_stands_in_tables_of_its_own(
     """Both add up, know every event, and what one publishes is not the other's."""
     assert scenario.sequence == 3
     made = _fork(connection)
-    assert made.shadows == {
-        "departures": _SHADOW,
-        WINDOWS: f"{WINDOWS}__departures_2",
-    }
+    windows = f"{WINDOWS}__departures_2"
+    assert made.shadows == {"departures": _SHADOW, WINDOWS: windows}
     assert made.rows[_SHADOW] == 15
     assert made.last_sequence == 3
     _assert_verified(connection)
@@ -98,6 +96,9 @@ def test_a_fork_is_the_pipeline_as_it_stands_in_tables_of_its_own(
     assert explained.catalog_hits
     connection.rollback()
     assert all(one.is_equal for one in _diff(connection).values())
+    # The letters that it was made with are the other's to relay.
+    relayed = "SELECT messages FROM tallyweir.relay_cursor WHERE pipeline = %s"
+    assert connection.execute(relayed, (_NEW,)).fetchall() == [(2,)]
 
     publish_as(connection, PIPELINE)
     _assert_verified(connection)
@@ -381,6 +382,8 @@ def test_the_commands_fork_compare_and_switch(
     assert f"departures -> {_SHADOW}" in told
     with pytest.raises(ConfigurationError, match="FORK_NAME_TAKEN"):
         said(*asked)
+    with pytest.raises(ConfigurationError, match=r"FORK_NAME\b"):
+        said("fork", PIPELINE, "Departures 3", *reason)
     with pytest.raises(ConfigurationError, match="FORK_OUTPUT_UNKNOWN"):
         said("fork", PIPELINE, "departures-3", "--empty", "arrivals", *reason)
     assert "15 rows equal" in said("diff", PIPELINE, _NEW)

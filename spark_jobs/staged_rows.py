@@ -24,21 +24,16 @@ from sinks.seen_ids.run import Run
 from sinks.step_clock import StepClock
 from spark_jobs import event_frame as frame
 from spark_jobs.erased_events import ERASED
+from spark_jobs.even_spread import spread_evenly
 from spark_jobs.event_classes import (
     BoolArray,
     ClassifiedEvents,
     EventClass,
-    I64Array,
 )
 from spark_jobs.id_text import id_text, readable_ids
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.window_assignment import Assigned, assign_windows
 from spark_jobs.window_partials import aggregate_windows, find_late, find_revising
-
-#: Odd, near 2**64 over the golden ratio: multiples of it spread evenly over 64 bits.
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
-#: Keeps the partitions from choosing alike for the same offset.
-_PLACE_STEP = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,17 +351,6 @@ def _copy_log(
     names = [column.name for column in EVENT_LOGS[table]]
     rows = pa.table(columns, names=names)
     staging.copy(HOME, table, EVENT_LOGS[table], rows)
-
-
-def spread_evenly(places: I64Array, offsets: I64Array, ways: int) -> I64Array:
-    """Choose one of several ways for each event, by its position in Kafka only.
-
-    Offsets may come in steps, as when each transaction has one event and a marker;
-    multiplying spreads any steps, which a remainder of the offset would not.
-    """
-    mixed = offsets.astype(np.uint64) + places.astype(np.uint64) * _PLACE_STEP
-    high = (mixed * _SPREAD) >> np.uint64(32)
-    return (high % np.uint64(ways)).astype(np.int64)
 
 
 def _filter(table: pa.Table, chosen: BoolArray) -> pa.Table:

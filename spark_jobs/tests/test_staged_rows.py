@@ -22,9 +22,10 @@ from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.votes import OutputTally
 from spark_jobs import event_frame as frame
+from spark_jobs.even_spread import spread_evenly
 from spark_jobs.event_classes import ClassifiedEvents, EventClass, mark_filtered
 from spark_jobs.source_places import SourcePlaces
-from spark_jobs.staged_rows import StagedRows, spread_evenly
+from spark_jobs.staged_rows import StagedRows
 
 _EVENTS = 500
 _KEYS = 40

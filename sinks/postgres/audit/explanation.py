@@ -199,10 +199,7 @@ def explain(
         event_id=event_id,
         sightings=_sightings(found, batches, branches, redrives),
         catalog_hits=tuple(
-            CatalogHit(
-                bucket=run["bucket"],
-                batch=batches.get(run["sequence"]),
-            )
+            CatalogHit(bucket=run["bucket"], batch=batches.get(run["sequence"]))
             for run in sorted(runs, key=itemgetter("sequence"))
         ),
         searched=_searched(audited, searchable),

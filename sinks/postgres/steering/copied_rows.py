@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
@@ -22,7 +22,8 @@ _SQL = load_statements("sinks.postgres.steering", "fork.sql")
 
 #: Tables of ours that are copied as they are, each behind those that it refers to.
 COPIED = (
-    *("epoch_claim", "act", "partition_progress", "batch", "batch_partition"),
+    *("epoch_claim", "act", "pipeline_version", "partition_progress"),
+    *("batch", "batch_partition", "offset_reset"),
     *("batch_output", "batch_measures", "accepted_gap", "batch_run", "batch_run_input"),
     *("dead_letter", "late_event", "expired_event", "duplicate_event"),
     *("filtered_event", "replaced_row", "redrive", "keyed_state", "keyed_timer"),
@@ -32,27 +33,33 @@ COPIED = (
 #: pipeline's operation.
 NOT_COPIED = (
     *("pipeline", "seen_id_run", "relay_cursor", "shadow_table"),
-    *("batch_branch", "outbox", "pause", "alert", "scaling_bounds", "scaling_decision"),
+    *("batch_branch", "outbox", "pause", "receipt", "alert", "scaling_bounds"),
+    "scaling_decision",
 )
 #: Columns of ours that name an output's table.
 OUTPUT_COLUMNS = ("output_table", "kept_in")
 
 
-def renamed(definition: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, Any]:
-    """Return a definition whose outputs have other tables."""
-    return {
-        **definition,
-        "outputs": [
-            {**output, "table": tables.get(output["table"], output["table"])}
-            for output in definition["outputs"]
-        ],
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """What is copied for whom.
+
+    Attributes:
+        pipeline: Whose rows.
+        fork: Who gets them.
+        tables: By the tables of its outputs, those that they become; the rows of
+            others are left out.
+        moves: New numbers for the moves of its positions, which no two pipelines share.
+    """
+
+    pipeline: str
+    fork: str
+    tables: Mapping[str, str]
+    moves: Mapping[str, int]
 
 
-def copy_pipeline(
-    connection: Connection[TupleRow], old: str, new: str, shadows: Mapping[str, str]
-) -> int:
-    """Register the fork; return its number."""
+def copy_pipeline(connection: Connection[TupleRow], old: str, new: str) -> int:
+    """Register the fork, as what the other is; return its number."""
     columns = _columns_of(connection, "pipeline")
     connection.execute(
         _SQL["copy_rows"].format(
@@ -65,21 +72,16 @@ def copy_pipeline(
         {"pipeline": old, "new": new},
     )
     row = fetch_one(connection, _SQL["pipeline"], pipeline=new)
-    definition = {**renamed(row["definition"], shadows), "name": new}
-    connection.execute(
-        _SQL["set_definition"],
-        {"pipeline": new, "definition": json.dumps(definition)},
-    )
     return int(row["pipeline_number"])
 
 
-def copy_ours(
-    connection: Connection[TupleRow],
-    table: str,
-    old: str,
-    new: str,
-    copied: Mapping[str, str],
-) -> None:
+def draw_moves(connection: Connection[TupleRow], pipeline: str) -> dict[str, int]:
+    """Draw a number for each move of the pipeline's positions, in their order."""
+    rows = fetch(connection, _SQL["draw_moves"], pipeline=pipeline)
+    return {str(row["move"]): row["drawn"] for row in rows}
+
+
+def copy_ours(connection: Connection[TupleRow], table: str, copy: Copy) -> None:
     """Copy the rows of one of our tables, without those of outputs that begin empty."""
     columns = _columns_of(connection, table)
     kept: sql.Composable = sql.SQL("true")
@@ -94,10 +96,11 @@ def copy_ours(
             kept=kept,
         ),
         {
-            "pipeline": old,
-            "new": new,
-            "tables": list(copied),
-            "shadows": json.dumps(copied),
+            "pipeline": copy.pipeline,
+            "new": copy.fork,
+            "tables": list(copy.tables),
+            "shadows": json.dumps(dict(copy.tables)),
+            "moves": json.dumps(dict(copy.moves)),
         },
     )
 
@@ -105,6 +108,8 @@ def copy_ours(
 def _copied_value(column: str) -> sql.Composable:
     if column == "pipeline":
         return sql.SQL("%(new)s")
+    if column == "move":
+        return sql.SQL("(%(moves)s::jsonb ->> move::text)::bigint")
     if column in OUTPUT_COLUMNS:
         return sql.SQL("coalesce(%(shadows)s::jsonb ->> {0}, {0})").format(
             sql.Identifier(column)

@@ -10,6 +10,7 @@ other, but for its tables: it writes to the shadow of each that its file names, 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,17 +34,22 @@ from sinks.postgres.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, check_reason
 from sinks.postgres.steering.copied_rows import (
     COPIED,
+    Copy,
     copy_ours,
     copy_pipeline,
     copy_results,
     copy_seen_ids,
+    draw_moves,
 )
+from sinks.postgres.steering.renamed_definitions import rename_definitions
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
 
 _SQL = load_statements("sinks.postgres.steering", "fork.sql")
 _ACT = load_statements("sinks.postgres.steering", "act.sql")
 
+#: As pipeline files have it.
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NAME_BYTES_MAX = 63 - len("_revisions")
 
 
@@ -83,7 +89,7 @@ def fork(
             them otherwise.
 
     Raises:
-        ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``, ``FORK_NAME``,
             ``FORK_NAME_TAKEN``, ``FORK_UNFIT`` or ``FORK_OUTPUT_UNKNOWN``.
         RetryableError: The server went away.
 
@@ -121,9 +127,16 @@ def _fork(
         for output in pipeline.outputs
     }
     copied = {t: s for t, s in shadows.items() if t not in empty}
-    number = copy_pipeline(connection, pipeline.name, new, shadows)
+    number = copy_pipeline(connection, pipeline.name, new)
+    copy = Copy(
+        pipeline=pipeline.name,
+        fork=new,
+        tables=copied,
+        moves=draw_moves(connection, pipeline.name),
+    )
     for ours in COPIED:
-        copy_ours(connection, ours, pipeline.name, new, copied)
+        copy_ours(connection, ours, copy)
+    rename_definitions(connection, new, copied, without=empty)
     connection.execute(_SQL["relayed_already"], {"pipeline": new})
     for table, shadow in shadows.items():
         values = {"front": fronts.get(table, table), "shadow": shadow}
@@ -154,6 +167,13 @@ def _check_fit(
     new: str,
     empty: tuple[str, ...],
 ) -> None:
+    if not _NAME.fullmatch(new):
+        raise ConfigurationError(
+            "FORK_NAME",
+            saw=f"No pipeline can be called {new!r}.",
+            why="Its file could not have that name.",
+            fix="Use lower case letters, digits, - and _, a letter first; 40 at most.",
+        )
     if fetch(connection, _SQL["pipeline"], pipeline=new):
         raise ConfigurationError(
             "FORK_NAME_TAKEN",

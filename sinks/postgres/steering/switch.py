@@ -8,7 +8,6 @@ other in shadows. The same act with the two exchanged takes it back.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,8 +21,9 @@ from sinks.postgres.naming import revisions_table, state_table
 from sinks.postgres.shadow_tables import read_shadow_tables
 from sinks.postgres.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, acting
-from sinks.postgres.steering.copied_rows import OUTPUT_COLUMNS, bare_name, renamed
+from sinks.postgres.steering.copied_rows import OUTPUT_COLUMNS, bare_name
 from sinks.postgres.steering.fork import shadow_of
+from sinks.postgres.steering.renamed_definitions import rename_definitions
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "switch.sql")
@@ -139,14 +139,8 @@ def _tables(connection: Connection[TupleRow], pipeline: str) -> set[str]:
 def _rename_outputs(
     connection: Connection[TupleRow], pipeline: str, tables: Mapping[str, str]
 ) -> None:
-    """Call outputs by other tables in the definition and all over the ledger."""
-    row = fetch_one(connection, _SQL["definition"], pipeline=pipeline)
-    definition = json.dumps(
-        renamed(row["definition"], tables), sort_keys=True, separators=(",", ":")
-    )
-    connection.execute(
-        _SQL["set_definition"], {"pipeline": pipeline, "definition": definition}
-    )
+    """Call outputs by other tables in all versions and all over the ledger."""
+    rename_definitions(connection, pipeline, tables)
     columns = list(OUTPUT_COLUMNS)
     for row in fetch(connection, _SQL["tables_with_outputs"], columns=columns):
         statement = _SQL["rename_rows"].format(

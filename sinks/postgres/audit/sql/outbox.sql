@@ -55,8 +55,10 @@ waiting AS (
         UNION ALL
         SELECT part.sequence, erased.kept_in
         FROM tallyweir.erased_row AS erased
+        JOIN tallyweir.act AS act USING (pipeline, epoch)
         JOIN tallyweir.batch_partition AS part
             ON part.pipeline = erased.pipeline
+           AND part.sequence <= act.after_sequence
            AND part.topic = erased.kafka_topic
            AND part.partition = erased.kafka_partition
            AND erased.kafka_offset >= part.from_offset

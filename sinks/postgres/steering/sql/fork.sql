@@ -21,10 +21,18 @@ SELECT EXISTS (
     WHERE pipeline = %(pipeline)s
 ) AS exist;
 
--- name: set_definition
-UPDATE tallyweir.pipeline
-SET definition = %(definition)s::jsonb
-WHERE pipeline = %(pipeline)s;
+-- name: draw_moves
+SELECT move, nextval('tallyweir.position_move') AS drawn
+FROM (
+    SELECT move
+    FROM tallyweir.accepted_gap
+    WHERE pipeline = %(pipeline)s
+    UNION
+    SELECT move
+    FROM tallyweir.offset_reset
+    WHERE pipeline = %(pipeline)s
+    ORDER BY move
+) AS in_order;
 
 -- name: copy_rows
 INSERT INTO {target} ({columns})

@@ -5,12 +5,6 @@ SELECT pipeline_number, definition
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s;
 
--- name: set_definition
-UPDATE tallyweir.pipeline
-SET definition = %(definition)s::text::jsonb,
-    definition_hash = encode(sha256(convert_to(%(definition)s::text, 'UTF8')), 'hex')
-WHERE pipeline = %(pipeline)s;
-
 -- name: insert_shadow
 INSERT INTO tallyweir.shadow_table (pipeline, front_table, shadow_table)
 VALUES (%(pipeline)s, %(front)s, %(shadow)s);

@@ -1,0 +1,95 @@
+"""Calls outputs by other tables, in all that is kept of what a pipeline ran as.
+
+A version is known again by the hash of its definition, so that is made anew, as drivers
+make it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb
+
+from sinks.postgres.audit.audited_pipeline import fetch
+from sinks.postgres.naming import revisions_table
+from sinks.postgres.statements import load_statements
+
+_SQL = load_statements("sinks.postgres.steering", "definitions.sql")
+
+
+def rename_definitions(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    tables: Mapping[str, str],
+    *,
+    without: Collection[str] = (),
+) -> None:
+    """Rename tables in the definition of a pipeline, and in every version of it.
+
+    Args:
+        connection: In the act's transaction.
+        pipeline: Its name, which its definitions have after that.
+        tables: From the name that an output's table has to the one that it gets.
+        without: Tables of outputs that are left out.
+    """
+    for row in fetch(connection, _SQL["definition"], pipeline=pipeline):
+        definition = _renamed(row["definition"], tables, without)
+        connection.execute(
+            _SQL["set_definition"],
+            {"pipeline": pipeline, **_told(definition, pipeline)},
+        )
+    for row in fetch(connection, _SQL["versions"], pipeline=pipeline):
+        definition = _renamed(row["definition"], tables, without)
+        layout = row["layout"] and _renamed(row["layout"], tables, without)
+        held = dict(row["held"])
+        if "windows" in held:
+            held["windows"] = {
+                tables.get(table, table): of_table
+                for table, of_table in held["windows"].items()
+                if table not in without
+            }
+        connection.execute(
+            _SQL["set_version"],
+            {
+                "pipeline": pipeline,
+                "version": row["version"],
+                **_told(definition, pipeline),
+                "layout": layout and Jsonb(layout),
+                "held": Jsonb(held),
+            },
+        )
+
+
+def _told(definition: Mapping[str, Any], pipeline: str) -> dict[str, object]:
+    named = {**definition, "name": pipeline}
+    text = json.dumps(named, sort_keys=True, separators=(",", ":"))
+    return {
+        "definition": Jsonb(named),
+        "definition_hash": hashlib.sha256(text.encode()).hexdigest(),
+    }
+
+
+def _renamed(
+    described: Mapping[str, Any], tables: Mapping[str, str], without: Collection[str]
+) -> dict[str, Any]:
+    """Return a definition, or a layout, whose outputs have other tables."""
+    return {
+        **described,
+        "outputs": [
+            _output(output, tables.get(output["table"], output["table"]))
+            for output in described["outputs"]
+            if output["table"] not in without
+        ],
+    }
+
+
+def _output(output: Mapping[str, Any], table: str) -> dict[str, Any]:
+    renamed = {**output, "table": table}
+    if renamed.get("revisions"):
+        renamed["revisions"] = revisions_table(table)
+    return renamed
