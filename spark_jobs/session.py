@@ -153,6 +153,9 @@ def start_session(
         builder = builder.config("spark.driver.host", "127.0.0.1").config(
             "spark.driver.bindAddress", "127.0.0.1"
         )
+    # Only where a profile is chosen: else Spark's own files say.
+    for key, value in settings.executors.items():
+        builder = builder.config(key, value)
     for key, value in {**_SAFETY, **_SPEED, **_CHECKPOINT_FILES, **_PATIENCE}.items():
         builder = builder.config(key, value)
     with _output_to(log_file):

@@ -11,11 +11,10 @@ from pathlib import Path
 from sinks.postgres.databases import parse_databases
 from sinks.protocol.errors import ConfigurationError
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
+from spark_jobs.profile import chosen_profile
 
 _PORT_MAX = 65_535
 
-#: Offsets that one batch reads at most, over all partitions.
-BATCH_OFFSETS_MAX = 250_000
 #: Up to so many offsets the driver stages a batch itself: of larger ones several tasks
 #: share the work.
 SMALL_BATCH_OFFSETS_MAX = 20_000
@@ -39,6 +38,7 @@ class DriverSettings:
         small_batch_offsets_max: Offsets of a batch that the driver stages itself at
             most; 0 leaves every batch to tasks of Spark.
         driver_memory: Heap of the driver's JVM, as in ``2g``.
+        executors: What Spark is told of its executors, by its own names.
         claims_port: Where tasks ask the driver for IDs; 0 for any port that is free.
     """
 
@@ -52,6 +52,7 @@ class DriverSettings:
     batch_offsets_max: int
     small_batch_offsets_max: int = SMALL_BATCH_OFFSETS_MAX
     driver_memory: str
+    executors: Mapping[str, str] = field(default_factory=dict)
     claims_port: int = 0
 
     @classmethod
@@ -66,7 +67,7 @@ class DriverSettings:
 
         Raises:
             ConfigurationError: ``SETTING_MISSING`` or ``SETTING_INVALID``, or as
-                ``parse_databases`` does.
+                ``chosen_profile`` and ``parse_databases`` do.
         """
         bootstrap = environment.get("TALLYWEIR_KAFKA_BOOTSTRAP")
         if not bootstrap:
@@ -77,18 +78,22 @@ class DriverSettings:
                 fix="Set it to host:port, or start the driver with tallyweir run.",
             )
         archive = environment.get("TALLYWEIR_CLASS_ARCHIVE")
+        profile = chosen_profile(environment)
         return cls(
             kafka_bootstrap=bootstrap,
             home_dsn=read_setting(environment, HOME_DSN_VARIABLE) or "",
             databases=parse_databases(environment, wanted_databases),
-            spark_master=environment.get("TALLYWEIR_SPARK_MASTER", _local_master()),
+            spark_master=environment.get(
+                "TALLYWEIR_SPARK_MASTER",
+                f"local[{profile.tasks_per_core * (os.cpu_count() or 1)}]",
+            ),
             spark_jars=environment.get("TALLYWEIR_SPARK_JARS", ""),
             class_archive=Path(archive) if archive else None,
             state_directory=Path(
                 environment.get("TALLYWEIR_STATE_DIR", ".tallyweir")
             ).absolute(),
             batch_offsets_max=_whole(
-                environment, "TALLYWEIR_BATCH_OFFSETS_MAX", BATCH_OFFSETS_MAX
+                environment, "TALLYWEIR_BATCH_OFFSETS_MAX", profile.batch_offsets_max
             ),
             small_batch_offsets_max=_whole(
                 environment,
@@ -96,7 +101,10 @@ class DriverSettings:
                 SMALL_BATCH_OFFSETS_MAX,
                 lowest=0,
             ),
-            driver_memory=environment.get("TALLYWEIR_DRIVER_MEMORY", "2g"),
+            driver_memory=environment.get(
+                "TALLYWEIR_DRIVER_MEMORY", profile.driver_memory
+            ),
+            executors=profile.spark_settings,
             claims_port=_whole(
                 environment, "TALLYWEIR_CLAIMS_PORT", 0, highest=_PORT_MAX
             ),
@@ -115,12 +123,6 @@ class DriverSettings:
         directory = parent / claim
         directory.mkdir(parents=True)
         return directory
-
-
-def _local_master() -> str:
-    # A task alternates between JVM, Python and Postgres, so two tasks a core keep
-    # the machine busy.
-    return f"local[{2 * (os.cpu_count() or 1)}]"
 
 
 def _whole(

@@ -34,6 +34,7 @@ COMMAND_MODULES = (
     "services.cli.state",
     "services.cli.pause",
     "services.cli.scale",
+    "services.cli.cost",
     "services.cli.erase",
     "services.cli.fork",
     "services.cli.pipeline_versions",

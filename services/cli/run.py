@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
         epilog=example(
             "tallyweir run departures.yaml",
             "tallyweir run departures.yaml --once",
+            "tallyweir run departures.yaml --profile streaming",
         )
     )(run)
 
@@ -27,6 +28,12 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="Stop when the topic is read to its end.")
     ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="Settings of Spark that go together: memory, cpu, streaming."
+        ),
+    ] = None,
 ) -> None:
     """Run a pipeline until it is stopped; each event counts once in effect.
 
@@ -36,6 +43,8 @@ def run(
     from services.endpoints import child_environment, resolve_endpoints
 
     environment = child_environment(resolve_endpoints())
+    if profile is not None:
+        environment["TALLYWEIR_PROFILE"] = profile
     arguments = [sys.executable, "-m", "spark_jobs", str(pipeline)]
     if once:
         arguments.append("--once")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.settings import BATCH_OFFSETS_MAX, DriverSettings
+from spark_jobs.profile import NO_PROFILE, PROFILES
+from spark_jobs.settings import DriverSettings
 
 _LEAST = {"TALLYWEIR_KAFKA_BOOTSTRAP": "broker:9092"}
 
@@ -15,7 +16,7 @@ _LEAST = {"TALLYWEIR_KAFKA_BOOTSTRAP": "broker:9092"}
 def test_only_the_broker_must_be_named() -> None:
     """Everything else has a default; an empty DSN leaves it to the PG* variables."""
     settings = DriverSettings.from_environment(_LEAST, {})
-    assert ("broker:9092", "", BATCH_OFFSETS_MAX) == (
+    assert ("broker:9092", "", NO_PROFILE.batch_offsets_max) == (
         settings.kafka_bootstrap,
         settings.home_dsn,
         settings.batch_offsets_max,
@@ -40,6 +41,27 @@ def test_settings_are_taken_from_the_environment() -> None:
         settings.batch_offsets_max,
         settings.spark_master,
     )
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_says_what_the_environment_does_not(name: str) -> None:
+    """And Spark's executors are left to Spark's own files where there is none."""
+    profile = PROFILES[name]
+    settings = DriverSettings.from_environment(
+        {**_LEAST, "TALLYWEIR_PROFILE": name, "TALLYWEIR_DRIVER_MEMORY": "1g"}, {}
+    )
+    assert settings.batch_offsets_max == profile.batch_offsets_max
+    assert settings.driver_memory == "1g"
+    assert settings.executors["spark.executor.memory"] == profile.executor_memory
+    assert not DriverSettings.from_environment(_LEAST, {}).executors
+
+
+def test_an_unknown_profile_is_told_with_the_nearest_one() -> None:
+    """A typing error must not run a pipeline with other settings than meant."""
+    with pytest.raises(ConfigurationError) as caught:
+        DriverSettings.from_environment({**_LEAST, "TALLYWEIR_PROFILE": "stream"}, {})
+    assert "PROFILE_UNKNOWN" == caught.value.code
+    assert "Did you mean streaming?" in caught.value.saw
 
 
 @pytest.mark.parametrize("environment", [{}, {"TALLYWEIR_KAFKA_BOOTSTRAP": ""}])

@@ -53,6 +53,7 @@ from sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
 from sinks.postgres.audit.receipt_note import KeptReceipt, note_receipt
 from sinks.postgres.audit.recount import RecountSpan, check_recount, read_recount_spans
 from sinks.postgres.audit.scaling import RecordedDecision, Scaling, read_scaling
+from sinks.postgres.audit.usage import OutputUsage, StepUsage, Usage, read_usage
 from sinks.postgres.audit.verification import verify
 from sinks.postgres.audit.visible_offset import is_visible
 
@@ -71,6 +72,7 @@ __all__ = [
     "KeyReport",
     "LedgerBatch",
     "OutputTable",
+    "OutputUsage",
     "PartitionClockState",
     "PartitionStatus",
     "PipelineState",
@@ -83,7 +85,9 @@ __all__ = [
     "SlotOfTime",
     "StateSize",
     "Status",
+    "StepUsage",
     "Totals",
+    "Usage",
     "Verdict",
     "WholeLetter",
     "WindowStatus",
@@ -111,5 +115,6 @@ __all__ = [
     "read_scaling",
     "read_source",
     "read_status",
+    "read_usage",
     "verify",
 ]

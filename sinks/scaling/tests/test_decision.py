@@ -313,6 +313,17 @@ def test_short_full_batches_of_a_long_backlog_are_made_larger() -> None:
     assert decisions[-1].standing.batch_offsets == 100_000
 
 
+def test_batches_of_the_size_before_say_nothing_of_the_new_one() -> None:
+    """Else one slow minute would halve the size again and again."""
+    looks = _steady(arriving=1_000, done=1_000, busy=0.9, executors=0, seconds=200)
+    seen = [
+        replace(one, full_batches_s=(40.0,) if one.at_s <= 60 else ()) for one in looks
+    ]
+    decisions = _run(_BATCHES, seen, _standing(None, 400_000))
+    sizes = {one.standing.batch_offsets for one in decisions}
+    assert sizes == {400_000, 200_000}
+
+
 def test_long_full_batches_are_made_smaller() -> None:
     """Results wait for the end of their batch."""
     late = _steady(

@@ -1,0 +1,176 @@
+"""``cost``: what a pipeline uses, what that costs, and what would be cheaper."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from services.cost.estimate import Estimate
+    from services.cost.prices import Prices
+    from services.cost.what_if import WhatIf
+    from sinks.postgres.audit import Usage
+
+_OVER_BUDGET = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir cost departures",
+            "tallyweir cost departures --since '7 days' --prices prices.yaml",
+        )
+    )(cost)
+
+
+def cost(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
+    ],
+    since: Annotated[str, typer.Option(help="How far back from now.")] = "1 day",
+    prices: Annotated[
+        Path | None, typer.Option(help="YAML file of prices and a budget.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on one line.")
+    ] = False,
+) -> None:
+    """Show what a pipeline's batches have used, and with prices what it costs.
+
+    Exit code 1 when a day at this rate costs more than the budget of the file.
+    docs/cost.md has the formula of every number.
+    """
+    from services.cost.estimate import estimate_cost
+    from services.cost.prices import read_prices
+    from services.cost.what_if import imagine
+    from services.endpoints import resolve_home_dsn
+    from sinks.postgres import audit
+    from sinks.postgres.connection import connect
+
+    span = _span(since)
+    known = None if prices is None else read_prices(prices)
+    name = pipeline_name(pipeline)
+    with connect(resolve_home_dsn(), application_name="tallyweir cost") as home:
+        usage = audit.read_usage(home, name, span=span)
+    estimate = None if known is None else estimate_cost(usage, known)
+    what_ifs: tuple[WhatIf, ...] = ()
+    if known is not None and estimate is not None:
+        what_ifs = imagine(usage, estimate, known)
+    if as_json:
+        say_json(_cost_json(usage, known, estimate, what_ifs))
+    else:
+        _say_usage(usage)
+        if known is not None and estimate is not None:
+            _say_estimate(usage, known, estimate, what_ifs)
+    if known is not None and estimate is not None and is_over(known, estimate):
+        raise typer.Exit(_OVER_BUDGET)
+
+
+def _span(written: str) -> timedelta:
+    from sinks.durations import EXAMPLES, parse_duration
+
+    try:
+        return parse_duration(written)
+    except ValueError as error:
+        told = f"{error}; write one such as {EXAMPLES}"
+        raise typer.BadParameter(told, param_hint="--since") from error
+
+
+def is_over(prices: Prices, estimate: Estimate) -> bool:
+    """Tell whether a day at this rate costs more than the budget allows."""
+    return prices.budget is not None and estimate.per_day > prices.budget.per_day
+
+
+def _cost_json(
+    usage: Usage,
+    prices: Prices | None,
+    estimate: Estimate | None,
+    what_ifs: tuple[WhatIf, ...],
+) -> dict[str, object]:
+    value: dict[str, object] = {
+        "pipeline": usage.pipeline,
+        "usage": {**asdict(usage), "cpu_s": usage.cpu_s, "hours": usage.hours},
+        "cost": None,
+        "budget": None,
+        "what_if": [asdict(one) for one in what_ifs],
+    }
+    if prices is not None and estimate is not None:
+        value["cost"] = {
+            **asdict(estimate),
+            "total": estimate.total,
+            "per_million_events": estimate.per_million,
+            "per_day": estimate.per_day,
+            "per_month": estimate.per_month,
+        }
+        if prices.budget is not None:
+            value["budget"] = {
+                "per_day": prices.budget.per_day,
+                "is_over": is_over(prices, estimate),
+            }
+    return value
+
+
+def _say_usage(usage: Usage) -> None:
+    say(
+        f"Pipeline {usage.pipeline}: {usage.batches:,} measured batches and "
+        f"{usage.read:,} records in {usage.hours:.2f} h."
+    )
+    cpu = ", ".join(f"{who} {s:.1f}" for who, s in sorted(usage.cpu_seconds.items()))
+    say(f"CPU {usage.cpu_s:.1f} s ({cpu}), WAL at most {usage.wal_bytes:,} bytes.")
+    if usage.batches:
+        say_table(
+            ("step", "CPU s", "CPU s/batch", "rows out", "bytes", "bytes/batch"),
+            [
+                (
+                    name,
+                    f"{step.cpu_seconds:.2f}",
+                    f"{step.cpu_seconds / usage.batches:.4f}",
+                    f"{step.rows_out:,}",
+                    f"{step.bytes:,}",
+                    f"{step.bytes / usage.batches:,.0f}",
+                )
+                for name, step in usage.steps.items()
+            ],
+        )
+
+
+def _say_estimate(
+    usage: Usage, prices: Prices, estimate: Estimate, what_ifs: tuple[WhatIf, ...]
+) -> None:
+    unit = estimate.currency
+    say_table(
+        ("item", "quantity", "price", unit),
+        [
+            (name, f"{one.quantity:.4f} {one.unit}", one.price, f"{one.cost:.6f}")
+            for name, one in estimate.items.items()
+        ],
+    )
+    say_table(
+        ("table", "rows", unit),
+        [
+            (name, f"{usage.outputs[name].rows:,}", f"{paid:.6f}")
+            for name, paid in estimate.tables.items()
+        ],
+    )
+    million = estimate.per_million
+    told = "" if million is None else f", {million:.4f} {unit} per million events"
+    say(
+        f"Total {estimate.total:.6f} {unit}{told}; at this rate {estimate.per_day:.4f} "
+        f"a day and {estimate.per_month:.2f} a month."
+    )
+    if prices.budget is not None:
+        verdict = "OVER" if is_over(prices, estimate) else "within"
+        say(f"Budget of {prices.budget.per_day:g} {unit} a day: {verdict}.")
+    for one in what_ifs:
+        say(
+            f"What if {one.change}: {one.saving:.6f} {unit} less ({one.share:.1%}). "
+            f"{one.formula}. {one.certainty}"
+        )
