@@ -50,6 +50,7 @@ _INSTALLATIONS: dict[str, dict[str, object]] = {
             "rules": "rules: {}",
             "secretFiles": {"OPS_SECRET": "ops"},
         },
+        "monitor": {"enabled": True, "acts": True},
         "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "networkPolicy": {
             "postgres": {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}], "ports": [6432]},
@@ -224,6 +225,7 @@ def test_no_object_holds_a_secret_or_asks_for_one_that_nobody_named(
         "relay": "tallyweir-relay",
         "ingest": "tallyweir-ingest",
         "alerts": "tallyweir-alerts",
+        "monitor": "tallyweir-monitor",
     }
     for name, pod in _pods(objects):
         mounted = [
@@ -247,7 +249,7 @@ def test_every_process_has_memory_and_probes(objects: list[_Object]) -> None:
         if one["kind"] != "Deployment":
             continue
         (container,) = one["spec"]["template"]["spec"]["containers"]
-        port = 8080 if container["name"] == "ingest" else 8081
+        port = 8080 if container["name"] in {"ingest", "monitor"} else 8081
         for probe, path in {
             "startupProbe": "/livez",
             "livenessProbe": "/livez",
@@ -357,6 +359,7 @@ def test_nobody_reaches_what_no_policy_names(
         "relay": {6432, 9092},
         "resolver": {6432},
         "alerts": {6432, 9092, 443, 587, 9093},
+        "monitor": {6432, 9092},
         "migrations": {6432},
     } == outward
 

@@ -112,7 +112,7 @@ def test_the_dashboard_is_one_that_grafana_takes() -> None:
 
 
 def test_every_process_is_scraped_where_it_serves() -> None:
-    """Ingest on its own port, everything else on 8081."""
+    """Ingest and the monitor on their own ports, everything else on 8081."""
     (job,) = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())[
         "scrape_configs"
     ]
@@ -123,6 +123,7 @@ def test_every_process_is_scraped_where_it_serves() -> None:
     assert {
         "ingest": ["ingest:8080"],
         "driver": ["driver:8081"],
+        "monitor": ["monitor:8090"],
         "relay": ["relay:8081"],
         "resolver": ["resolver:8081"],
     } == targets

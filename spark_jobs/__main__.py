@@ -13,6 +13,7 @@ import structlog
 
 from schemas.errors import ContractError
 from sinks.metrics_endpoint import serve_metrics
+from sinks.postgres.driver_log import DriverLog
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.kept_memory import keep_freed_memory
 from spark_jobs.pipeline import load_pipeline
@@ -29,20 +30,33 @@ def main() -> int:
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
-    configure_logging()
+    log = DriverLog()
+    configure_logging(log.take)
     keep_freed_memory()
     try:
-        return _run(arguments.pipeline, once=arguments.once)
+        return _run(arguments.pipeline, log, once=arguments.once)
     except (TallyweirError, ContractError) as error:
         if arguments.debug:
             structlog.get_logger().exception("driver failed")
         sys.stderr.write("\n".join(describe_error(error)) + "\n")
+        log.take(
+            {
+                "level": "error",
+                "event": "driver ended",
+                "error_code": error.code,
+                "saw": error.saw,
+                "fix": error.fix,
+            }
+        )
         return error.exit_code
+    finally:
+        log.close()
 
 
-def _run(pipeline_file: Path, *, once: bool) -> int:
+def _run(pipeline_file: Path, log: DriverLog, *, once: bool) -> int:
     pipeline = load_pipeline(pipeline_file)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
+    log.open(settings.home_dsn, pipeline.name)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
     from spark_jobs.driver import Driver  # noqa: PLC0415
     from spark_jobs.spark_failure import explaining_lost_jvm  # noqa: PLC0415

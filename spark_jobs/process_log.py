@@ -5,12 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import structlog
 
 
-def configure_logging() -> None:
+def configure_logging(
+    keep: Callable[[Mapping[str, Any]], None] = lambda _line: None,
+) -> None:
     """One line an event on stderr: for people on a terminal, else as JSON.
+
+    Args:
+        keep: Is given each line as well; must neither wait nor raise.
 
     Py4J logs what it raises too, a page from each of its threads, in some of them to
     the root logger: what a person needs to read would be somewhere in between.
@@ -27,6 +35,7 @@ def configure_logging() -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            partial(_pass_on, keep),
             structlog.processors.format_exc_info,
             renderer,
         ],
@@ -39,3 +48,13 @@ def configure_logging() -> None:
 
 def _is_named(record: logging.LogRecord) -> bool:
     return record.name != "root"
+
+
+def _pass_on(
+    keep: Callable[[Mapping[str, Any]], None],
+    _logger: object,
+    _method: str,
+    line: structlog.typing.EventDict,
+) -> structlog.typing.EventDict:
+    keep(line)
+    return line

@@ -65,6 +65,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "scaling_decision": {"select": "PVM", "insert": "P"},
     "act": {"select": "PVM", "insert": "P"},
     "redrive": {"select": "VM"},
+    "driver_log": {"select": "PM", "insert": "P", "delete": "P"},
     "receipt": {
         "select": "VM",
         "insert": "M",

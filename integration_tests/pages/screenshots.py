@@ -1,7 +1,7 @@
-"""``python -m integration_tests.pages.screenshots URL PIPELINE``: pictures for docs.
+"""``python -m integration_tests.pages.screenshots URL PIPELINE TOKEN``: for the docs.
 
-They are of a monitor that runs, of a pipeline that works, and are written to
-``docs/monitor``.
+They are of a monitor that runs, of a pipeline that works and has dead letters, seen by
+an operator where it says so, and are written to ``docs/monitor``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("pipeline")
+    parser.add_argument("token", help="An operator's.")
     given = parser.parse_args()
     _PICTURES.mkdir(exist_ok=True)
     pages = {
@@ -30,6 +31,7 @@ def main() -> None:
         "pipeline": given.pipeline,
         "batches": f"{given.pipeline}/batches",
         "dead-letters": f"{given.pipeline}/dead-letters",
+        "tables": f"{given.pipeline}/tables",
     }
     with running_chromium() as browser:
         for name, path in pages.items():
@@ -37,6 +39,7 @@ def main() -> None:
         pipeline = f"{given.url}/#/{given.pipeline}"
         _take(browser, pipeline, "pipeline-dark", _DESK, is_dark=True)
         _take(browser, pipeline, "pipeline-phone", _PHONE)
+        _take_as_operator(browser, given.url, given.pipeline, given.token)
 
 
 def _take(
@@ -48,6 +51,26 @@ def _take(
     # What the page is told of by the next look is part of it.
     expect(page.locator("#heard")).to_contain_text("as of")
     page.screenshot(path=_PICTURES / f"{name}.png")
+    page.close()
+
+
+def _take_as_operator(browser: Browser, url: str, pipeline: str, token: str) -> None:
+    """Take what is only shown to who has a token: a letter, and an act's dry run."""
+    page = browser.new_page(viewport=_DESK)
+    page.goto(f"{url}/#/{pipeline}/dead-letters")
+    page.get_by_role("button", name="Enter token").click()
+    page.get_by_label("Token", exact=True).fill(token)
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Send again", exact=True).first.click()
+    page.get_by_label("Reason").fill("the contract is there now")
+    page.keyboard.press("Enter")
+    expect(page.locator("dialog .told")).to_contain_text("would be sent")
+    page.screenshot(path=_PICTURES / "redrive.png")
+    page.keyboard.press("Escape")
+    page.locator("tbody a").first.click()
+    page.locator("tbody a").first.click()
+    expect(page.get_by_label("payload in hex")).to_be_visible()
+    page.screenshot(path=_PICTURES / "letter.png")
     page.close()
 
 

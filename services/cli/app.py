@@ -25,6 +25,7 @@ COMMAND_MODULES = (
     "services.cli.ingest_keys",
     "services.cli.verify",
     "services.cli.why",
+    "services.cli.logs",
     "services.cli.dead_letters",
     "services.cli.status",
     "services.cli.wait_for",

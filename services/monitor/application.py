@@ -21,8 +21,10 @@ from services.bottleneck_json import bottleneck_json
 from services.id_fingerprints import fingerprints_of
 from services.monitor.guarded_paths import GuardedPaths
 from services.monitor.home_reader import HomeReader
+from services.monitor.look_metrics import LookMetrics
 from services.monitor.watcher import Look, Watcher, trouble_json
 from sinks.postgres import audit
+from sinks.postgres.driver_log import read_driver_log
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 
 PAGE = Path(__file__).with_name("page")
@@ -74,12 +76,14 @@ class MonitorApplication:
         self._bootstrap = bootstrap
         self._end = asyncio.Event()
         self._watcher: Watcher | None = None
+        self._metrics = LookMetrics()
         self.pages = FastAPI(
             openapi_url=None, docs_url=None, redoc_url=None, lifespan=self._live
         )
         self.pages.middleware("http")(_with_headers)
         self.pages.exception_handler(TallyweirError)(_answer_error)
         self._add_readings()
+        self._add_tables_and_logs()
         GuardedPaths(
             self._home,
             acts_dsn=acts_dsn,
@@ -87,6 +91,7 @@ class MonitorApplication:
             tokens=tokens,
             contracts=contracts,
         ).add_to(self.pages)
+        self._metrics.add_to(self.pages)
         self.pages.get("/")(lambda: FileResponse(PAGE / "index.html"))
         self.pages.mount("/page", StaticFiles(directory=PAGE), name="page")
 
@@ -96,7 +101,7 @@ class MonitorApplication:
 
     @asynccontextmanager
     async def _live(self, _app: FastAPI) -> AsyncIterator[None]:
-        self._watcher = Watcher(self._home, self._bootstrap)
+        self._watcher = Watcher(self._home, self._bootstrap, self._metrics.note)
         watching = asyncio.create_task(self._watcher.run(self._end))
         yield
         self._end.set()
@@ -132,14 +137,6 @@ class MonitorApplication:
                 lambda c: audit.read_batches(c, name, before=before, limit=limit)
             )
 
-        @self.pages.get("/api/pipelines/{name}/tables")
-        def tables(
-            name: str, newest: Annotated[int, Query(ge=1, le=_BATCHES_MAX)] = 1_000
-        ) -> Response:
-            return self._read(
-                lambda c: audit.read_output_tables(c, name, newest=newest)
-            )
-
         @self.pages.get("/api/pipelines/{name}/history")
         def history(
             name: str,
@@ -173,6 +170,28 @@ class MonitorApplication:
             event_id: Annotated[str, Query(min_length=1, max_length=_NAME_MAX)],
         ) -> Response:
             return self._read(lambda c: _explained(c, name, event_id))
+
+    def _add_tables_and_logs(self) -> None:
+        @self.pages.get("/api/pipelines/{name}/tables")
+        def tables(
+            name: str, newest: Annotated[int, Query(ge=1, le=_BATCHES_MAX)] = 1_000
+        ) -> Response:
+            return self._read(
+                lambda c: audit.read_output_tables(c, name, newest=newest)
+            )
+
+        @self.pages.get("/api/pipelines/{name}/logs")
+        def logs(
+            name: str,
+            batch: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+            before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+            limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 100,
+        ) -> Response:
+            return self._read(
+                lambda c: read_driver_log(
+                    c, name, sequence=batch, before=before, limit=limit
+                )
+            )
 
     def _read(self, reading: Callable[[Connection[TupleRow]], object]) -> Response:
         return Response(to_json(self._home.read(reading)), media_type=_JSON)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -42,12 +42,19 @@ class Watcher:
     Args:
         home: The home database.
         bootstrap: Of the broker.
+        note: Is given each look.
         every_s: From the end of a look to the begin of the next.
     """
 
     def __init__(
-        self, home: HomeReader, bootstrap: str, *, every_s: float = EVERY_S
+        self,
+        home: HomeReader,
+        bootstrap: str,
+        note: Callable[[Look], None],
+        *,
+        every_s: float = EVERY_S,
     ) -> None:
+        self._note = note
         self._home = home
         self._bootstrap = bootstrap
         self._every_s = every_s
@@ -62,6 +69,7 @@ class Watcher:
         """Look until told to end."""
         while not end.is_set():
             look = await asyncio.to_thread(self._find)
+            self._note(look)
             async with self._changed:
                 self._look = look
                 self._changed.notify_all()

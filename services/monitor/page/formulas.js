@@ -92,6 +92,10 @@ export const FORMULAS = {
     text: "Letters of the reason whose record Kafka has acknowledged again after a redrive. The letter stays; the copy is a record of its own.",
     query: "SELECT count(DISTINCT (kafka_topic, kafka_partition, kafka_offset)) FROM tallyweir.redrive\nWHERE pipeline = $1 AND sent_at IS NOT NULL",
   },
+  log_batch: {
+    text: "The batch that the line names, or else the one at hand: the number after the last published one when the line was kept.",
+    query: "SELECT at, level, event, sequence, epoch, detail FROM tallyweir.driver_log WHERE pipeline = $1 ORDER BY number DESC",
+  },
   table_rows: {
     text: "What the planner believes, from the last ANALYZE or vacuum. Unknown where the home database does not have the table.",
     query: "SELECT reltuples FROM pg_class WHERE oid = to_regclass($1)",

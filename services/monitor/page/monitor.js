@@ -6,12 +6,13 @@ import { showBatches } from "./batches.js";
 import { showLetters, showReasons } from "./dead_letters.js";
 import { el, empty } from "./elements.js";
 import { showLetter } from "./letter.js";
+import { showLogs } from "./logs.js";
 import { showOverview } from "./overview.js";
 import { showFigures, showPipeline } from "./pipeline.js";
 import { showTables } from "./tables.js";
 import { showWhy } from "./why.js";
 
-const PAGES = [["", "Pipeline"], ["batches", "Batches"], ["dead-letters", "Dead letters"], ["why", "IDs"], ["tables", "Tables"]];
+const PAGES = [["", "Pipeline"], ["batches", "Batches"], ["dead-letters", "Dead letters"], ["why", "IDs"], ["tables", "Tables"], ["logs", "Logs"]];
 const view = document.getElementById("view");
 let look = null;
 let turn = 0;
@@ -34,6 +35,7 @@ async function render() {
     else if (page === "dead-letters" && rest.length) await showLetters(target, name, rest[0], Number(rest[1] ?? 0));
     else if (page === "dead-letters") await showReasons(target, name);
     else if (page === "letter") await showLetter(target, name, ...rest);
+    else if (page === "logs") await showLogs(target, name, rest[0], rest[1]);
     else if (page === "tables") await showTables(target, name);
     else if (page === "why") await showWhy(target, name, rest[0]);
     else await showPipeline(target, name, look ?? { pipelines: [] });

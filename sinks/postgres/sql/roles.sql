@@ -90,6 +90,8 @@ GRANT DELETE ON tallyweir.seen_id_run TO tallyweir_publisher;
 GRANT UPDATE (is_hidden) ON tallyweir.seen_id_run TO tallyweir_publisher;
 -- What batches have cost, of the newest ones.
 GRANT SELECT, INSERT, DELETE ON tallyweir.batch_measures TO tallyweir_publisher;
+-- The newest lines of its log, and no more of them than are kept.
+GRANT SELECT, INSERT, DELETE ON tallyweir.driver_log TO tallyweir_publisher;
 -- Its metrics count dead letters by reason.
 GRANT SELECT (pipeline, sequence, reason) ON tallyweir.dead_letter
     TO tallyweir_publisher;

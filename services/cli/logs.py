@@ -1,0 +1,46 @@
+"""``logs``: the newest warnings and errors of a pipeline's drivers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir logs departures", "tallyweir logs departures --batch 41"
+        )
+    )(logs)
+
+
+def logs(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
+    ],
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Only those of this batch.")
+    ] = None,
+    newest: Annotated[int, typer.Option(min=1, max=3_000, help="How many.")] = 100,
+) -> None:
+    """Show the newest warnings and errors of a pipeline's drivers, oldest first.
+
+    Each with the batch that it is about, or that was at hand. The home database keeps
+    3,000; everything else that a driver says is on its standard error only.
+    """
+    from services.endpoints import resolve_home_dsn
+    from sinks.postgres.connection import connect
+    from sinks.postgres.driver_log import read_driver_log
+
+    name = pipeline_name(pipeline)
+    with connect(resolve_home_dsn(), application_name="tallyweir logs") as home:
+        found = read_driver_log(home, name, sequence=batch, limit=newest)
+    for line in reversed(found):
+        said = " ".join(f"{key}={value}" for key, value in line.detail.items())
+        at = line.at.isoformat(sep=" ", timespec="seconds")
+        say(f"{at} {line.level} batch {line.sequence}: {line.event} {said}".rstrip())

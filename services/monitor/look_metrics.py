@@ -1,0 +1,136 @@
+"""The numbers of the newest look for Prometheus: those that the page shows.
+
+Labelled by pipeline. What is unknown has no sample, so a panel shows a gap and an
+alert on absence fires. docs/metrics.md has the formulas.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.monitor.watcher import Look
+from sinks.postgres.audit import PipelineState
+
+#: After so long without a look nothing that is shown is of use.
+READY_S = 60.0
+
+_NUMBERS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
+    "lag_offsets": ("Offsets yet to read.", lambda one: one["lag"]),
+    "catch_up_seconds": (
+        "Lag by the last minute's rate.",
+        lambda one: one["catch_up_s"],
+    ),
+    "freshness_seconds": (
+        "By which the newest committed event time is behind the home's clock.",
+        lambda one: one["freshness_s"],
+    ),
+    "since_commit_seconds": (
+        "Since the last batch was published.",
+        lambda one: one["since_commit_s"],
+    ),
+    "read_per_second": (
+        "Records read by the batches of the last minute, by 60.",
+        lambda one: one["events_per_second_minute"],
+    ),
+    "dead_letters_minute": (
+        "Dead letters of the batches of the last minute.",
+        lambda one: one["minute"]["dead"],
+    ),
+    "last_batch": ("Number of the last batch.", lambda one: one["last_sequence"]),
+    "batches_in_doubt": (
+        "Batches that are decided and not committed in every database.",
+        lambda one: one["in_doubt"],
+    ),
+    "verified": (
+        "1 if the last verify held, 0 if it did not.",
+        lambda one: one["receipt"] and float(one["receipt"]["is_verified"]),
+    ),
+    "verified_timestamp_seconds": (
+        "When the last verify was noted.",
+        lambda one: one["receipt"] and _timestamp(one["receipt"]["taken_at"]),
+    ),
+    "fenced_drivers": (
+        "Older drivers that are still connected.",
+        lambda one: float(len(one["driver"]["fenced"])) if one["driver"] else None,
+    ),
+}
+
+
+class LookMetrics(Collector):
+    """Gives the newest look's numbers whenever somebody scrapes."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._look: Look | None = None
+        self._looked_at = 0.0
+        self.registry.register(self)
+
+    def note(self, look: Look) -> None:
+        """Take in a look."""
+        self._look = look
+        self._looked_at = time.monotonic()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a look that is not old."""
+        return self._look is not None and time.monotonic() - self._looked_at < READY_S
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every number of every pipeline."""
+        look = self._look
+        if look is None:
+            return
+        for name, (help_text, read) in _NUMBERS.items():
+            family = GaugeMetricFamily(
+                f"tallyweir_pipeline_{name}", help_text, labels=["pipeline"]
+            )
+            for one in look.pipelines:
+                value = read(one)
+                if value is not None:
+                    family.add_metric([str(one["pipeline"])], float(value))
+            yield family
+        states = GaugeMetricFamily(
+            "tallyweir_pipeline_state",
+            "1 for the state that the pipeline is in, 0 for the others.",
+            labels=["pipeline", "state"],
+        )
+        for one in look.pipelines:
+            for state in PipelineState:
+                labels = [str(one["pipeline"]), state.value]
+                states.add_metric(labels, float(one["state"] == state.value))
+        yield states
+        troubles = GaugeMetricFamily(
+            "tallyweir_monitor_troubles", "What the last look could not read."
+        )
+        troubles.add_metric([], len(look.troubles))
+        yield troubles
+
+    def add_to(self, pages: FastAPI) -> None:
+        """Answer Prometheus, and whoever asks whether the process works."""
+
+        @pages.get("/metrics")
+        def metrics(request: Request) -> Response:
+            encode, media_type = choose_encoder(request.headers.get("accept", ""))
+            return Response(encode(self.registry), media_type=media_type)
+
+        @pages.get("/livez")
+        def livez() -> Response:
+            return Response("alive\n", media_type="text/plain")
+
+        @pages.get("/readyz")
+        def readyz() -> Response:
+            status = 200 if self.is_ready else 503
+            return Response("looks\n", status_code=status, media_type="text/plain")
+
+
+def _timestamp(moment: datetime) -> float:
+    return moment.timestamp()
