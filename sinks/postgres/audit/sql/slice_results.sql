@@ -4,7 +4,7 @@
 -- name: put_aside
 -- Of an event that several windows were too late for, one row for each.
 WITH wanted AS (
-    SELECT *
+    SELECT topic, partition, from_offset, until_offset
     FROM unnest(
         %(topics)s::text[], %(partitions)s::integer[],
         %(from_offsets)s::bigint[], %(until_offsets)s::bigint[]
@@ -88,8 +88,8 @@ JOIN unnest(
 ORDER BY written.kafka_topic, written.kafka_partition, written.kafka_offset;
 
 -- name: windows
-SELECT *
-FROM {table}
+SELECT written.*
+FROM {table} AS written
 WHERE {start} >= %(first)s
   AND {start} <= %(last)s;
 
