@@ -17,6 +17,39 @@ _RECORDS = 1_000
 _RECORDS_MAX = 100_000
 
 
+_What = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PIPELINE",
+        help="Pipeline file; or the directory of a slice, to open it again.",
+    ),
+]
+_Records = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=_RECORDS_MAX,
+        help=f"The newest of each partition, at most so many [{_RECORDS}].",
+    ),
+]
+_Offsets = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TOPIC:PARTITION:FROM-UNTIL", help="A range instead."),
+]
+_Input = Annotated[
+    list[Path] | None,
+    typer.Option("--input", help="A file instead, as tallyweir batch takes it."),
+]
+_Run = Annotated[
+    str | None,
+    typer.Option(help="The batch run to compare the rows of files with."),
+]
+_Output = Annotated[
+    Path | None, typer.Option(help="Where the slice goes [NAME-notebook].")
+]
+_Open = Annotated[bool, typer.Option("--open/--no-open", help="Start Jupyter on it.")]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
     app.command(
@@ -30,39 +63,13 @@ def register(app: typer.Typer) -> None:
 
 
 def notebook(  # noqa: PLR0913, PLR0917 - each is an option
-    what: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PIPELINE",
-            help="Pipeline file; or the directory of a slice, to open it again.",
-        ),
-    ],
-    records: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=_RECORDS_MAX,
-            help=f"The newest of each partition, at most so many [{_RECORDS}].",
-        ),
-    ] = None,
-    offsets: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TOPIC:PARTITION:FROM-UNTIL", help="A range instead."),
-    ] = None,
-    source: Annotated[
-        list[Path] | None,
-        typer.Option("--input", help="A file instead, as tallyweir batch takes it."),
-    ] = None,
-    run: Annotated[
-        str | None,
-        typer.Option(help="The batch run to compare the rows of files with."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Where the slice goes [NAME-notebook].")
-    ] = None,
-    open_it: Annotated[
-        bool, typer.Option("--open/--no-open", help="Start Jupyter on it.")
-    ] = True,
+    what: _What,
+    records: _Records = None,
+    offsets: _Offsets = None,
+    source: _Input = None,
+    run: _Run = None,
+    output: _Output = None,
+    open_it: _Open = True,
 ) -> None:
     """Capture records of a pipeline's topic, and look at its stages in a notebook.
 

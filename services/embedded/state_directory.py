@@ -28,7 +28,7 @@ def share_fetched(other: Path) -> None:
 
     That never changes, so sharing it spares a download.
     """
-    for name in ("jars", "datasets", "class_archive"):
+    for name in ("jars", "datasets", "class_archive", "notebook"):
         shared = state_directory() / name
         shared.mkdir(parents=True, exist_ok=True)
         (other / name).symlink_to(shared)

@@ -85,12 +85,7 @@ class SliceCapture:
             if position.log_end_offset > position.log_start_offset
         ]
         if not ranges:
-            raise ConfigurationError(
-                "SLICE_EMPTY",
-                saw=f"There is no record in {', '.join(self._pipeline.source.topics)}.",
-                why="A notebook shows what becomes of records.",
-                fix="Send some, with tallyweir emit for example.",
-            )
+            raise self._empty()
         return self._capture(ranges, held)
 
     def ranges(self, ranges: Sequence[OffsetRange]) -> SliceManifest:
@@ -131,6 +126,14 @@ class SliceCapture:
     @property
     def _pipeline(self) -> Pipeline:
         return self.files.pipeline
+
+    def _empty(self) -> ConfigurationError:
+        return ConfigurationError(
+            "SLICE_EMPTY",
+            saw=f"There is no record to read for {self._pipeline.name}.",
+            why="A notebook shows what becomes of records.",
+            fix="Send some, with tallyweir emit for example, or ask for other offsets.",
+        )
 
     def _admin(self) -> KafkaAdmin:
         topics = self._pipeline.source.topics
@@ -189,10 +192,15 @@ class SliceCapture:
         topic_ids: dict[str, str],
         run: BatchRun | None,
     ) -> SliceManifest:
+        if not records.num_rows:
+            raise self._empty()
+        tables, lookups = self._read_tables(), self._read_lookups(spark)
         self.directory.mkdir(parents=True, exist_ok=True)
         order = [(name, "ascending") for name in ("topic", "partition", "offset")]
         records = records.sort_by(order)
-        pq.write_table(records, self.directory / RECORDS, compression="zstd")
+        written = {RECORDS: records} | {one.file: rows for one, rows in lookups}
+        for file, rows in written.items():
+            pq.write_table(rows, self.directory / file, compression="zstd")
         manifest = SliceManifest(
             pipeline=self._pipeline.name,
             pipeline_file=os.path.relpath(self.files.path, self.directory),
@@ -209,15 +217,17 @@ class SliceCapture:
                 )
                 for one in ranges
             ),
-            lookups=self._capture_lookups(spark),
-            tables=self._read_tables(),
+            lookups=tuple(one for one, _ in lookups),
+            tables=tables,
             run=run,
         )
         # Last: what was cut short is no slice.
         manifest.write(self.directory)
         return manifest
 
-    def _capture_lookups(self, spark: SparkSession) -> tuple[CapturedLookup, ...]:
+    def _read_lookups(
+        self, spark: SparkSession
+    ) -> list[tuple[CapturedLookup, pa.Table]]:
         enrichments = self._pipeline.enrich
         readers = lookup_readers(spark, self.settings, enrichments, self.files.path)
         captured = []
@@ -225,17 +235,14 @@ class SliceCapture:
             zip(enrichments, readers, strict=True)
         ):
             rows, version = read()
-            file = f"lookup_{number}.parquet"
-            pq.write_table(rows, self.directory / file, compression="zstd")
-            captured.append(
-                CapturedLookup(
-                    label=enrichment.label,
-                    columns=copied_columns(enrichment),
-                    version=version,
-                    file=file,
-                )
+            lookup = CapturedLookup(
+                label=enrichment.label,
+                columns=copied_columns(enrichment),
+                version=version,
+                file=f"lookup_{number}.parquet",
             )
-        return tuple(captured)
+            captured.append((lookup, rows))
+        return captured
 
     def _read_tables(self) -> dict[str, tuple[TableDefinition, ...]]:
         dsns = {**self.settings.databases, HOME: self.settings.home_dsn}

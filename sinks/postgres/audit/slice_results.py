@@ -42,8 +42,6 @@ _SQL = load_statements("sinks.postgres.audit", "slice_results.sql")
 
 #: Codes that say that no driver of the pipeline has ever started here.
 _NEVER_RUN = frozenset({"LEDGER_MISSING", "PIPELINE_UNKNOWN"})
-#: That every table of a function has.
-_KEYED_COLUMN = "tallyweir_sequence"
 _COMMITTED = "committed"
 _LATE = "late"
 
@@ -166,14 +164,21 @@ class _Reader:
         key: tuple[str, ...],
         **values: object,
     ) -> None:
-        composed = _SQL[statement].format(
-            table=output.identifier, start=sql.Identifier(WINDOW_START.name)
-        )
         found: TableRows | None = None
         for database in self.databases.of(output):
-            # Where the output has never been written there may be no such table.
-            if database.column_type(output, (*key, _KEYED_COLUMN)[0]) is None:
+            columns = database.fetch(
+                _SQL["columns"], table=output.quoted(database.connection)
+            )
+            # Where the output has never been written there may be no table.
+            if not columns:
                 continue
+            composed = _SQL[statement].format(
+                table=output.identifier,
+                columns=sql.SQL(", ").join(
+                    sql.Identifier("written", row["name"]) for row in columns
+                ),
+                start=sql.Identifier("written", WINDOW_START.name),
+            )
             part = _fetch_rows(database, composed, values, key)
             found = (
                 part if found is None else replace(part, rows=found.rows + part.rows)

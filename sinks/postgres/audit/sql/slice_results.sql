@@ -1,10 +1,11 @@
 -- What became of the records in some ranges of positions. The ranges are half-open, and
--- given as four arrays. {table} and {start} are quoted by psycopg.
+-- given as four arrays. {table}, {start} and
+-- {columns}, all that a table has, are quoted by psycopg.
 
 -- name: put_aside
 -- Of an event that several windows were too late for, one row for each.
 WITH wanted AS (
-    SELECT *
+    SELECT topic, partition, from_offset, until_offset
     FROM unnest(
         %(topics)s::text[], %(partitions)s::integer[],
         %(from_offsets)s::bigint[], %(until_offsets)s::bigint[]
@@ -75,7 +76,7 @@ WHERE pipeline = %(pipeline)s
   );
 
 -- name: rows
-SELECT written.*
+SELECT {columns}
 FROM {table} AS written
 JOIN unnest(
     %(topics)s::text[], %(partitions)s::integer[],
@@ -88,13 +89,23 @@ JOIN unnest(
 ORDER BY written.kafka_topic, written.kafka_partition, written.kafka_offset;
 
 -- name: windows
-SELECT *
-FROM {table}
+SELECT {columns}
+FROM {table} AS written
 WHERE {start} >= %(first)s
   AND {start} <= %(last)s;
 
 -- name: all_rows
-TABLE {table};
+SELECT {columns}
+FROM {table} AS written;
+
+-- name: columns
+-- The value is the table's quoted name.
+SELECT attname::text AS name
+FROM pg_attribute
+WHERE attrelid = to_regclass(%(table)s)
+  AND attnum > 0
+  AND NOT attisdropped
+ORDER BY attnum;
 
 -- name: outbox
 SELECT topic, key, value, event_id, kafka_topic, kafka_partition, kafka_offset
