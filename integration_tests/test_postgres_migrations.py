@@ -50,6 +50,7 @@ _ALL = [
     ("0024_forks",),
     ("0025_redrive",),
     ("0026_receipt",),
+    ("0027_driver_log",),
 ]
 
 
