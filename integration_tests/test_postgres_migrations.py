@@ -114,7 +114,8 @@ def test_open_windows_of_an_older_version_move_with_their_rows(
             for (name,) in query(
                 empty_dsn,
                 "SELECT oid::regprocedure::text FROM pg_proc "
-                f"WHERE pronamespace = '{schema}'::regnamespace",
+                # The actor came later, and tables have him as their default.
+                f"WHERE pronamespace = '{schema}'::regnamespace AND proname <> 'actor'",
             )
         ),
         f"DELETE FROM {schema}._yoyo_migration WHERE migration_id = '{migration}'",

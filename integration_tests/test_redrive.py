@@ -325,7 +325,7 @@ def test_the_commands_list_show_and_send(
     reason = ("--reason", "a test")
     dry = said("redrive", PIPELINE, "--record", record, *reason, "--dry-run")
     assert "1 dead letter would be sent" in dry
-    assert "1 dead letter were sent" in said(
+    assert "1 dead letter sent again" in said(
         "redrive", PIPELINE, "--record", record, *reason
     )
     assert f"{world.topic.name}/0/2" in said("list", PIPELINE, "--group", "UNDECODABLE")

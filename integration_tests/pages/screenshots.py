@@ -15,6 +15,8 @@ from services.embedded.state_directory import ROOT
 
 _PICTURES = ROOT / "docs" / "monitor"
 _DESK = ViewportSize(width=1280, height=900)
+#: Headers are read from the topic, one page of letters after the other.
+_ACT_MS = 30_000
 _PHONE = ViewportSize(width=390, height=844)
 
 
@@ -64,7 +66,9 @@ def _take_as_operator(browser: Browser, url: str, pipeline: str, token: str) -> 
     page.get_by_role("button", name="Send again", exact=True).first.click()
     page.get_by_label("Reason").fill("the contract is there now")
     page.keyboard.press("Enter")
-    expect(page.locator("dialog .told")).to_contain_text("would be sent")
+    expect(page.locator("dialog .told")).to_contain_text(
+        "would be sent", timeout=_ACT_MS
+    )
     page.screenshot(path=_PICTURES / "redrive.png")
     page.keyboard.press("Escape")
     page.locator("tbody a").first.click()

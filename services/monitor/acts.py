@@ -114,6 +114,35 @@ def _redrive(call: ActCall) -> Sequence[str]:
     return report.told(dry_run=call.dry_run)
 
 
+def _rollback(call: ActCall) -> Sequence[str]:
+    number = call.arguments["version"]
+    changed = steering.rollback(
+        call.home,
+        steering.ChangeRequest(
+            pipeline=call.pipeline,
+            reason=call.arguments["reason"],
+            dry_run=call.dry_run,
+        ),
+        # What is no number is no version either.
+        int(number) if number.isdecimal() else 0,
+    )
+    plan = changed.plan
+    said = [
+        f"{call.pipeline}: {plan.verdict.value}",
+        *(
+            f"{one.subject}: {one.fate.value}, {one.why}"
+            for one in plan.reckoning.fates
+        ),
+    ]
+    if call.dry_run:
+        return *said, f"It could be version {changed.version}.", _UNCHANGED
+    return (
+        *said,
+        f"Version {changed.version} is in force after batch {changed.after_sequence}.",
+        f"Start it with the file of version {number}.",
+    )
+
+
 _REASON = ActField(name="reason", label="Reason, for whoever asks later")
 
 ACTS: Mapping[str, Act] = {
@@ -132,6 +161,13 @@ ACTS: Mapping[str, Act] = {
             states=("PAUSED",),
             fields=(),
             do=_resume,
+        ),
+        Act(
+            name="rollback",
+            title="Roll back",
+            states=("RUNNING", "CAUGHT UP", "STALLED", "STOPPED"),
+            fields=(ActField(name="version", label="Version to go back to"), _REASON),
+            do=_rollback,
         ),
         Act(
             name="redrive",

@@ -63,6 +63,8 @@ def told(found: Mapping[str, Any]) -> Sequence[str]:
     ]
     if found["headers"] is None:
         lines.append("headers: the topic does not have the record any more")
+    elif not found["headers"]:
+        lines.append("headers: none")
     else:
         lines += [f"header {name}: {value}" for name, value in found["headers"]]
     lines.append(f"key (hex): {found['key_hex'] or '-'}")

@@ -53,9 +53,9 @@ class RedriveReport:
 
     def told(self, *, dry_run: bool) -> tuple[str, ...]:
         """Say it in lines, for people."""
-        sent = "would be sent" if dry_run else "were sent"
+        sent = "would be sent" if dry_run else "sent"
         counted = {
-            f"{_letters(self.sent)} {sent} to their topic again": self.sent,
+            f"{_letters(self.sent)} {sent} again": self.sent,
             "of them without headers, which the topic has no more": (
                 self.without_headers
             ),

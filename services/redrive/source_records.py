@@ -21,8 +21,9 @@ from sinks.protocol.errors import RetryableError
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-#: Further than this it is quicker to begin to read anew.
-_READ_OVER_MAX = 200
+#: Further than this it is quicker to begin to read anew, which takes a round trip or
+#: two; what is read over comes many records at a time.
+_READ_OVER_MAX = 5_000
 _POLL_S = 0.5
 #: Letters lie far apart: what is fetched ahead is thrown away.
 _FETCHED_AHEAD_KB = 2_048

@@ -45,8 +45,8 @@ export function showOverview(view, look) {
 function receiptOf(one) {
   if (!one.receipt) return "never";
   const { is_verified: holds, summary, taken_at: at, batches } = one.receipt;
-  return el("span", { class: holds ? "holds" : "broken", title: `${summary} (${whole(batches)} batches, by ${one.receipt.taken_by})` },
-    holds ? "✓" : "✗", el("div", { class: "quiet" }, moment(at)));
+  return el("span", { title: `${summary} (${whole(batches)} batches, by ${one.receipt.taken_by})` },
+    el("span", { class: holds ? "holds" : "broken" }, holds ? "✓" : "✗"), el("div", { class: "quiet" }, moment(at)));
 }
 
 export function figures(one) {
