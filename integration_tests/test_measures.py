@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from integration_tests.harness.driver_world import PIPELINE, DriverWorld, numbered
+from integration_tests.harness.keyed_pipeline import write_python_pipeline
 from integration_tests.harness.postgres_driver import (
     PostgresDriver,
     append_table,
@@ -16,6 +18,8 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.transforming_pipeline import write_transforming_pipeline
 from sinks.postgres import publication
+from sinks.postgres.audit import read_reported
+from sinks.postgres.connection import connect
 
 _BY_DRIVER: dict[str, str] = {}
 _BY_SPARK = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "0"}
@@ -25,6 +29,39 @@ _DEDUPLICATED = (
     deduplicate: {{horizon: 7 days}}
 """
 )
+
+
+_REPORTING = """
+from datetime import timedelta
+from spark_jobs.pipeline import Pipeline, Source, ValueState, count, observe, stateful
+
+
+@stateful(
+    table="totals",
+    key=["sensor"],
+    columns={{"total": "bigint"}},
+    state={{"total": ValueState(0)}},
+)
+def totals(key, events, state, timers, watermark):
+    count("seen", events.num_rows)
+    for amount in events["amount"].to_pylist():
+        observe("amount", amount)
+    state["total"].value += events.num_rows
+    yield {{"total": state["total"].value}}
+
+
+pipeline = Pipeline(
+    name="readings",
+    source=Source(
+        topic="{topic}",
+        schema="reading.v1.avsc",
+        event_id="event_id",
+        event_time="at",
+        watermark_delay=timedelta(hours=1),
+    ),
+    outputs=(totals,),
+)
+"""
 
 
 def _measures(world: DriverWorld) -> list[dict[str, Any]]:
@@ -101,6 +138,30 @@ def test_a_transforms_python_is_told_apart(
     transform = measures["steps"]["transform"]
     assert 1.0 <= transform["seconds"] < 5.0
     assert transform["rows_out"] == 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_functions_report_counts_once_although_it_runs_again(
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
+) -> None:
+    """The driver dies when the functions' votes are in, and nothing is committed."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
+    write_python_pipeline(world, _REPORTING)
+    world.topic.send(numbered(world, 0, 50))
+    with world.driver(fault="after:keys_voted:1:SIGKILL") as driver:
+        assert driver.wait() == -signal.SIGKILL
+    assert world.value("SELECT count(*) FROM tallyweir.batch_measures") == 0
+    world.run_to_the_end()
+    with connect(home_dsn, application_name="test reader") as home:
+        custom, hot_keys = read_reported(home, "readings", newest=100)
+    assert custom.counts == {"seen": 50}
+    assert custom.distributions["amount"].count == 50
+    assert custom.distributions["amount"].greatest == 49
+    (hot,) = hot_keys
+    assert (hot.output, hot.events, hot.share) == ("totals", 50, 1.0)
+    # Nobody said that keys may be shown.
+    assert hot.key.startswith("#")
 
 
 def test_measures_of_old_batches_make_room_for_new_ones(

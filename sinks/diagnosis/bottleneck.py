@@ -64,6 +64,7 @@ class ServerFacts:
     Attributes:
         lag: Offsets that wait in Kafka; None if it does not answer.
         partitions: That the pipeline reads.
+        since_commit_s: Since its last batch; 0 without one.
         lock_wait_s: For how long its driver has waited for a lock; 0 if for none.
         lock_told: That, in a sentence.
         lock_is_prepared: The lock is held by a prepared transaction.
@@ -76,6 +77,7 @@ class ServerFacts:
 
     lag: int | None = None
     partitions: int = 0
+    since_commit_s: float = 0.0
     lock_wait_s: float = 0.0
     lock_told: str = ""
     lock_is_prepared: bool = False
@@ -123,10 +125,11 @@ def find_bottleneck(
         server: At the moment.
     """
     newest = batches[-BATCHES_MAX:]
-    held = next(_held_up(server, _Times(newest)), None)
+    # Whatever took it long then: with nothing left to read it waits for events now.
+    times = _Times(newest, idle_s=server.since_commit_s if server.lag == 0 else 0.0)
+    held = next(_held_up(server, times), None)
     if held is not None or len(newest) < BATCHES_MIN:
         return held
-    times = _Times(newest)
     if times.dead >= _STORM:
         return Bottleneck(
             cause=Cause.DEAD_LETTERS,
@@ -143,11 +146,13 @@ def find_bottleneck(
 
 
 class _Times:
-    """The times of some batches, added up."""
+    """The times of some batches, added up, and of waiting since."""
 
-    def __init__(self, batches: Sequence[MeasuredBatch]) -> None:
+    def __init__(
+        self, batches: Sequence[MeasuredBatch], *, idle_s: float = 0.0
+    ) -> None:
         self.batches = batches
-        self.parts: dict[str, float] = {}
+        self.parts: dict[str, float] = {BETWEEN: idle_s}
         for batch in batches:
             for name, seconds in time_by_part(batch.measures).items():
                 self.parts[name] = self.parts.get(name, 0.0) + seconds

@@ -177,6 +177,13 @@ def test_a_slow_source_is_no_trouble() -> None:
     assert not found.is_trouble
 
 
+def test_a_pipeline_that_has_caught_up_waits_for_events() -> None:
+    """Whatever took most of the time while there was something to read."""
+    caught_up = ServerFacts(lag=0, partitions=4, since_commit_s=60)
+    assert _found(_batches(dead=0), caught_up)[0] is Cause.SOURCE
+    assert _found(_batches(), replace(caught_up, lag=10**6))[0] is Cause.STEP
+
+
 def test_small_batches_are_named_where_more_waits() -> None:
     """What every batch costs takes most of the time."""
     small = {"between": 0.5, "stage": 1.8, "wait": 0.1}

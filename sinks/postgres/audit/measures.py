@@ -238,8 +238,10 @@ def _read_facts(
     rows = fetch_one(
         connection, _SQL["dead_rows"], tables=_own_tables(connection, audited)
     )
+    last = {**named, "last": audited.last_sequence}
     return ServerFacts(
         lag=lag,
+        since_commit_s=fetch_one(connection, _SQL["since_commit"], **last)["seconds"],
         partitions=fetch_one(connection, _SQL["partitions"], **named)["partitions"],
         lock_wait_s=wait.seconds if wait else 0.0,
         lock_told=wait.told() if wait else "",

@@ -39,7 +39,7 @@ def _parts(definition: Mapping[str, Any]) -> Iterator[tuple[_Path, Any]]:
     for key, value in (definition.get("deduplicate") or {"horizon": "off"}).items():
         yield (f"deduplicate.{key}",), value
     yield ("guarantee",), definition.get("guarantee", "exactly_once")
-    for key in ("filter", "dead_letter_limit", "code_version"):
+    for key in ("filter", "dead_letter_limit", "monitor", "code_version"):
         if definition.get(key) is not None:
             yield (key,), definition[key]
     for rule in definition.get("validate", ()):

@@ -32,6 +32,14 @@ FROM tallyweir.partition_progress
 WHERE pipeline = %(pipeline)s
   AND NOT starts_with(topic, 'batch:');
 
+-- name: since_commit
+SELECT coalesce(
+           extract(epoch FROM clock_timestamp() - max(published_at)), 0
+       )::float8 AS seconds
+FROM tallyweir.batch
+WHERE pipeline = %(pipeline)s
+  AND sequence = %(last)s;
+
 -- name: in_doubt
 SELECT coalesce(
            extract(epoch FROM clock_timestamp() - min(published_at)), 0

@@ -42,6 +42,7 @@ def test_the_same_version_changes_nothing() -> None:
         {"filter": "page <> 'x'"},
         {"validate": [{"reason_code": "NO_PAGE", "condition": "page IS NOT NULL"}]},
         {"dead_letter_limit": {"share": 0.1, "records": 10}},
+        {"monitor": {"show_keys": True}},
         {"code_version": "b" * 64},
         {"guarantee": "at_least_once"},
     ],
