@@ -12,7 +12,7 @@ from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, share_fe
 from services.endpoints import KAFKA_VARIABLE
 from sinks.settings import HOME_DSN_VARIABLE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 _RULED = f'{PIPELINE}    validate: {{{{NOT_NEGATIVE: "amount < 0"}}}}\n'
 

@@ -47,6 +47,7 @@ class VersionWatch:
         self._dsn = dsn
         self._pipeline = pipeline
         self._is_watching = False
+        self._rolled_back: ConfigurationError | None = None
 
     def begin(self) -> None:
         """Find out whether the version in force is watched; for each claim.
@@ -82,9 +83,12 @@ class VersionWatch:
         """Go back if a driver gives up for something that its pipeline does.
 
         Raises:
-            ConfigurationError: ``ROLLED_BACK``, now that it is.
+            ConfigurationError: ``ROLLED_BACK``, now that it is, or was before: the
+                batch that was staged ahead may meet the fence first.
             RetryableError: As ``check_batch``.
         """
+        if self._rolled_back is not None and self._rolled_back is not error:
+            raise self._rolled_back from error
         if not self._is_watching or error.code not in _OWN_FAILURES:
             return
         health = self._read()
@@ -111,7 +115,7 @@ class VersionWatch:
                     fix=f"{refused.fix} Or correct the file and update again; then "
                     f"tallyweir resume {self._pipeline}.",
                 ) from refused
-        raise ConfigurationError(
+        self._rolled_back = ConfigurationError(
             "ROLLED_BACK",
             saw=f"Version {health.version} of {self._pipeline} is rolled back to "
             f"version {health.former}: {worse}.",
@@ -120,3 +124,4 @@ class VersionWatch:
             f"(tallyweir versions {self._pipeline} --show {health.former}); look into "
             "tallyweir.dead_letter for the reasons, and update again.",
         )
+        raise self._rolled_back
