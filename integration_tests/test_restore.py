@@ -35,6 +35,12 @@ _BRANCH = (
     "INSERT INTO tallyweir.batch_branch "
     "VALUES ('departures', 4, 'billing.0', 'gid', now())"
 )
+_ERASURE = (
+    "WITH claim AS (INSERT INTO tallyweir.epoch_claim (pipeline, epoch, host, "
+    "process_id, is_act) VALUES ('departures', 50, 'test', 1, true) RETURNING epoch) "
+    "INSERT INTO tallyweir.act (pipeline, epoch, kind, reason, after_sequence) "
+    "SELECT 'departures', epoch, 'erase', 'a test', 4 FROM claim"
+)
 _TABLES = (
     *("batch", "batch_partition", "batch_output", "dead_letter", "late_event"),
     *("expired_event", "duplicate_event", "filtered_event", "partition_progress"),
@@ -252,6 +258,7 @@ def test_what_cannot_be_taken_back_whole_is_refused(
             "DEFINITION_SINCE",
         ),
         (_BRANCH, "NOT_AT_HOME"),
+        (_ERASURE, "RESTORE_PAST_ACT"),
     ):
         connection.execute(change.encode())
         connection.commit()
@@ -261,6 +268,7 @@ def test_what_cannot_be_taken_back_whole_is_refused(
             "UPDATE tallyweir.pipeline SET definition = definition - 'new'"
         )
         connection.execute("DELETE FROM tallyweir.batch_branch")
+        connection.execute("DELETE FROM tallyweir.act")
         connection.commit()
     assert _everything(connection) == now
 

@@ -98,7 +98,7 @@ def restore(  # noqa: PLR0913 - an act and what it needs
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
             ``SNAPSHOT_UNKNOWN``, ``NOT_AT_HOME``, ``DEFINITION_SINCE``,
-            ``RESTORE_NOT_IN_KAFKA``, or ``RESTORE_PAST_RUN``.
+            ``RESTORE_NOT_IN_KAFKA``, ``RESTORE_PAST_RUN``, or ``RESTORE_PAST_ACT``.
         RetryableError: ``BATCH_IN_DOUBT``; or a publish held the pipeline's row for
             too long.
 
@@ -194,6 +194,22 @@ def _check(
             why="The open windows and the state that were kept may not fit it.",
             fix="Run the pipeline in its former version first, so that it is "
             "registered again; then restore.",
+        )
+    acts = fetch(
+        connection,
+        _SQL["acts_since"],
+        pipeline=pipeline.name,
+        epoch=snapshot.epoch,
+    )
+    if acts:
+        (act,) = acts
+        raise ConfigurationError(
+            "RESTORE_PAST_ACT",
+            saw=f"{act['kind']} was done at {act['done_at']}, after the snapshot.",
+            why="What was erased would come back, and tables that were exchanged are "
+            "not those of the snapshot.",
+            fix="Restore a later snapshot; and drop this one, which may hold what was "
+            f"erased: tallyweir snapshot drop {pipeline.name} {snapshot.name}.",
         )
     runs = fetch(connection, _SQL["unrestorable_runs"], **values)
     if runs:

@@ -50,6 +50,7 @@ class Snapshot:
     Attributes:
         sequence: The last batch before it.
         definition: Of the pipeline at that time.
+        epoch: The newest claim before it.
         move: The last move of a position before it; 0 if there was none.
         bytes: Of its copies; IDs that are kept for it are not counted.
     """
@@ -60,6 +61,7 @@ class Snapshot:
     sequence: int
     watermark: datetime | None
     definition: Mapping[str, Any]
+    epoch: int
     move: int
     taken_by: str
     taken_at: datetime

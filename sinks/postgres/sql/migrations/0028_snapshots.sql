@@ -11,6 +11,8 @@ CREATE TABLE tallyweir.snapshot (
     sequence        bigint NOT NULL,
     watermark       timestamptz,
     definition      jsonb NOT NULL,
+    -- The newest claim before it.
+    epoch           bigint NOT NULL,
     -- The last move of a position before it; 0 if there was none.
     move            bigint NOT NULL,
     -- Seconds since 1970 of event time from which IDs were remembered. Null: all.

@@ -10,6 +10,16 @@ WHERE pipeline = %(pipeline)s
 ORDER BY sequence
 LIMIT 1;
 
+-- name: acts_since
+-- What they have changed is in no batch.
+SELECT kind, done_at
+FROM tallyweir.act
+WHERE pipeline = %(pipeline)s
+  AND kind IN ('erase', 'switch')
+  AND epoch > %(epoch)s
+ORDER BY epoch
+LIMIT 1;
+
 -- name: batches_with_branches
 SELECT count(*) AS branches
 FROM tallyweir.batch_branch
@@ -196,6 +206,11 @@ SELECT (
            SELECT count(*)
            FROM tallyweir.outbox
            WHERE pipeline = %(pipeline)s
+       ) - (
+           SELECT count(*)
+           FROM tallyweir.erased_row
+           WHERE pipeline = %(pipeline)s
+             AND starts_with(kept_in, 'outbox:')
        ) AS sent,
        (
            SELECT coalesce(sum(messages), 0)::bigint

@@ -13,9 +13,14 @@ WHERE pipeline = %(pipeline)s;
 
 -- name: insert_snapshot
 INSERT INTO tallyweir.snapshot (
-    pipeline, name, reason, sequence, watermark, definition, move, ids_since
+    pipeline, name, reason, sequence, watermark, definition, epoch, move, ids_since
 )
 SELECT pipeline, %(name)s, %(reason)s, last_sequence, watermark, definition,
+       (
+           SELECT coalesce(max(epoch), 0)
+           FROM tallyweir.epoch_claim
+           WHERE pipeline = %(pipeline)s
+       ),
        (
            SELECT coalesce(max(move), 0)
            FROM (
@@ -35,8 +40,8 @@ ON CONFLICT DO NOTHING
 RETURNING snapshot_number;
 
 -- name: list_snapshots
-SELECT snapshot_number, name, reason, sequence, watermark, definition, move, taken_by,
-       taken_at,
+SELECT snapshot_number, name, reason, sequence, watermark, definition, epoch, move,
+       taken_by, taken_at,
        (
            SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint
            FROM pg_class
