@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+from integration_tests.harness.dying_connection import dying_after
 from integration_tests.ledger_scenario import (
     PIPELINE,
     TOPIC,
@@ -25,7 +27,7 @@ from sinks.postgres.steering import (
     restore,
     take_snapshot,
 )
-from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
@@ -152,10 +154,11 @@ def test_ids_are_forgotten_one_by_one_from_chunks(
     connection: Connection, home_dsn: str, scenario: LedgerScenario
 ) -> None:
     """A merge after the snapshot has put IDs of both sides into the same rows."""
+    _in_one_bucket(connection)
     before = _take(scenario, "first")
     for _ in range(3):
         scenario.publish({0: "CC"})
-    connection.execute("UPDATE tallyweir.seen_id_run SET bucket = 1772326800")
+    _in_one_bucket(connection)
     connection.execute("UPDATE tallyweir.pipeline SET last_sequence = 90")
     connection.execute(
         "UPDATE tallyweir.pipeline SET watermark = watermark + interval '1 day'"
@@ -169,6 +172,12 @@ def test_ids_are_forgotten_one_by_one_from_chunks(
     assert restored.ids == 6
     assert _everything(connection) == before
     assert failed(verify(connection, PIPELINE)) == {}
+
+
+def _in_one_bucket(connection: Connection) -> None:
+    """Have all events of one hour, and their IDs filed so."""
+    connection.execute("UPDATE tallyweir.seen_id_run SET bucket = 1772326800")
+    connection.execute("UPDATE departures SET scheduled_at = '2026-03-01 01:30Z'")
 
 
 def test_moves_of_positions_go_back_too(
@@ -191,7 +200,7 @@ def test_moves_of_positions_go_back_too(
     move(4)
     scenario.publish({0: "RR"})
     before = _take(scenario, "amid")
-    scenario.publish({0: "C-RRCC"})
+    scenario.publish({0: "C-RRRC"})
     move(30)
     accept_gaps(connection, PIPELINE, _broker(log_start=35) | _at(3), reason="gone")
     scenario.next_offsets[0] = 35
@@ -212,7 +221,6 @@ def test_ids_that_a_snapshot_needs_are_not_dropped(
     connection: Connection, scenario: LedgerScenario
 ) -> None:
     """After a restore, their events are not expired; without it they are dropped."""
-    connection.execute("SELECT tallyweir.create_bucket(1, 0)")
     _take(scenario, "first")
     ids_since = "SELECT ids_since FROM tallyweir.snapshot"
     ((since,),) = connection.execute(ids_since).fetchall()
@@ -301,3 +309,48 @@ def _expect(
     with pytest.raises(ConfigurationError) as raised:
         restore(connection, PIPELINE, name, broker or _broker(), reason="a test")
     assert raised.value.code == code
+
+
+def test_a_restore_that_dies_anywhere_has_changed_nothing(
+    connection: Connection, home_dsn: str, scenario: LedgerScenario
+) -> None:
+    """Whichever statement is the last; the pipeline's driver is not even fenced."""
+    before = _take(scenario, "first")
+    scenario.publish({0: "CXDL", 3: "FECC"})
+    scenario.publish({0: "CC"})
+    now = _everything(connection)
+    for statements in count():
+        dying = dying_after(home_dsn, statements)
+        try:
+            restore(dying, PIPELINE, "first", _broker(), reason="a test")
+        except (RetryableError, psycopg.OperationalError):
+            assert _everything(connection) == now
+        else:
+            break
+        finally:
+            dying.close()
+    assert statements > 30
+    assert _everything(connection) == before
+    assert failed(verify(connection, PIPELINE)) == {}
+
+
+def test_a_reset_that_dies_anywhere_has_changed_nothing(
+    connection: Connection, home_dsn: str, scenario: LedgerScenario
+) -> None:
+    """Positions and the note of the move are one commit."""
+    now = _everything(connection)
+    targets = {TopicPartition(TOPIC, 0): 2, TopicPartition(TOPIC, 3): 200}
+    for statements in count():
+        dying = dying_after(home_dsn, statements)
+        try:
+            reset_offsets(dying, PIPELINE, targets, _broker(), reason="a test")
+        except (RetryableError, psycopg.OperationalError):
+            assert _everything(connection) == now
+        else:
+            break
+        finally:
+            dying.close()
+    assert statements > 10
+    assert _everything(connection)["offset_reset"]
+    assert failed(verify(connection, PIPELINE)) == {}
+    assert scenario.sequence == 3
