@@ -38,6 +38,8 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "batch_measures": {"select": "PVM", "insert": "P", "delete": "P"},
     "accepted_gap": {"select": "PVM"},
     "offset_reset": {"select": "PVM"},
+    "snapshot": {"select": "PVM"},
+    "restore": {"select": "PVM"},
     "seen_id_run": _KEPT | _updates("P", "is_hidden"),
     "batch_run": {"select": "PVM", "insert": "P"},
     "batch_run_input": {"select": "PVM", "insert": "P"},

@@ -40,6 +40,7 @@ COMMAND_MODULES = (
     "services.cli.fork",
     "services.cli.pipeline_versions",
     "services.cli.offsets",
+    "services.cli.snapshot",
     "services.cli.accept_gap",
     "services.cli.indoubt",
     "services.cli.repair",

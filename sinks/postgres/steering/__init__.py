@@ -29,8 +29,15 @@ from sinks.postgres.steering.redrive import (
     read_letters,
     redriving,
 )
+from sinks.postgres.steering.restore import Restored, restore
 from sinks.postgres.steering.scaling import end_scaling, set_bounds
 from sinks.postgres.steering.shadow_diff import OutputDiff, diff
+from sinks.postgres.steering.snapshot import (
+    Snapshot,
+    drop_snapshot,
+    list_snapshots,
+    take_snapshot,
+)
 from sinks.postgres.steering.switch import Switch, switch
 from sinks.postgres.steering.version_change import (
     ChangeRequest,
@@ -51,6 +58,8 @@ __all__ = [
     "OutputDiff",
     "RecordPosition",
     "RedriveSelection",
+    "Restored",
+    "Snapshot",
     "Switch",
     "Tombs",
     "WaitingLetter",
@@ -58,10 +67,12 @@ __all__ = [
     "begin_redrive",
     "check_reason",
     "diff",
+    "drop_snapshot",
     "end_scaling",
     "erase",
     "fork",
     "format_receipt",
+    "list_snapshots",
     "list_versions",
     "note_sent",
     "parse_receipt",
@@ -73,9 +84,11 @@ __all__ = [
     "read_version",
     "redriving",
     "reset_offsets",
+    "restore",
     "resume",
     "rollback",
     "set_bounds",
     "switch",
+    "take_snapshot",
     "update",
 ]

@@ -23,7 +23,7 @@ _SQL = load_statements("sinks.postgres.steering", "fork.sql")
 #: Tables of ours that are copied as they are, each behind those that it refers to.
 COPIED = (
     *("epoch_claim", "act", "pipeline_version", "partition_progress"),
-    *("batch", "batch_partition", "offset_reset"),
+    *("batch", "batch_partition", "offset_reset", "restore"),
     *("batch_output", "batch_measures", "accepted_gap", "batch_run", "batch_run_input"),
     *("dead_letter", "late_event", "expired_event", "duplicate_event"),
     *("filtered_event", "replaced_row", "redrive", "keyed_state", "keyed_timer"),
@@ -34,7 +34,7 @@ COPIED = (
 NOT_COPIED = (
     *("pipeline", "seen_id_run", "relay_cursor", "shadow_table"),
     *("batch_branch", "outbox", "pause", "receipt", "alert", "scaling_bounds"),
-    *("scaling_decision", "driver_log"),
+    *("scaling_decision", "driver_log", "snapshot"),
 )
 #: Columns of ours that name an output's table.
 OUTPUT_COLUMNS = ("output_table", "kept_in")

@@ -120,23 +120,35 @@ WHERE progress.next_offset IS DISTINCT FROM final.until_offset
 ORDER BY final.topic, final.partition;
 
 -- name: broken_sequences
--- Each batch follows the one before; the first is 1. The row that is added stands for
--- the batch after the last, which the pipeline's own counter promises.
-SELECT former + 1 AS expected, sequence AS found
+-- Each batch follows the one before, or those that restores have taken back; the first is
+-- 1. The row that is added stands for the batch after the last, which the pipeline's own
+-- counter promises.
+WITH numbered AS (
+    SELECT sequence AS first, sequence AS last, true AS is_batch
+    FROM tallyweir.batch
+    WHERE pipeline = %(pipeline)s
+    UNION ALL
+    SELECT last_sequence + 1, last_sequence + 1, true
+    FROM tallyweir.pipeline
+    WHERE pipeline = %(pipeline)s
+    UNION ALL
+    -- One restore may have taken back what an earlier one had left.
+    SELECT after_sequence + 1, through_sequence, false
+    FROM tallyweir.restore
+    WHERE pipeline = %(pipeline)s
+      AND through_sequence > after_sequence
+)
+SELECT former + 1 AS expected, first AS found
 FROM (
-    SELECT sequence, lag(sequence, 1, 0::bigint) OVER (ORDER BY sequence) AS former
-    FROM (
-        SELECT sequence
-        FROM tallyweir.batch
-        WHERE pipeline = %(pipeline)s
-        UNION ALL
-        SELECT last_sequence + 1
-        FROM tallyweir.pipeline
-        WHERE pipeline = %(pipeline)s
-    ) AS numbered
+    SELECT first, is_batch,
+           coalesce(max(last) OVER (
+               ORDER BY first, is_batch, last
+               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+           ), 0) AS former
+    FROM numbered
 ) AS followed
-WHERE sequence <> former + 1
-ORDER BY sequence;
+WHERE CASE WHEN is_batch THEN first <> former + 1 ELSE first > former + 1 END
+ORDER BY first;
 
 -- name: broken_epochs
 -- A batch whose epoch nobody claimed, or that an older driver published after a newer

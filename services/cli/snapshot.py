@@ -1,0 +1,176 @@
+"""``snapshot`` and ``restore``: keep a pipeline's state, and go back to it.
+
+Crash:
+    Each is one commit. A command that died before it changed nothing; after a restore
+    that is called again, nothing more is taken back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from sinks.postgres.steering import Restored
+
+_Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
+_Name = Annotated[str, typer.Argument(help="Name of the snapshot.")]
+_AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on one line.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    group = typer.Typer(
+        help="Keep a pipeline's state of between two batches: take, list, drop.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    group.command(
+        epilog=example(
+            "tallyweir snapshot take departures before-v2 --reason 'release 42'"
+        )
+    )(take)
+    group.command("list", epilog=example("tallyweir snapshot list departures"))(
+        list_all
+    )
+    group.command(epilog=example("tallyweir snapshot drop departures before-v2"))(drop)
+    app.add_typer(group, name="snapshot")
+    app.command(
+        epilog=example(
+            "tallyweir restore departures before-v2 --reason 'v2 counted twice' \\",
+            "    --dry-run",
+            "tallyweir restore departures before-v2 --reason 'v2 counted twice'",
+        )
+    )(restore)
+
+
+def take(
+    pipeline: _Pipeline,
+    name: _Name,
+    reason: Annotated[str, typer.Option(help="What it is for.")],
+) -> None:
+    """Keep where the pipeline stands; a driver may work meanwhile.
+
+    While a snapshot is there, the seen IDs that it needs are not forgotten.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    known = pipeline_name(pipeline)
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir snapshot") as home:
+        taken = steering.take_snapshot(home, known, name, reason=reason)
+    say(
+        f"Snapshot {name} of pipeline {known} is of batch {taken.sequence}. "
+        f"Back to it: tallyweir restore {known} {name}"
+    )
+
+
+def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
+    """List the snapshots of a pipeline, the oldest batch first."""
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    known = pipeline_name(pipeline)
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir snapshot") as home:
+        found = steering.list_snapshots(home, known)
+    columns = ("name", "sequence", "watermark", "taken_at", "taken_by", "bytes")
+    rows = [{**asdict(one), "definition": None} for one in found]
+    if as_json:
+        fields = (*columns, "reason")
+        say_json(
+            {
+                "pipeline": known,
+                "snapshots": [{name: row[name] for name in fields} for row in rows],
+            }
+        )
+        return
+    say_table(
+        ("name", "batch", "watermark", "taken", "by", "bytes", "reason"),
+        [[row[name] for name in (*columns, "reason")] for row in rows],
+    )
+
+
+def drop(pipeline: _Pipeline, name: _Name) -> None:
+    """Forget a snapshot, and with the driver's next start the IDs kept for it."""
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    known = pipeline_name(pipeline)
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir snapshot") as home:
+        dropped = steering.drop_snapshot(home, known, name)
+    say(f"Snapshot {name} of batch {dropped.sequence} is dropped.")
+
+
+def restore(
+    pipeline: _Pipeline,
+    name: _Name,
+    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what it would take back.")
+    ] = False,
+    as_json: _AsJson = False,
+) -> None:
+    """Take a pipeline back to a snapshot; what is taken back is read from Kafka again.
+
+    Refused if Kafka does not hold it any more. A driver at work goes on from there by
+    itself. What the relay has sent stays sent: it is sent again under the same IDs.
+    """
+    from services.endpoints import resolve_endpoints
+    from services.topic_log import TopicLog
+    from sinks.postgres import audit, steering
+    from sinks.postgres.connection import connect
+
+    endpoints = resolve_endpoints()
+    known = pipeline_name(pipeline)
+    with connect(endpoints.home_dsn, application_name="tallyweir restore") as home:
+        topics = audit.read_source(home, known).topics
+        broker = TopicLog(endpoints.kafka_bootstrap, *topics).read_positions()
+        restored = steering.restore(
+            home, known, name, broker, reason=reason, dry_run=dry_run
+        )
+    if as_json:
+        say_json({"pipeline": known, "dry_run": dry_run, **asdict(restored)})
+        return
+    _tell(restored)
+    say(
+        "Nothing was changed (--dry-run)."
+        if dry_run
+        else f"Pipeline {known} reads on there; a driver at work does so by itself."
+    )
+
+
+def _tell(restored: Restored) -> None:
+    say(
+        f"taken back: {restored.batches:,} batches after batch "
+        f"{restored.after_sequence}, which read {restored.records:,} records and "
+        f"committed {restored.committed:,}"
+    )
+    for table, rows in sorted(restored.rows.items()):
+        say(f"  {rows:,} rows of {table}")
+    say(f"  {restored.ids:,} seen IDs")
+    for sent, what in (
+        (restored.messages_sent, "messages of the outbox"),
+        (restored.dead_letters_sent, "dead letters"),
+    ):
+        if sent:
+            say(
+                f"  {sent:,} {what} are in Kafka already and stay there; they are sent "
+                "again under the same IDs"
+            )
+    for name in restored.dropped:
+        say(f"  the snapshot {name}, which is of a later batch")
+    for place, offset in restored.positions.items():
+        say(f"reads on: {place} from {offset:,}")

@@ -1,0 +1,252 @@
+"""Takes a pipeline back to a snapshot: what later batches brought is as if never done.
+
+Results, windows, state, IDs, side tables, ledger, positions and watermark go back in
+one transaction, and the pipeline reads from Kafka again what was taken back.
+
+The numbers of the batches that are gone are not used again, so that nothing that goes
+by them (relay, markers, staging, people's notes) takes a new batch for an old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+)
+from sinks.postgres.statements import load_statements
+from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
+from sinks.postgres.steering.offset_reset import check_nothing_in_doubt
+from sinks.postgres.steering.snapshot import (
+    Snapshot,
+    check_at_home,
+    delete_snapshot,
+    find_snapshot,
+    read_snapshots,
+)
+from sinks.postgres.steering.taken_back import TakenBack
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition, StoredPosition, decide_start
+
+_SQL = load_statements("sinks.postgres.steering", "restore.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a restore has taken back.
+
+    Attributes:
+        after_sequence: The snapshot's batch, which is the last one that stays.
+        through_sequence: The last one that was taken back.
+        batches: How many were.
+        records: That these had read.
+        committed: Those of them that had become results.
+        rows: Rows that are gone, by table; what was put back is not counted.
+        ids: Seen IDs that are forgotten.
+        messages_sent: Of the outbox, taken back, that Kafka has already.
+        dead_letters_sent: The same of dead letters.
+        dropped: Snapshots of later batches, which are gone as well.
+        positions: Where the pipeline goes on.
+    """
+
+    snapshot: str
+    after_sequence: int
+    through_sequence: int
+    batches: int
+    records: int
+    committed: int
+    rows: Mapping[str, int]
+    ids: int
+    messages_sent: int
+    dead_letters_sent: int
+    dropped: tuple[str, ...]
+    positions: Mapping[str, int]
+
+
+def restore(  # noqa: PLR0913 - an act and what it needs
+    connection: Connection[TupleRow],
+    pipeline: str,
+    name: str,
+    broker: Mapping[TopicPartition, BrokerPosition],
+    *,
+    reason: str,
+    dry_run: bool = False,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+) -> Restored:
+    """Take a pipeline back to a snapshot, in one commit.
+
+    A driver at work is fenced, drops the batch at hand whole, and reads from Kafka
+    again what was taken back. The snapshot stays.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        pipeline: Its name.
+        name: Of the snapshot.
+        broker: What the broker holds of the pipeline's topics.
+        reason: For whoever asks later; kept for good.
+        dry_run: Do it and take it back, to tell what it would mean.
+        lock_timeout_ms: How long a publish at hand is waited for.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
+            ``SNAPSHOT_UNKNOWN``, ``NOT_AT_HOME``, ``DEFINITION_SINCE``,
+            ``RESTORE_NOT_IN_KAFKA``, ``RESTORE_PAST_RUN``, or ``RESTORE_PAST_ACT``.
+        RetryableError: ``BATCH_IN_DOUBT``; or a publish held the pipeline's row for
+            too long.
+
+    Crash:
+        Before the COMMIT nothing has changed and nobody is fenced; after it the
+        pipeline is where it was, and a repeated call takes nothing more back.
+    """
+    request = ActRequest(
+        pipeline=pipeline,
+        kind="restore",
+        reason=reason,
+        dry_run=dry_run,
+        lock_timeout_ms=lock_timeout_ms,
+    )
+    with acting(connection, request) as act:
+        snapshot = find_snapshot(connection, pipeline, name)
+        audited = read_pipeline(connection, pipeline)
+        _check(connection, audited, snapshot)
+        positions = _check_in_kafka(connection, snapshot, broker)
+        restored = _take_back(connection, audited, snapshot, act)
+        restored = replace(
+            restored,
+            positions={str(place): offset for place, offset in positions.items()},
+        )
+        act.detail.update(asdict(restored))
+    return restored
+
+
+def _take_back(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    snapshot: Snapshot,
+    act: Act,
+) -> Restored:
+    values = {"pipeline": pipeline.name, "sequence": snapshot.sequence}
+    events = fetch_one(connection, _SQL["taken_events"], **values)
+    letters = fetch_one(connection, _SQL["dead_letters_sent"], **values)["letters"]
+    taken = TakenBack(connection, pipeline, snapshot)
+    taken.run()
+    later = [
+        one
+        for one in read_snapshots(connection, pipeline.name)
+        if one.sequence > snapshot.sequence or one.move > snapshot.move
+    ]
+    for one in later:
+        delete_snapshot(connection, one)
+    connection.execute(
+        _SQL["note_restore"],
+        {
+            **values,
+            "epoch": act.epoch,
+            "snapshot": snapshot.name,
+            "through_sequence": act.last_sequence,
+        },
+    )
+    return Restored(
+        snapshot=snapshot.name,
+        after_sequence=snapshot.sequence,
+        through_sequence=act.last_sequence,
+        **events,
+        rows=dict(taken.rows),
+        ids=taken.ids,
+        messages_sent=taken.messages_sent,
+        dead_letters_sent=letters,
+        dropped=tuple(one.name for one in later),
+        positions={},
+    )
+
+
+def _check(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline, snapshot: Snapshot
+) -> None:
+    """Refuse what a restore could not take back whole."""
+    check_nothing_in_doubt(connection, pipeline.name)
+    check_at_home(pipeline)
+    values = {"pipeline": pipeline.name, "sequence": snapshot.sequence}
+    branches = fetch_one(connection, _SQL["batches_with_branches"], **values)
+    if branches["branches"]:
+        raise ConfigurationError(
+            "NOT_AT_HOME",
+            saw=f"{branches['branches']} branches brought rows of later batches into "
+            "other databases.",
+            why="One transaction takes back what is in the home only.",
+            fix="Restore all databases from their backups to one moment, and run "
+            f"tallyweir repair {pipeline.name}.",
+        )
+    row = fetch_one(connection, _SQL["definition"], pipeline=pipeline.name)
+    if row["definition"] != snapshot.definition:
+        raise ConfigurationError(
+            "DEFINITION_SINCE",
+            saw=f"The definition of pipeline {pipeline.name} has changed since the "
+            f"snapshot {snapshot.name} was taken.",
+            why="The open windows and the state that were kept may not fit it.",
+            fix="Run the pipeline in its former version first, so that it is "
+            "registered again; then restore.",
+        )
+    acts = fetch(
+        connection,
+        _SQL["acts_since"],
+        pipeline=pipeline.name,
+        epoch=snapshot.epoch,
+    )
+    if acts:
+        (act,) = acts
+        raise ConfigurationError(
+            "RESTORE_PAST_ACT",
+            saw=f"{act['kind']} was done at {act['done_at']}, after the snapshot.",
+            why="What was erased would come back, and tables that were exchanged are "
+            "not those of the snapshot.",
+            fix="Restore a later snapshot; and drop this one, which may hold what was "
+            f"erased: tallyweir snapshot drop {pipeline.name} {snapshot.name}.",
+        )
+    runs = fetch(connection, _SQL["unrestorable_runs"], **values)
+    if runs:
+        (run,) = runs
+        raise ConfigurationError(
+            "RESTORE_PAST_RUN",
+            saw=f"The batch run {run['run']} came after the snapshot, with disposition "
+            f"{run['disposition']}.",
+            why="It has deleted rows and IDs from before the snapshot, which nobody "
+            "kept.",
+            fix="Restore a snapshot from after the run, or the database from a backup.",
+        )
+
+
+def _check_in_kafka(
+    connection: Connection[TupleRow],
+    snapshot: Snapshot,
+    broker: Mapping[TopicPartition, BrokerPosition],
+) -> dict[TopicPartition, int]:
+    """Refuse to take back what cannot be read again."""
+    rows = fetch(
+        connection,
+        _SQL["stored_positions"].format(copy=snapshot.copy("partition_progress")),
+    )
+    stored = {
+        TopicPartition(row["topic"], row["partition"]): StoredPosition(
+            topic_id=row["topic_id"], next_offset=row["next_offset"]
+        )
+        for row in rows
+    }
+    try:
+        decide_start(stored, broker)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            "RESTORE_NOT_IN_KAFKA",
+            saw=error.saw,
+            why="What a restore takes back must be read again, and would be lost.",
+            fix="Restore a later snapshot, or leave the pipeline as it is.",
+        ) from error
+    return {place: one.next_offset for place, one in sorted(stored.items())}

@@ -1,0 +1,328 @@
+"""Keeps a pipeline's state of between two batches, to go back to it.
+
+Most of what a batch leaves tells its batch, by its sequence or its position; a restore
+finds it by that. Copied is what batches change in place: positions, open windows and
+those of their rows that can change still, keyed state and timers.
+
+A batch is one commit, so whatever moment a snapshot of the database shows, it is one
+between two batches: no lock is needed, nobody waits and nobody is fenced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection, IsolationLevel, sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    fetch_pipeline,
+    read_pipeline,
+)
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.columns import table_identifier
+from sinks.postgres.naming import state_table
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+from sinks.postgres.steering.act import check_reason
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres.steering", "snapshot.sql")
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+
+#: Tables of ours that are copied by pipeline.
+KEPT_BY_PIPELINE = ("partition_progress", "keyed_state", "keyed_timer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A snapshot that can be restored.
+
+    Attributes:
+        sequence: The last batch before it.
+        definition: Of the pipeline at that time.
+        epoch: The newest claim before it.
+        move: The last move of a position before it; 0 if there was none.
+        bytes: Of its copies; IDs that are kept for it are not counted.
+    """
+
+    snapshot_number: int
+    name: str
+    reason: str
+    sequence: int
+    watermark: datetime | None
+    definition: Mapping[str, Any]
+    epoch: int
+    move: int
+    taken_by: str
+    taken_at: datetime
+    bytes: int
+
+    def copy(self, table: str) -> sql.Identifier:
+        """Name the copy of something."""
+        return sql.Identifier(_schema_name(self.snapshot_number), table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowCopies:
+    """A window output, and where a snapshot keeps its part.
+
+    Attributes:
+        unsettled: True of rows that could change at the snapshot, or came after it.
+    """
+
+    table: str
+    state: sql.Identifier
+    state_copy: str
+    rows_copy: str
+    unsettled: sql.Composed
+
+    @property
+    def target(self) -> sql.Identifier:
+        return table_identifier(self.table)
+
+
+def take_snapshot(
+    connection: Connection[TupleRow], pipeline: str, name: str, *, reason: str
+) -> Snapshot:
+    """Keep the state of a pipeline as it is between two batches.
+
+    From then on no bucket of seen IDs that it needs is dropped, until it is dropped
+    itself. A driver may work meanwhile.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        pipeline: Its name.
+        name: Of the snapshot; small letters, digits, ``-`` and ``_``.
+        reason: For whoever asks later.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
+            ``SNAPSHOT_NAME``, ``SNAPSHOT_EXISTS``, or ``NOT_AT_HOME``.
+        RetryableError: The server went away.
+
+    Crash:
+        Before the COMMIT there is nothing; after it the snapshot is whole.
+    """
+    check_reason(reason)
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            "SNAPSHOT_NAME",
+            saw=f"The snapshot is to be called {name!r}.",
+            why="Names are 1 to 40 small letters, digits, '-' and '_'.",
+            fix="Choose another one.",
+        )
+    with translated("taking a snapshot"):
+        with connection.transaction():
+            fetch_pipeline(connection, pipeline)
+        with _buckets_kept(connection, pipeline), _one_moment(connection):
+            audited = read_pipeline(connection, pipeline)
+            check_at_home(audited)
+            values = {
+                "pipeline": pipeline,
+                "name": name,
+                "reason": reason,
+                "horizon_s": audited.horizon_s,
+            }
+            made = fetch(connection, _SQL["insert_snapshot"], **values)
+            if not made:
+                raise ConfigurationError(
+                    "SNAPSHOT_EXISTS",
+                    saw=f"Pipeline {pipeline} has a snapshot {name} already.",
+                    why="It would be lost.",
+                    fix="Choose another name, or drop that one: tallyweir snapshot "
+                    f"drop {pipeline} {name}.",
+                )
+            snapshot = find_snapshot(connection, pipeline, name)
+            _copy(connection, audited, snapshot)
+    return snapshot
+
+
+def check_at_home(pipeline: AuditedPipeline) -> None:
+    """Refuse a pipeline of which a part is in another database.
+
+    Raises:
+        ConfigurationError: ``NOT_AT_HOME``.
+    """
+    away = [one.table for one in pipeline.outputs if one.databases != (HOME,)]
+    if away:
+        raise ConfigurationError(
+            "NOT_AT_HOME",
+            saw=f"Of pipeline {pipeline.name}, {', '.join(away)} is in another "
+            "database.",
+            why="One transaction takes back what is in the home only.",
+            fix="Restore all of its databases from their backups to one moment, and "
+            f"run tallyweir repair {pipeline.name}.",
+        )
+
+
+def list_snapshots(
+    connection: Connection[TupleRow], pipeline: str
+) -> tuple[Snapshot, ...]:
+    """List a pipeline's snapshots, the oldest batch first.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with translated("listing snapshots"), connection.transaction():
+        fetch_pipeline(connection, pipeline)
+        return read_snapshots(connection, pipeline)
+
+
+def read_snapshots(
+    connection: Connection[TupleRow], pipeline: str
+) -> tuple[Snapshot, ...]:
+    """List a pipeline's snapshots in the caller's transaction."""
+    rows = fetch(connection, _SQL["list_snapshots"], pipeline=pipeline)
+    return tuple(Snapshot(**row) for row in rows)
+
+
+def find_snapshot(
+    connection: Connection[TupleRow], pipeline: str, name: str
+) -> Snapshot:
+    """Return a snapshot, in the caller's transaction.
+
+    Raises:
+        ConfigurationError: ``SNAPSHOT_UNKNOWN``.
+    """
+    snapshots = {one.name: one for one in read_snapshots(connection, pipeline)}
+    if name not in snapshots:
+        raise ConfigurationError(
+            "SNAPSHOT_UNKNOWN",
+            saw=f"Pipeline {pipeline} has no snapshot {name!r}; it has "
+            f"{', '.join(snapshots) or 'none at all'}.",
+            why="A restore of a later batch than one's own drops a snapshot, too.",
+            fix="Correct the name.",
+        )
+    return snapshots[name]
+
+
+def drop_snapshot(
+    connection: Connection[TupleRow], pipeline: str, name: str
+) -> Snapshot:
+    """Forget a snapshot. What IDs were kept for it goes when a driver starts next.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN`` or ``SNAPSHOT_UNKNOWN``.
+        RetryableError: The server went away.
+
+    Crash:
+        Before the COMMIT it is there; after it, it is not.
+    """
+    with translated("dropping a snapshot"), connection.transaction():
+        fetch_pipeline(connection, pipeline)
+        snapshot = find_snapshot(connection, pipeline, name)
+        delete_snapshot(connection, snapshot)
+    return snapshot
+
+
+def delete_snapshot(connection: Connection[TupleRow], snapshot: Snapshot) -> None:
+    """Drop a snapshot in the caller's transaction."""
+    connection.execute(
+        _SQL["delete_snapshot"], {"snapshot_number": snapshot.snapshot_number}
+    )
+    connection.execute(
+        _SQL["drop_schema"].format(
+            schema=sql.Identifier(_schema_name(snapshot.snapshot_number))
+        )
+    )
+
+
+def window_copies(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    definition: Mapping[str, Any],
+    watermark: datetime | None,
+) -> Iterator[WindowCopies]:
+    """Name the tables of every window output that has any."""
+    for place, output in enumerate(definition["outputs"]):
+        if output["kind"] != "window":
+            continue
+        table = output["table"]
+        state = state_table(pipeline.number, table)
+        (found,) = fetch(
+            connection, _SQL["table_exists"], table=state.as_string(connection)
+        )
+        if not found["present"]:
+            continue
+        yield WindowCopies(
+            table=table,
+            state=state,
+            state_copy=f"window_state_{place}",
+            rows_copy=f"window_rows_{place}",
+            unsettled=_SQL["unsettled"].format(
+                lateness=sql.Literal(output.get("allowed_lateness", "0 seconds")),
+                # Without a watermark no window has ended.
+                watermark=sql.Literal(watermark or "-infinity"),
+            ),
+        )
+
+
+def _copy(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline, snapshot: Snapshot
+) -> None:
+    schema = sql.Identifier(_schema_name(snapshot.snapshot_number))
+    connection.execute(_SQL["create_schema"].format(schema=schema))
+    of_pipeline = _SQL["of_pipeline"].format(pipeline=sql.Literal(pipeline.name))
+    parts = [
+        (sql.Identifier("tallyweir", table), table, of_pipeline)
+        for table in KEPT_BY_PIPELINE
+    ]
+    for window in window_copies(
+        connection, pipeline, snapshot.definition, snapshot.watermark
+    ):
+        parts += [
+            (window.state, window.state_copy, sql.SQL("true").format()),
+            (window.target, window.rows_copy, window.unsettled),
+        ]
+    for source, copy, condition in parts:
+        columns = fetch(connection, _SQL["columns"], table=source.as_string(connection))
+        connection.execute(
+            _SQL["copy"].format(
+                copy=snapshot.copy(copy),
+                columns=sql.SQL(", ").join(
+                    sql.Identifier(row["name"]) for row in columns
+                ),
+                source=source,
+                condition=condition,
+            )
+        )
+
+
+@contextmanager
+def _buckets_kept(connection: Connection[TupleRow], pipeline: str) -> Iterator[None]:
+    """Have no bucket dropped from before the moment is chosen until it is noted."""
+    with connection.transaction():
+        fetch(connection, _SQL["keep_buckets"], pipeline=pipeline)
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            with connection.transaction():
+                fetch_one(connection, _SQL["release_buckets"], pipeline=pipeline)
+
+
+@contextmanager
+def _one_moment(connection: Connection[TupleRow]) -> Iterator[None]:
+    former = connection.isolation_level
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    try:
+        with connection.transaction():
+            yield
+    finally:
+        if not connection.closed:
+            connection.isolation_level = former
+
+
+def _schema_name(snapshot_number: int) -> str:
+    return f"tallyweir_snapshot_{snapshot_number}"

@@ -1,0 +1,256 @@
+-- Taking back what batches after a snapshot have brought.
+
+-- name: unrestorable_runs
+-- Their rows and IDs went for others; no snapshot has them.
+SELECT run, disposition
+FROM tallyweir.batch_run
+WHERE pipeline = %(pipeline)s
+  AND sequence > %(sequence)s
+  AND disposition <> 'append'
+ORDER BY sequence
+LIMIT 1;
+
+-- name: acts_since
+-- What they have changed is in no batch.
+SELECT kind, done_at
+FROM tallyweir.act
+WHERE pipeline = %(pipeline)s
+  AND kind IN ('erase', 'switch')
+  AND epoch > %(epoch)s
+ORDER BY epoch
+LIMIT 1;
+
+-- name: batches_with_branches
+SELECT count(*) AS branches
+FROM tallyweir.batch_branch
+WHERE pipeline = %(pipeline)s
+  AND sequence > %(sequence)s;
+
+-- name: definition
+SELECT definition
+FROM tallyweir.pipeline
+WHERE pipeline = %(pipeline)s;
+
+-- name: stored_positions
+SELECT topic, partition, topic_id, next_offset
+FROM {copy}
+WHERE NOT starts_with(topic, 'batch:');
+
+-- name: taken_events
+SELECT count(DISTINCT sequence) AS batches,
+       coalesce(sum(read), 0)::bigint AS records,
+       coalesce(sum(committed), 0)::bigint AS committed
+FROM tallyweir.batch_partition
+WHERE pipeline = %(pipeline)s
+  AND sequence > %(sequence)s;
+
+-- name: delete_appended
+-- Rows at positions that batches after the snapshot have read, but for those that one
+-- before it had made a row of: it read them before, and they were read again.
+WITH bounds AS (
+    SELECT topic, partition, min(from_offset) AS since, max(until_offset) AS until
+    FROM tallyweir.batch_partition
+    WHERE pipeline = %(pipeline)s
+      AND sequence > %(sequence)s
+    GROUP BY topic, partition
+),
+kept AS MATERIALIZED (
+    SELECT span.topic, span.partition, span.sequence, span.from_offset,
+           span.until_offset
+    FROM tallyweir.batch_partition AS span
+    JOIN bounds USING (topic, partition)
+    JOIN tallyweir.standing_from AS standing USING (pipeline)
+    WHERE span.pipeline = %(pipeline)s
+      AND span.sequence BETWEEN standing.sequence AND %(sequence)s
+      AND span.until_offset > bounds.since
+)
+DELETE FROM {target} AS row
+USING bounds
+WHERE row.kafka_topic = bounds.topic
+  AND row.kafka_partition = bounds.partition
+  AND row.kafka_offset >= bounds.since
+  AND row.kafka_offset < bounds.until
+  AND NOT EXISTS (
+      SELECT
+      FROM kept
+      WHERE kept.topic = row.kafka_topic
+        AND kept.partition = row.kafka_partition
+        AND row.kafka_offset >= kept.from_offset
+        AND row.kafka_offset < kept.until_offset
+        AND NOT EXISTS (
+            SELECT
+            FROM tallyweir.put_aside AS aside
+            WHERE aside.pipeline = %(pipeline)s
+              AND aside.kafka_topic = row.kafka_topic
+              AND aside.kafka_partition = row.kafka_partition
+              AND aside.kafka_offset = row.kafka_offset
+              AND aside.sequence = kept.sequence
+        )
+  )
+
+-- name: delete_by_batch
+DELETE FROM {target}
+WHERE tallyweir_sequence > %(sequence)s
+
+-- name: delete_revisions
+DELETE FROM {target}
+WHERE revised_in_sequence > %(sequence)s
+
+-- name: delete_unsettled
+DELETE FROM {target}
+WHERE {unsettled}
+
+-- name: delete_all
+DELETE FROM {target}
+
+-- name: delete_of_pipeline
+DELETE FROM {target}
+WHERE pipeline = %(pipeline)s
+
+-- name: columns
+-- Of a copy, those that its table has still and that can be written.
+SELECT kept.attname AS name
+FROM pg_attribute AS kept
+JOIN pg_attribute AS present
+    ON present.attrelid = to_regclass(%(target)s)
+   AND present.attname = kept.attname
+   AND present.attgenerated = ''
+   AND NOT present.attisdropped
+WHERE kept.attrelid = to_regclass(%(copy)s)
+  AND kept.attnum > 0
+  AND NOT kept.attisdropped
+ORDER BY kept.attnum;
+
+-- name: put_back
+INSERT INTO {target} ({columns})
+OVERRIDING SYSTEM VALUE
+SELECT {columns}
+FROM {copy}
+
+-- name: delete_runs
+-- Chunks that hold IDs of earlier batches as well stay for now.
+DELETE FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND NOT is_hidden
+  AND coalesce(oldest_sequence, sequence) > %(sequence)s
+RETURNING ids
+
+-- name: mixed_chunks
+SELECT bucket, sequence, chunk, oldest_sequence, fingerprints, payload_hashes, sequences
+FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND NOT is_hidden
+  AND chunk >= 0
+  AND oldest_sequence <= %(sequence)s
+  AND sequence > %(sequence)s;
+
+-- name: rewrite_chunk
+-- The filter lets through what is gone, which costs a look-up.
+UPDATE tallyweir.seen_id_run
+SET ids = %(ids)s,
+    first = %(first)s,
+    last = %(last)s,
+    fingerprints = %(fingerprints)s,
+    payload_hashes = %(payload_hashes)s,
+    sequences = %(sequences)s
+WHERE pipeline = %(pipeline)s
+  AND bucket = %(bucket)s
+  AND sequence = %(chunk_sequence)s
+  AND chunk = %(chunk)s
+  AND NOT is_hidden
+
+-- name: delete_chunk
+DELETE FROM tallyweir.seen_id_run
+WHERE pipeline = %(pipeline)s
+  AND bucket = %(bucket)s
+  AND sequence = %(chunk_sequence)s
+  AND chunk = %(chunk)s
+  AND NOT is_hidden
+
+-- name: tables_of_batches
+-- All that refer to a batch, whichever version has made them.
+SELECT DISTINCT relname::text AS name
+FROM pg_constraint
+JOIN pg_class ON pg_class.oid = conrelid
+WHERE contype = 'f'
+  AND confrelid = 'tallyweir.batch'::regclass
+  AND relnamespace = 'tallyweir'::regnamespace
+ORDER BY name;
+
+-- name: delete_run_inputs
+DELETE FROM tallyweir.batch_run_input
+USING tallyweir.batch_run AS run
+WHERE batch_run_input.pipeline = %(pipeline)s
+  AND run.pipeline = batch_run_input.pipeline
+  AND run.run = batch_run_input.run
+  AND run.sequence > %(sequence)s
+
+-- name: delete_after
+DELETE FROM {target}
+WHERE pipeline = %(pipeline)s
+  AND sequence > %(sequence)s
+
+-- name: delete_moves
+DELETE FROM {target}
+WHERE pipeline = %(pipeline)s
+  AND move > %(move)s
+
+-- name: outbox_sent
+-- Messages of the batches that stay which do not wait any more.
+SELECT (
+           SELECT coalesce(sum(rows), 0)::bigint
+           FROM tallyweir.batch_output
+           WHERE pipeline = %(pipeline)s
+             AND kind = 'outbox'
+       ) - (
+           SELECT count(*)
+           FROM tallyweir.outbox
+           WHERE pipeline = %(pipeline)s
+       ) - (
+           SELECT count(*)
+           FROM tallyweir.erased_row
+           WHERE pipeline = %(pipeline)s
+             AND starts_with(kept_in, 'outbox:')
+       ) AS sent,
+       (
+           SELECT coalesce(sum(messages), 0)::bigint
+           FROM tallyweir.relay_cursor
+           WHERE pipeline = %(pipeline)s
+             AND stream = 'outbox'
+       ) AS counted;
+
+-- name: count_sent
+UPDATE tallyweir.relay_cursor
+SET messages = %(sent)s
+WHERE pipeline = %(pipeline)s
+  AND stream = 'outbox'
+
+-- name: forget_cursor
+DELETE FROM tallyweir.relay_cursor
+WHERE pipeline = %(pipeline)s
+  AND stream = 'outbox'
+
+-- name: dead_letters_sent
+SELECT count(*) AS letters
+FROM tallyweir.dead_letter AS dead
+JOIN tallyweir.relay_cursor AS place
+    ON place.pipeline = dead.pipeline
+   AND place.stream = 'dead_letter'
+   AND (dead.sequence, dead.kafka_topic, dead.kafka_partition, dead.kafka_offset)
+       <= (place.sequence, place.kafka_topic, place.kafka_partition, place.kafka_offset)
+WHERE dead.pipeline = %(pipeline)s
+  AND dead.sequence > %(sequence)s;
+
+-- name: set_watermark
+-- The number of the last batch stays: numbers are not used again.
+UPDATE tallyweir.pipeline
+SET watermark = %(watermark)s
+WHERE pipeline = %(pipeline)s
+
+-- name: note_restore
+INSERT INTO tallyweir.restore (
+    pipeline, epoch, snapshot, after_sequence, through_sequence
+)
+VALUES (
+    %(pipeline)s, %(epoch)s, %(snapshot)s, %(sequence)s, %(through_sequence)s
+);

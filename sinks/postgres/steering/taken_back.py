@@ -1,0 +1,194 @@
+"""Deletes what batches after a snapshot have brought; puts back what they changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+)
+from sinks.postgres.columns import table_identifier
+from sinks.postgres.naming import revisions_table
+from sinks.postgres.statements import load_statements
+from sinks.postgres.steering.snapshot import (
+    KEPT_BY_PIPELINE,
+    Snapshot,
+    WindowCopies,
+    window_copies,
+)
+from sinks.seen_ids.entries import Entries
+
+_SQL = load_statements("sinks.postgres.steering", "restore.sql")
+_PUBLISH = load_statements("sinks.postgres", "publish.sql")
+_SNAPSHOT = load_statements("sinks.postgres.steering", "snapshot.sql")
+
+
+class TakenBack:
+    """One pipeline's way back, in the caller's transaction that holds its row.
+
+    Args:
+        connection: In that transaction.
+        pipeline: As it is now.
+        snapshot: Where it goes back to.
+
+    Attributes:
+        rows: That were deleted and not put back, by table.
+        ids: That are forgotten.
+        messages_sent: Of the outbox, that were taken back and are in Kafka.
+    """
+
+    def __init__(
+        self,
+        connection: Connection[TupleRow],
+        pipeline: AuditedPipeline,
+        snapshot: Snapshot,
+    ) -> None:
+        self._connection = connection
+        self._pipeline = pipeline
+        self._snapshot = snapshot
+        self._values = {
+            "pipeline": pipeline.name,
+            "sequence": snapshot.sequence,
+            "move": snapshot.move,
+            "watermark": snapshot.watermark,
+        }
+        self.rows: Counter[str] = Counter()
+        self.ids = 0
+        self.messages_sent = 0
+
+    def run(self) -> None:
+        """Do it; the ledger last, since the rest is found by it."""
+        # A merge that ends meanwhile would bring IDs back; one that ends later finds
+        # the catalog changed, and gives up.
+        self._connection.execute(_PUBLISH["await_merge"], self._values)
+        for output in self._pipeline.outputs:
+            if output.kind == "append":
+                self._delete("delete_appended", output.table)
+            elif output.kind in {"stateful", "join"} and self._exists(output.table):
+                self._delete("delete_by_batch", output.table)
+        for window in window_copies(
+            self._connection,
+            self._pipeline,
+            self._snapshot.definition,
+            self._snapshot.watermark,
+        ):
+            self._restore_window(window)
+        self._forget_ids()
+        for table in KEPT_BY_PIPELINE:
+            target = sql.Identifier("tallyweir", table)
+            self._execute("delete_of_pipeline", target=target)
+            self._put_back(target, table)
+        self._delete_ledger()
+        self._count_messages()
+        self._execute("set_watermark")
+
+    def _restore_window(self, window: WindowCopies) -> None:
+        gone = self._execute(
+            "delete_unsettled", target=window.target, unsettled=window.unsettled
+        )
+        back = self._put_back(window.target, window.rows_copy)
+        self.rows[window.table] += gone - back
+        self._execute("delete_all", target=window.state)
+        self._put_back(window.state, window.state_copy)
+        revisions = revisions_table(window.table)
+        if self._exists(revisions):
+            self._delete("delete_revisions", revisions)
+
+    def _forget_ids(self) -> None:
+        """Forget the IDs of the batches; chunks keep the batch of each ID."""
+        gone = self._connection.execute(_SQL["delete_runs"], self._values).fetchall()
+        self.ids += sum(ids for (ids,) in gone)
+        with self._connection.cursor("mixed_chunks", binary=True) as cursor:
+            cursor.itersize = 1
+            cursor.execute(_SQL["mixed_chunks"], self._values)
+            for bucket, sequence, chunk, oldest, *stored in cursor:
+                entries = Entries.decode(
+                    bucket=bucket,
+                    oldest=oldest,
+                    fingerprints=stored[0],
+                    payload_hashes=stored[1],
+                    sequences=stored[2],
+                )
+                place = {"bucket": bucket, "chunk_sequence": sequence, "chunk": chunk}
+                self._shrink(entries, oldest, place)
+
+    def _shrink(
+        self, entries: Entries, oldest: int, place: Mapping[str, object]
+    ) -> None:
+        kept = entries.take(entries.sequences <= self._snapshot.sequence)
+        self.ids += len(entries) - len(kept)
+        if len(kept) == len(entries):
+            return
+        if not len(kept):
+            self._connection.execute(_SQL["delete_chunk"], {**self._values, **place})
+            return
+        fingerprints, payload_hashes, sequences = kept.encode(oldest=oldest)
+        self._connection.execute(
+            _SQL["rewrite_chunk"],
+            {
+                **self._values,
+                **place,
+                "ids": len(kept),
+                "first": fingerprints[:16],
+                "last": fingerprints[-16:],
+                "fingerprints": fingerprints,
+                "payload_hashes": payload_hashes,
+                "sequences": sequences,
+            },
+        )
+
+    def _delete_ledger(self) -> None:
+        self._execute("delete_run_inputs")
+        tables = fetch(self._connection, _SQL["tables_of_batches"])
+        for row in tables:
+            # What was put back is of batches that stay.
+            if row["name"] not in KEPT_BY_PIPELINE:
+                self._delete("delete_after", row["name"], schema="tallyweir")
+        for table in ("accepted_gap", "offset_reset"):
+            self._delete("delete_moves", table, schema="tallyweir")
+        self._delete("delete_after", "batch", schema="tallyweir")
+
+    def _count_messages(self) -> None:
+        """Have the relay's count be of the messages that are the pipeline's still."""
+        found = fetch_one(self._connection, _SQL["outbox_sent"], **self._values)
+        self.messages_sent = found["counted"] - found["sent"]
+        if found["sent"]:
+            self._connection.execute(
+                _SQL["count_sent"], {**self._values, "sent": found["sent"]}
+            )
+        else:
+            self._execute("forget_cursor")
+
+    def _put_back(self, target: sql.Identifier, copy_name: str) -> int:
+        copy = self._snapshot.copy(copy_name)
+        found = fetch(
+            self._connection,
+            _SQL["columns"],
+            target=target.as_string(self._connection),
+            copy=copy.as_string(self._connection),
+        )
+        columns = sql.SQL(", ").join(sql.Identifier(row["name"]) for row in found)
+        return self._execute("put_back", target=target, copy=copy, columns=columns)
+
+    def _delete(self, statement: str, table: str, *, schema: str | None = None) -> None:
+        target = (
+            table_identifier(table) if schema is None else sql.Identifier(schema, table)
+        )
+        gone = self._execute(statement, target=target)
+        if gone:
+            self.rows[table if schema is None else f"{schema}.{table}"] += gone
+
+    def _exists(self, table: str) -> bool:
+        name = table_identifier(table).as_string(self._connection)
+        found = fetch_one(self._connection, _SNAPSHOT["table_exists"], table=name)
+        return bool(found["present"])
+
+    def _execute(self, statement: str, **identifiers: sql.Composable) -> int:
+        composed = _SQL[statement].format(**identifiers)
+        return self._connection.execute(composed, self._values).rowcount
