@@ -50,7 +50,8 @@ def sample_python(process_id: int, seconds: int, directory: Path) -> Counter[Sta
         [
             *(program, "record", "--pid", str(process_id), "--subprocesses"),
             *("--format", "raw", "--rate", str(_RATE), "--duration", str(seconds)),
-            *("--output", str(file)),
+            # A frame for each function, and not for each of its lines.
+            *("--function", "--output", str(file)),
         ],
         capture_output=True,
         text=True,
@@ -58,12 +59,13 @@ def sample_python(process_id: int, seconds: int, directory: Path) -> Counter[Sta
         check=False,
     )
     if done.returncode or not file.exists():
-        told = " ".join((done.stderr or done.stdout).split())[-300:]
+        told = " ".join((done.stderr or done.stdout).split())
+        told = told.partition("Stack backtrace")[0].strip()[-300:]
         raise ConfigurationError(
             "PROFILER_REFUSED",
             saw=f"py-spy could not sample process {process_id}: {told}",
-            why="A process may be sampled by its own user if the kernel lets it, or by "
-            "one with CAP_SYS_PTRACE.",
+            why="It has ended, or this user may not look into it: its own may if the "
+            "kernel lets it, and one with CAP_SYS_PTRACE.",
             fix="Run this as the driver's user; if kernel.yama.ptrace_scope is 1 or "
             "more, as root or with that capability.",
         )
