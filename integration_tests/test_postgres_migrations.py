@@ -45,6 +45,7 @@ _ALL = [
     ("0017_positions",),
     ("0018_measures",),
     ("0019_alerts",),
+    ("0020_profiles",),
     ("0021_scaling",),
     ("0023_erasure",),
     ("0024_forks",),

@@ -112,6 +112,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
         "insert": "A",
         **_updates("A", "due_at", "failures", "error_code", "delivered_at"),
     },
+    "profile": {"select": "PVM", "insert": "P", "delete": "P"},
     "_yoyo_migration": {"select": "PRVMA"},
     "_yoyo_log": {"select": "M"},
     "_yoyo_version": {"select": "M"},

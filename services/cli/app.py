@@ -31,6 +31,7 @@ COMMAND_MODULES = (
     "services.cli.wait_for",
     "services.cli.monitor",
     "services.cli.alerts",
+    "services.cli.profile",
     "services.cli.monitor_tokens",
     "services.cli.state",
     "services.cli.pause",

@@ -22,6 +22,7 @@ from services.id_fingerprints import fingerprints_of
 from services.monitor.guarded_paths import GuardedPaths
 from services.monitor.home_reader import HomeReader
 from services.monitor.look_metrics import LookMetrics
+from services.monitor.profile_paths import ProfilePaths
 from services.monitor.watcher import Look, Watcher, trouble_json
 from sinks.postgres import audit
 from sinks.postgres.driver_log import read_driver_log
@@ -46,7 +47,7 @@ _SLOTS_MAX = 1_000
 _SLOT_MAX_S = 86_400
 _NAME_MAX = 200
 _JSON = "application/json"
-_NOT_FOUND = {"PIPELINE_UNKNOWN", "LETTER_UNKNOWN"}
+_NOT_FOUND = {"PIPELINE_UNKNOWN", "PROFILE_UNKNOWN", "LETTER_UNKNOWN"}
 
 
 class MonitorApplication:
@@ -92,6 +93,7 @@ class MonitorApplication:
             contracts=contracts,
         ).add_to(self.pages)
         self._metrics.add_to(self.pages)
+        ProfilePaths(self._home).add_to(self.pages)
         self.pages.get("/")(lambda: FileResponse(PAGE / "index.html"))
         self.pages.mount("/page", StaticFiles(directory=PAGE), name="page")
 
@@ -234,7 +236,9 @@ def _event(look: Look) -> str:
 
 async def _with_headers(request: Request, answer: RequestResponseEndpoint) -> Response:
     response = await answer(request)
-    response.headers.update(_HEADERS)
+    for name, value in _HEADERS.items():
+        # A path that allows even less says so itself.
+        response.headers.setdefault(name, value)
     return response
 
 

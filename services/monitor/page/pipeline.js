@@ -6,6 +6,7 @@ import { ask, el, empty, of, seconds, whole } from "./elements.js";
 import { jobGraph } from "./job_graph.js";
 import { partsAndState } from "./parts.js";
 import { figures } from "./overview.js";
+import { showProfiles } from "./profiles.js";
 
 const NEWEST = 100;
 const SLOT_S = 10;
@@ -16,6 +17,8 @@ export async function showPipeline(view, name, look) {
   const history = ask(of(name, `history?slot_s=${SLOT_S}&slots=${SLOTS}`));
   const charted = el("div", { class: "awaited" });
   showCharts(charted, history);
+  const profiled = el("div", {});
+  showProfiles(profiled, name);
   const graph = await ask(of(name, `graph?newest=${NEWEST}`));
   view.replaceChildren(
     el("h1", {}, name),
@@ -27,6 +30,8 @@ export async function showPipeline(view, name, look) {
     partsAndState(graph),
     el("h2", {}, "The last half hour"),
     charted,
+    el("h2", {}, "Profiles"),
+    profiled,
   );
   showFigures(view, name, look);
 }

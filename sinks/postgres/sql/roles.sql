@@ -101,6 +101,8 @@ GRANT UPDATE (definition, definition_hash, watermark, last_sequence)
 GRANT UPDATE (next_offset, event_time_max, active_at)
     ON tallyweir.partition_progress TO tallyweir_publisher;
 GRANT UPDATE (committed_at) ON tallyweir.batch_branch TO tallyweir_publisher;
+-- Whoever samples a driver works as it does; old profiles make place for new ones.
+GRANT SELECT, INSERT, DELETE ON tallyweir.profile TO tallyweir_publisher;
 GRANT EXECUTE ON FUNCTION
     tallyweir.create_pipeline_runs(text),
     tallyweir.create_bucket(integer, bigint),
@@ -153,7 +155,8 @@ GRANT SELECT (
     event_time
 ) ON tallyweir.expired_event TO tallyweir_reader;
 
-GRANT SELECT ON tallyweir.alert, tallyweir.alert_delivery TO tallyweir_reader;
+GRANT SELECT ON tallyweir.alert, tallyweir.alert_delivery, tallyweir.profile
+    TO tallyweir_reader;
 
 -- The alerts service: reads how far the pipelines have come, nothing that producers
 -- have sent; keeps alerts, and what is to be told of them.

@@ -1,5 +1,5 @@
 -- How far pipelines may be scaled, as their operators say, and what was decided.
--- depends: 0019_alerts
+-- depends: 0020_profiles
 
 -- A pipeline without a row is not scaled; of one with, what is NULL is left as it is.
 CREATE TABLE tallyweir.scaling_bounds (

@@ -1,0 +1,131 @@
+"""A driver's own Python function is found in the flame graph that is taken of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import psycopg
+import pytest
+
+from integration_tests.harness.driver_world import DriverWorld, numbered
+from integration_tests.harness.monitor_service import running_monitor
+from integration_tests.harness.relayed_home import wait_for
+from integration_tests.harness.transforming_pipeline import (
+    write_transforming_pipeline,
+)
+from services.embedded.state_directory import ROOT
+from sinks.postgres.profiles import KEPT, ProfileKind, TakenProfile, keep_profile
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+#: Nothing but this function takes time: a quarter of a second for each event.
+_SLOW = """
+@F.udf("string")
+def burn_slowly(sensor):
+    total = 0
+    for n in range(4_000_000):
+        total += n
+    return sensor
+return events.withColumn("burnt", burn_slowly("sensor"))
+"""
+
+
+def test_a_slow_function_of_a_transform_is_in_the_flame_graph(
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
+) -> None:
+    """Python's by name, the JVM's if there is a JDK; kept, and shown as a picture."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
+    world.pipeline_file = tmp_path / "readings.py"
+    write_transforming_pipeline(world, world.pipeline_file, _SLOW)
+    world.topic.send(numbered(world, 0, 400))
+    with world.driver():
+        wait_for(lambda: world.fetch(_SESSIONS)[0][0] > 0, "a driver at work")
+        done = _profile(home_dsn, kafka_bootstrap, "--seconds", "15", f"{tmp_path}")
+        assert 0 == done.returncode, done.stderr
+    (python,) = tmp_path.glob("readings-python-*.svg")
+    titles = [one.text or "" for one in ET.parse(python).iter() if "title" in one.tag]
+    (slow,) = [one for one in titles if one.startswith("burn_slowly (")]
+    assert float(slow.rsplit(" ", 1)[1].rstrip("%)")) > 20, slow
+    assert any(one.startswith("Python workers (") for one in titles)
+    if "left out" not in done.stderr:
+        (jvm,) = tmp_path.glob("readings-jvm-*.svg")
+        assert "java.lang.Thread.run" in jvm.read_text("utf-8")
+    with running_monitor(home_dsn, kafka_bootstrap) as page:
+        kept = page.get("/api/pipelines/readings/profiles").json()
+        (number,) = [one["profile_id"] for one in kept if one["kind"] == "python"]
+        shown = page.get(f"/api/pipelines/readings/profiles/{number}.svg")
+        assert python.read_text("utf-8") == shown.text
+        assert "image/svg+xml" in shown.headers["content-type"]
+        assert "default-src 'none'; sandbox" == shown.headers["content-security-policy"]
+        assert "nosniff" == shown.headers["x-content-type-options"]
+        assert 404 == page.get("/api/pipelines/readings/profiles/999.svg").status_code
+    gone = _profile(home_dsn, kafka_bootstrap, "--seconds", "1", f"{tmp_path}")
+    assert 78 == gone.returncode
+    assert "PROFILE_NO_DRIVER" in gone.stderr
+
+
+_SESSIONS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+    "AND starts_with(application_name, 'tallyweir p')"
+)
+
+
+def _profile(
+    home_dsn: str, bootstrap: str, flag: str, seconds: str, output: str
+) -> subprocess.CompletedProcess[str]:
+    command = ["profile", "readings", flag, seconds, "--output", output]
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "services.cli", *command],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TALLYWEIR_HOME_DSN": home_dsn,
+            "TALLYWEIR_KAFKA_BOOTSTRAP": bootstrap,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_newest_few_of_each_kind_are_kept(home_dsn: str) -> None:
+    """Of each pipeline by itself."""
+    with psycopg.connect(home_dsn) as home:
+        for name in ("orders", "payments"):
+            definition = json.dumps({"source": {"topic": name}})
+            home.execute(
+                "INSERT INTO tallyweir.pipeline (pipeline, definition, "
+                "definition_hash, shards, bucket_seconds) VALUES (%s, %s, '', 1, 1)",
+                (name, definition),
+            )
+        home.commit()
+        for name in ("payments", *["orders"] * (KEPT + 2)):
+            for kind in ProfileKind:
+                keep_profile(
+                    home,
+                    TakenProfile(
+                        pipeline=name,
+                        kind=kind,
+                        host="here",
+                        epoch=1,
+                        seconds=1,
+                        samples=0,
+                        svg="<svg/>",
+                    ),
+                )
+        rows = home.execute(
+            "SELECT pipeline, kind, count(*), min(profile_id) FROM tallyweir.profile "
+            "GROUP BY 1, 2 ORDER BY 1, 2"
+        ).fetchall()
+    assert [
+        ("orders", "jvm", KEPT, 8),
+        ("orders", "python", KEPT, 7),
+        ("payments", "jvm", 1, 2),
+        ("payments", "python", 1, 1),
+    ] == rows

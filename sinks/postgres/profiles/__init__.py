@@ -1,0 +1,119 @@
+"""Keeps flame graphs of pipelines in the home database, the newest few of each kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import fetch, snapshot
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres.profiles", "profiles.sql")
+
+#: Of each kind and pipeline.
+KEPT = 5
+
+
+class ProfileKind(StrEnum):
+    """What was sampled."""
+
+    PYTHON = "python"
+    JVM = "jvm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenProfile:
+    """A flame graph that somebody has just taken.
+
+    Attributes:
+        epoch: Of the driver that was sampled.
+        seconds: For how long.
+        samples: How many stacks it is made of.
+        svg: The flame graph.
+    """
+
+    pipeline: str
+    kind: ProfileKind
+    host: str
+    epoch: int
+    seconds: int
+    samples: int
+    svg: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptProfile:
+    """One that is kept, without its picture."""
+
+    profile_id: int
+    kind: str
+    taken_by: str
+    taken_at: datetime
+    host: str
+    epoch: int
+    seconds: int
+    samples: int
+
+
+def keep_profile(connection: Connection[TupleRow], taken: TakenProfile) -> int:
+    """Keep a flame graph, and forget those of its kind that are too many.
+
+    Returns:
+        Its number.
+
+    Raises:
+        ConfigurationError: The role may not write it.
+        RetryableError: The server went away.
+
+    Crash:
+        One transaction: it is kept, or nothing has changed.
+    """
+    values = {
+        "pipeline": taken.pipeline,
+        "kind": taken.kind.value,
+        "host": taken.host,
+        "epoch": taken.epoch,
+        "seconds": taken.seconds,
+        "samples": taken.samples,
+        "svg": taken.svg,
+    }
+    with translated("keeping a profile"), connection.transaction():
+        (row,) = fetch(connection, _SQL["keep"], **values)
+        fetch_nothing = {"pipeline": taken.pipeline, "kind": taken.kind.value}
+        connection.execute(_SQL["forget_older"], {**fetch_nothing, "kept": KEPT})
+    return int(row["profile_id"])
+
+
+def list_profiles(
+    connection: Connection[TupleRow], pipeline: str
+) -> tuple[KeptProfile, ...]:
+    """Return the profiles of a pipeline, the newest first."""
+    with snapshot(connection, doing="listing profiles"):
+        rows = fetch(connection, _SQL["list"], pipeline=pipeline)
+    return tuple(KeptProfile(**row) for row in rows)
+
+
+def read_flame_graph(
+    connection: Connection[TupleRow], pipeline: str, profile_id: int
+) -> str:
+    """Return the SVG of a profile.
+
+    Raises:
+        ConfigurationError: ``PROFILE_UNKNOWN``.
+    """
+    with snapshot(connection, doing="reading a profile"):
+        rows = fetch(connection, _SQL["svg"], pipeline=pipeline, profile_id=profile_id)
+    if not rows:
+        raise ConfigurationError(
+            "PROFILE_UNKNOWN",
+            saw=f"Pipeline {pipeline} has no profile {profile_id}.",
+            why=f"The newest {KEPT} of each kind are kept.",
+            fix=f"Take a new one: tallyweir profile {pipeline}.",
+        )
+    return str(rows[0]["svg"])
