@@ -153,6 +153,9 @@ class Driver:
             migrate(self._settings.home_dsn)
             pipeline = prepare_pipeline(self._settings, files)
             scaler = open_scaler(pipeline, self._log)
+            # A driver that runs once ends before scaling would pay.
+            if not self._once:
+                scaler.start()
         except RetryableError as error:
             # Before the first start nothing is known to be right, so a server that
             # does not answer is more likely a wrong address than an outage.
@@ -349,7 +352,6 @@ class Driver:
     def _note_state(self, bridge: Bridge, scaler: Scaler, state: TopicState) -> None:
         self.metrics.note_ends(state.ends)
         bridge.note_partitions(state.ends)
-        # A driver that runs once ends before it would pay.
         if not self._once:
             scaler.look(state.ends)
 

@@ -260,13 +260,9 @@ class Scaler:
 
 
 def open_scaler(pipeline: PreparedPipeline, log: FilteringBoundLogger) -> Scaler:
-    """Return what scales a pipeline that is ready to run, where it stood last.
-
-    Raises:
-        RetryableError: The home is unreachable.
-    """
+    """Return what scales a pipeline that is ready to run, once it is started."""
     settings = pipeline.settings
-    scaler = Scaler(
+    return Scaler(
         ScalingRecord(settings.home_dsn, pipeline.name),
         dsns=pipeline.dsns,
         pool=open_pool(pipeline.spark),
@@ -274,8 +270,6 @@ def open_scaler(pipeline: PreparedPipeline, log: FilteringBoundLogger) -> Scaler
         shuffles=pipeline.shuffles,
         log=log,
     )
-    scaler.start()
-    return scaler
 
 
 def tasks_max(partitions: int, batch_offsets: int) -> int:
