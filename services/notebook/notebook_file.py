@@ -8,8 +8,12 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+from sinks.protocol.errors import ConfigurationError
+
 #: Beside the slice; an old one is never written over.
 NOTEBOOK = "notebook.ipynb"
+#: What a slice has in any case.
+_MANIFEST = "slice.json"
 #: What a cell begins with whose text is for people.
 _TEXT = "#"
 
@@ -117,7 +121,18 @@ _CELLS = (
 
 
 def write_notebook(directory: Path) -> Path:
-    """Write the notebook, unless one is there; return where it is."""
+    """Write the notebook, unless one is there; return where it is.
+
+    Raises:
+        ConfigurationError: ``SLICE_MISSING``: the directory has none.
+    """
+    if not (directory / _MANIFEST).is_file():
+        raise ConfigurationError(
+            "SLICE_MISSING",
+            saw=f"There is no {_MANIFEST} in {directory}.",
+            why="It says which records are in the slice, and of which pipeline.",
+            fix="Name a directory that tallyweir notebook has made, or a pipeline.",
+        )
     path = directory / NOTEBOOK
     if not path.exists():
         path.write_text(json.dumps(_notebook(), indent=1) + "\n", "utf-8")

@@ -19,7 +19,7 @@ WHERE datname LIKE 'tallyweir\_scratch\_%'
 DROP DATABASE {name}
 
 -- name: drop_used
-DROP DATABASE {name} WITH (FORCE)
+DROP DATABASE IF EXISTS {name} WITH (FORCE)
 
 -- name: prepared
 SELECT gid

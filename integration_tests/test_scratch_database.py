@@ -1,0 +1,100 @@
+"""A scratch database refuses what the pipeline's tables refuse, and leaves nothing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from integration_tests.harness.postgres_driver import query
+from sinks.postgres.connection import connect
+from sinks.postgres.scratch_database import ScratchDatabase
+from sinks.postgres.table_definition import (
+    create_defined_table,
+    create_schemas,
+    read_table_definitions,
+)
+
+_TABLES = """
+CREATE SCHEMA sales;
+CREATE TYPE sales.mood AS ENUM ('good');
+CREATE FUNCTION sales.is_fine(integer) RETURNS boolean LANGUAGE sql IMMUTABLE
+    AS 'SELECT true';
+CREATE FUNCTION sales.nothing() RETURNS trigger LANGUAGE plpgsql
+    AS 'BEGIN RETURN new; END';
+CREATE TABLE sales.parent (id integer PRIMARY KEY);
+CREATE TABLE sales.amounts (
+    id bigserial PRIMARY KEY,
+    amount integer NOT NULL DEFAULT 3 CHECK (amount > 0),
+    doubled integer GENERATED ALWAYS AS (amount * 2) STORED,
+    note jsonb DEFAULT '{"a": "%s"}',
+    parent integer REFERENCES sales.parent,
+    CHECK (sales.is_fine(amount))
+);
+CREATE UNIQUE INDEX ON sales.amounts (amount) WHERE amount > 5;
+CREATE TRIGGER nothing BEFORE INSERT ON sales.amounts
+    FOR EACH ROW EXECUTE FUNCTION sales.nothing();
+CREATE TABLE sales.moods (mood sales.mood);
+"""
+_LEFT = "SELECT datname FROM pg_database WHERE datname LIKE 'tallyweir_scratch%'"
+
+
+def test_a_table_made_elsewhere_refuses_the_same_rows(
+    empty_dsn: str, server_dsn: str
+) -> None:
+    """What cannot be made there is named."""
+    tables = ["sales.amounts", "sales.moods", "sales.unknown"]
+    with psycopg.connect(empty_dsn) as there:
+        there.execute(_TABLES.encode())
+        there.commit()
+        amounts, moods = read_table_definitions(there, tables)
+    with (
+        ScratchDatabase(server_dsn) as scratch,
+        connect(scratch.dsn, application_name="test") as here,
+    ):
+        create_schemas(here, tables)
+        foreign_key, trigger, constraint = create_defined_table(here, amounts)
+        assert ("foreign key amounts_parent_fkey", "trigger nothing") == (
+            foreign_key,
+            trigger,
+        )
+        assert "amounts_amount_check1: function sales.is_fine" in constraint
+        assert ['the table itself: type "sales.mood" does not exist'] == (
+            create_defined_table(here, moods)
+        )
+        insert = "INSERT INTO sales.amounts (amount) VALUES (%s)"
+        here.execute(insert, [6])
+        here.commit()
+        rows = here.execute("SELECT id, doubled, note FROM sales.amounts").fetchall()
+        assert [(1, 12, {"a": "%s"})] == rows
+        for refused in (None, 0, 6):
+            with pytest.raises(psycopg.IntegrityError), here.transaction():
+                here.execute(insert, [refused])
+
+
+def test_a_scratch_database_is_dropped_with_all_that_is_in_it(server_dsn: str) -> None:
+    """Also with connections and a prepared transaction; others are left alone."""
+    with ScratchDatabase(server_dsn) as other:
+        scratch = ScratchDatabase(server_dsn)
+        with closing(connect(scratch.dsn, application_name="test")) as inside:
+            inside.execute("CREATE TABLE t ()")
+            inside.execute("PREPARE TRANSACTION 'left'")
+            inside.execute("SELECT 1")
+            scratch.close()
+        assert [(other.name,)] == query(server_dsn, _LEFT)
+    assert [] == query(server_dsn, _LEFT)
+
+
+def test_what_a_killed_process_left_is_dropped_by_the_next(server_dsn: str) -> None:
+    """Nobody is connected to it any more."""
+    killed = ScratchDatabase(server_dsn)
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE datname = %s",
+            [killed.name],
+        )
+    with ScratchDatabase(server_dsn) as following:
+        assert [(following.name,)] == query(server_dsn, _LEFT)
+    killed.close()
