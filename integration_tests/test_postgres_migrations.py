@@ -52,6 +52,7 @@ _ALL = [
     ("0025_redrive",),
     ("0026_receipt",),
     ("0027_driver_log",),
+    ("0028_snapshots",),
 ]
 
 
