@@ -105,13 +105,13 @@ def read_flame_graph(
     """Return the SVG of a profile.
 
     Raises:
-        ConfigurationError: ``PROFILE_UNKNOWN``.
+        ConfigurationError: ``FLAME_GRAPH_UNKNOWN``.
     """
     with snapshot(connection, doing="reading a profile"):
         rows = fetch(connection, _SQL["svg"], pipeline=pipeline, profile_id=profile_id)
     if not rows:
         raise ConfigurationError(
-            "PROFILE_UNKNOWN",
+            "FLAME_GRAPH_UNKNOWN",
             saw=f"Pipeline {pipeline} has no profile {profile_id}.",
             why=f"The newest {KEPT} of each kind are kept.",
             fix=f"Take a new one: tallyweir profile {pipeline}.",
