@@ -38,13 +38,10 @@ def rename_definitions(
         without: Tables of outputs that are left out.
     """
     for row in fetch(connection, _SQL["definition"], pipeline=pipeline):
-        definition = _renamed(row["definition"], tables, without)
-        connection.execute(
-            _SQL["set_definition"],
-            {"pipeline": pipeline, **_told(definition, pipeline)},
-        )
+        told = renamed(row["definition"], pipeline, tables, without=without)
+        connection.execute(_SQL["set_definition"], _values(pipeline, told))
     for row in fetch(connection, _SQL["versions"], pipeline=pipeline):
-        definition = _renamed(row["definition"], tables, without)
+        told = renamed(row["definition"], pipeline, tables, without=without)
         layout = row["layout"] and _renamed(row["layout"], tables, without)
         held = dict(row["held"])
         if "windows" in held:
@@ -56,21 +53,33 @@ def rename_definitions(
         connection.execute(
             _SQL["set_version"],
             {
-                "pipeline": pipeline,
+                **_values(pipeline, told),
                 "version": row["version"],
-                **_told(definition, pipeline),
                 "layout": layout and Jsonb(layout),
                 "held": Jsonb(held),
             },
         )
 
 
-def _told(definition: Mapping[str, Any], pipeline: str) -> dict[str, object]:
-    named = {**definition, "name": pipeline}
+def renamed(
+    definition: Mapping[str, Any],
+    pipeline: str,
+    tables: Mapping[str, str],
+    *,
+    without: Collection[str] = (),
+) -> tuple[dict[str, Any], str]:
+    """Return a definition under other names, and the hash that a driver gives it."""
+    named = {**_renamed(definition, tables, without), "name": pipeline}
     text = json.dumps(named, sort_keys=True, separators=(",", ":"))
+    return named, hashlib.sha256(text.encode()).hexdigest()
+
+
+def _values(pipeline: str, told: tuple[dict[str, Any], str]) -> dict[str, object]:
+    definition, definition_hash = told
     return {
-        "definition": Jsonb(named),
-        "definition_hash": hashlib.sha256(text.encode()).hexdigest(),
+        "pipeline": pipeline,
+        "definition": Jsonb(definition),
+        "definition_hash": definition_hash,
     }
 
 
