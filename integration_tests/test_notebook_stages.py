@@ -122,15 +122,15 @@ def test_a_running_driver_does_not_notice_a_dry_publish(
 ) -> None:
     """Nor does what it has committed differ: in two databases, and by a function."""
     write_python_pipeline(world, _PIPELINE)
-    records = numbered(world, 0, 20)
-    world.topic.send([*records, *records[:2]])
+    # Of copies that tasks meet at the same time any may be kept, so there are none.
+    world.topic.send(numbered(world, 0, 20))
     databases = {"billing": billing_dsn}
     environment = {DATABASES_VARIABLE: json.dumps(databases)}
     with world.driver(environment=environment) as driver:
-        world.await_read(22)
+        world.await_read(20)
         found = _look(world, "transform", "--records=100", databases=databases)
         assert found["columns"][-1] == "doubled"
-        assert {"alive": 20, "duplicate": 2} == found["outcomes"]
+        assert {"alive": 20} == found["outcomes"]
         assert {"readings": 20, "billed": 15, "totals": 20} == found["staged"]
         assert found["staged"] == found["tables"]
         assert found["verified"]
@@ -140,9 +140,9 @@ def test_a_running_driver_does_not_notice_a_dry_publish(
             "readings": {"equal": 20, **every},
             "totals": {"equal": 0, **every},
         } == found["summary"]
-        assert {"equal": 22} == found["verdicts"]
+        assert {"equal": 20} == found["verdicts"]
         world.topic.send(numbered(world, 20, 4))
-        world.await_read(26)
+        world.await_read(24)
         driver.send(signal.SIGTERM)
         assert driver.wait() == 0, driver.text
     assert [(1,)] == world.fetch("SELECT epoch FROM tallyweir.epoch_claim")
