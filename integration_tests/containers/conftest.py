@@ -39,5 +39,5 @@ def system(secrets: Path) -> Iterator[Deployment]:
     with running(Deployment(secrets, {"driver": _DRIVER})) as deployment:
         deployment.start("kafka", "postgres", "spark-master")
         deployment.start("migrate", "kafka-access", "spark-worker-1", "spark-worker-2")
-        deployment.start("resolver", "relay", "ingest", "driver")
+        deployment.start("resolver", "relay", "ingest", "driver", "monitor")
         yield deployment
