@@ -131,7 +131,7 @@ def test_slow_python_is_named(world: DriverWorld) -> None:
 
         @F.udf("int")
         def slow(number):
-            time.sleep(0.01)
+            time.sleep(0.05)
             return 1
 
         return events.withColumn("slept", slow("amount"))
