@@ -178,6 +178,7 @@ def _in_one_bucket(connection: Connection) -> None:
     """Have all events of one hour, and their IDs filed so."""
     connection.execute("UPDATE tallyweir.seen_id_run SET bucket = 1772326800")
     connection.execute("UPDATE departures SET scheduled_at = '2026-03-01 01:30Z'")
+    connection.commit()
 
 
 def test_moves_of_positions_go_back_too(
