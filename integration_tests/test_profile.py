@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import psutil
 import psycopg
 import pytest
 
@@ -22,6 +24,8 @@ from services.embedded.state_directory import ROOT
 from sinks.postgres.profiles import KEPT, ProfileKind, TakenProfile, keep_profile
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+_DAEMON = "spark_jobs.python_daemon"
 
 #: Nothing but this function takes time: a quarter of a second for each event.
 _SLOW = """
@@ -43,8 +47,9 @@ def test_a_slow_function_of_a_transform_is_in_the_flame_graph(
     world.pipeline_file = tmp_path / "readings.py"
     write_transforming_pipeline(world, world.pipeline_file, _SLOW)
     world.topic.send(numbered(world, 0, 400))
-    with world.driver():
-        wait_for(lambda: world.fetch(_SESSIONS)[0][0] > 0, "a driver at work")
+    with world.driver() as driver:
+        # Its session is there long before the first task.
+        wait_for(lambda: _burns(driver._process.pid), "a worker at work")
         done = _profile(home_dsn, kafka_bootstrap, "--seconds", "15", f"{tmp_path}")
         assert 0 == done.returncode, done.stderr
     (python,) = tmp_path.glob("readings-python-*.svg")
@@ -69,10 +74,19 @@ def test_a_slow_function_of_a_transform_is_in_the_flame_graph(
     assert "PROFILE_NO_DRIVER" in gone.stderr
 
 
-_SESSIONS = (
-    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
-    "AND starts_with(application_name, 'tallyweir p')"
-)
+def _burns(process_id: int) -> bool:
+    """Whether a Python worker, which the daemon has forked, has worked for a while."""
+    for child in psutil.Process(process_id).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            parent = child.parent()
+            if (
+                parent is not None
+                and _DAEMON in child.cmdline()
+                and _DAEMON in parent.cmdline()
+                and child.cpu_times().user > 1
+            ):
+                return True
+    return False
 
 
 def _profile(

@@ -69,7 +69,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "redrive": {"select": "VM"},
     "driver_log": {"select": "PM", "insert": "P", "delete": "P"},
     "receipt": {
-        "select": "VM",
+        "select": "PVMA",
         "insert": "M",
         **_updates("M", "is_verified", "summary", "batches", "taken_at", "taken_by"),
     },

@@ -103,6 +103,7 @@ GRANT UPDATE (next_offset, event_time_max, active_at)
 GRANT UPDATE (committed_at) ON tallyweir.batch_branch TO tallyweir_publisher;
 -- Whoever samples a driver works as it does; old profiles make place for new ones.
 GRANT SELECT, INSERT, DELETE ON tallyweir.profile TO tallyweir_publisher;
+GRANT SELECT ON tallyweir.receipt TO tallyweir_publisher;
 GRANT EXECUTE ON FUNCTION
     tallyweir.create_pipeline_runs(text),
     tallyweir.create_bucket(integer, bigint),
@@ -163,7 +164,7 @@ GRANT SELECT ON tallyweir.alert, tallyweir.alert_delivery, tallyweir.profile
 GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.visible_through,
-    tallyweir.pause
+    tallyweir.pause, tallyweir.receipt
 TO tallyweir_alerts;
 GRANT SELECT (installation_id) ON tallyweir.installation TO tallyweir_alerts;
 GRANT SELECT, INSERT, DELETE ON tallyweir.alert TO tallyweir_alerts;
