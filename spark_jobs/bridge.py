@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from sinks.faultpoints import FaultPoint, making
 from sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
 from sinks.protocol.decisions import check_epoch
-from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
+from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import BatchKey, SparkBatchId
 from sinks.protocol.measures import Measures
 from sinks.protocol.offsets import OffsetRange, TopicPartition
@@ -26,6 +26,7 @@ from sinks.protocol.stage_ahead import StageAhead, find_basis
 from spark_jobs.background import begin_in_thread
 from spark_jobs.batch_report import BatchReport, BatchTimes
 from spark_jobs.bridge_parts import BridgeParts
+from spark_jobs.fence_watch import FenceWatch
 from spark_jobs.offset_log import read_planned_ranges
 from spark_jobs.process_cpu import ProcessCpu
 from spark_jobs.spark_failure import SPARK_FAILURES, what_failed_and_why
@@ -94,6 +95,7 @@ class Bridge:
         #: When the driver could begin the next batch.
         self._free_since = time.monotonic()
         self._looks_again_at = 0.0
+        self._fence = FenceWatch(parts.home, parts.epoch)
         self._draining = False
         self._in_batch = threading.Lock()
         self.failure: Exception | None = None
@@ -112,9 +114,9 @@ class Bridge:
     def tick(self, *, at_once: bool = False) -> bool:
         """See to what is to be done while Spark has no batch at hand.
 
-        The last batch is seen to its end. Then, if a timer is due, a batch without
-        events is run. To be called often; it looks for timers about once a second,
-        unless told to do everything at once.
+        The last batch is seen to its end, and a fence is noticed. Then, if a timer is
+        due, a batch without events is run. To be called often; it looks for both about
+        once a second, unless told to do everything at once.
 
         Returns:
             Whether a tick was published.
@@ -131,6 +133,7 @@ class Bridge:
                 return False
             with self._failure_kept():
                 self._ahead.settle()
+                self._fence.look_at_rest()
                 return self._run_due_tick(at_once=at_once)
         finally:
             self._in_batch.release()
@@ -216,6 +219,7 @@ class Bridge:
                 self._run(ranges, _not_here)
             elif not self._ahead.is_at_work:
                 self._ahead.settle()
+                self._fence.look_at_rest()
 
     def _offsets_ahead(self) -> int:
         """Count what was staged behind the end of Spark's last plan."""
@@ -350,23 +354,10 @@ class Bridge:
         try:
             yield
         except Exception as error:
-            self.failure = _explain(self._name_fence(error))
+            self.failure = _explain(self._fence.name(error))
             if self.failure is error:
                 raise
             raise self.failure from error
-
-    def _name_fence(self, error: Exception) -> Exception:
-        """Tell a driver whose tables a newer one has dropped that it is fenced."""
-        if isinstance(error, FencedError):
-            return error
-        try:
-            progress = self._parts.home.read_progress()
-            check_epoch(self._parts.epoch, progress.newest_epoch)
-        except FencedError as fenced:
-            return fenced
-        except TallyweirError:
-            return error
-        return error
 
 
 def _not_here() -> NoReturn:
