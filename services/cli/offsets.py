@@ -57,7 +57,9 @@ def register(app: typer.Typer) -> None:
             "    --to-offset flights:1=1180 --reason 'a poisoned upload'",
         )
     )(reset)
-    app.add_typer(group, name="offsets")
+    app.add_typer(
+        group, name="offsets", epilog=example("tallyweir offsets show departures")
+    )
 
 
 def show(pipeline: _Pipeline, as_json: _AsJson = False) -> None:

@@ -41,7 +41,14 @@ def register(app: typer.Typer) -> None:
         list_all
     )
     group.command(epilog=example("tallyweir snapshot drop departures before-v2"))(drop)
-    app.add_typer(group, name="snapshot")
+    app.add_typer(
+        group,
+        name="snapshot",
+        epilog=example(
+            "tallyweir snapshot take departures before-v2 --reason 'release 42'",
+            "tallyweir snapshot list departures",
+        ),
+    )
     app.command(
         epilog=example(
             "tallyweir restore departures before-v2 --reason 'v2 counted twice' \\",

@@ -32,9 +32,12 @@ def test_no_more_than_the_wanted_events_come(events: int) -> None:
 
 
 def test_an_endless_stream_ends_after_the_wanted_seconds() -> None:
-    """With as many records as the rate gives in that time."""
-    paced = PacedRecords(_numbers(), rate=200, events=None, seconds=0.1)
-    assert len(list(paced)) == 20
+    """With as many records as the rate gives in that time: at 0, 0.2 and 0.4 s.
+
+    A busy machine may come a tenth of a second late for the last.
+    """
+    paced = PacedRecords(_numbers(), rate=5, events=None, seconds=0.5)
+    assert len(list(paced)) == 3
 
 
 def test_a_stopped_stream_ends() -> None:
