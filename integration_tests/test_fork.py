@@ -172,6 +172,11 @@ def test_an_output_that_is_defined_otherwise_begins_empty(
     assert scenario.sequence == 3
     assert list(made.rows) == [f"{WINDOWS}__departures_2"]
     assert made.shadows["departures"] == _SHADOW
+    told = connection.execute(
+        "SELECT DISTINCT output_table FROM tallyweir.batch_output WHERE pipeline = %s",
+        (_NEW,),
+    ).fetchall()
+    assert told == [(f"{WINDOWS}__departures_2",)]
     connection.execute(f"CREATE TABLE {_SHADOW} (LIKE departures)".encode())
     connection.commit()
     _assert_verified(connection)

@@ -49,6 +49,13 @@ WHERE pipeline = %(crowded)s;
 UPDATE tallyweir.pipeline SET last_sequence = %(batches)s WHERE pipeline = %(crowded)s;
 """
 
+#: Of the width that the first chart has, what is drawn.
+_FILLED = """() => {
+  const figure = document.querySelector("figure");
+  return figure.querySelector("canvas").clientWidth / figure.clientWidth;
+}"""
+_FILLED_MIN = 0.8
+
 #: From the choice of a page until what it shows is painted.
 _GO_TO = """(hash) => new Promise((done) => {
   const began = performance.now();
@@ -100,7 +107,8 @@ def test_no_page_takes_a_tenth_of_a_second(page: Page, crowded_monitor: str) -> 
         for place in places:
             taken[place].append(page.evaluate(_GO_TO, place))
             if place == here:
-                expect(page.locator("figure")).to_have_count(_CHARTS)
+                expect(page.locator("figure canvas")).to_have_count(_CHARTS)
+                assert page.evaluate(_FILLED) > _FILLED_MIN
     medians = {place: statistics.median(times) for place, times in taken.items()}
     for place, median in medians.items():
         print(f"{median:6.1f} ms  {place}")  # noqa: T201 - shown where it fails

@@ -29,9 +29,8 @@ export function chart(caption, began, lines, show) {
   const figure = el("figure", {}, el("figcaption", {}, caption));
   const axis = { stroke: resolved("--ink-2"), grid: { stroke: resolved("--rule"), width: 1 }, ticks: { stroke: resolved("--rule") } };
   const colors = [resolved("--blue"), resolved("--warning"), resolved("--critical")];
-  const drawn = () => {
-    const width = Math.max(220, figure.clientWidth - 20);
-    return new uPlot(
+  const drawn = (width) =>
+    new uPlot(
       {
         width, height: HEIGHT, cursor: { y: false },
         axes: [axis, { ...axis, size: 64, values: (_, marks) => marks.map(show) }],
@@ -47,9 +46,14 @@ export function chart(caption, began, lines, show) {
       [began, ...lines.map(([, values]) => values)],
       figure,
     );
-  };
-  // It needs its width, which it has once it is in the page.
-  requestAnimationFrame(drawn);
+  // It has a width once it is in the page, and another when the window has.
+  let plot = null;
+  new ResizeObserver(() => {
+    const width = figure.clientWidth - 20;
+    if (width <= 0 || width === plot?.width) return;
+    if (plot) plot.setSize({ width, height: HEIGHT });
+    else plot = drawn(width);
+  }).observe(figure);
   return figure;
 }
 

@@ -12,7 +12,7 @@ const COLUMNS = [
   ["part_bytes", "size", (one) => one.bytes, (one) => size(one.bytes)],
 ];
 
-export const percent = (share) => `${Math.round(share * 100)} %`;
+export const percent = (share) => `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 
 export const precise = (value) =>
   value !== null && value !== undefined && value < 0.1 ? `${(value * 1000).toFixed(1)} ms` : seconds(value);
