@@ -101,6 +101,32 @@ def test_what_cannot_be_erased_as_a_whole_is_not_erased_in_part(
         erase_events(connection)
 
 
+def test_nothing_is_erased_while_a_snapshot_or_a_hot_key_would_keep_it(
+    home_dsn: str, connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Snapshots are for a person to drop; what was frequent is forgotten with it."""
+    assert scenario.sequence == 3
+    connection.execute(
+        "INSERT INTO tallyweir.batch_measures VALUES "
+        """(%s, 3, '{"slots": 2, "hot_keys": {"departures": {"0-2": 5}}}')""",
+        (PIPELINE,),
+    )
+    connection.commit()
+    steering.take_snapshot(connection, PIPELINE, "amid", reason="a test")
+    connection.commit()
+    with pytest.raises(ConfigurationError, match=r"ERASE_SNAPSHOT_KEPT.*amid"):
+        erase_events(connection, "0-2")
+    assert places_of(home_dsn, "0-2")
+    steering.drop_snapshot(connection, PIPELINE, "amid")
+    connection.commit()
+    erase_events(connection, "0-2")
+    assert not places_of(home_dsn, "0-2")
+    (kept,) = connection.execute(
+        "SELECT measures FROM tallyweir.batch_measures"
+    ).fetchall()
+    assert kept == ({"slots": 2},)
+
+
 def test_a_crash_at_any_statement_erases_nothing(
     home_dsn: str, connection: Connection, scenario: LedgerScenario
 ) -> None:

@@ -37,6 +37,7 @@ from sinks.postgres.steering.erased_events import (
     output_named,
     written,
 )
+from sinks.postgres.steering.snapshot import read_snapshots
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "erase.sql")
@@ -134,8 +135,8 @@ def erase(
 
     Raises:
         ConfigurationError: As ``acting``; ``ERASE_NOTHING_NAMED``,
-            ``ERASE_NO_EVENTS``, ``ERASE_CONDITION``, ``ERASE_ELSEWHERE`` or
-            ``ERASE_SOURCE_MISSING``.
+            ``ERASE_NO_EVENTS``, ``ERASE_CONDITION``, ``ERASE_ELSEWHERE``,
+            ``ERASE_SNAPSHOT_KEPT`` or ``ERASE_SOURCE_MISSING``.
         RetryableError: ``ERASE_IN_DOUBT``, or as ``acting``.
 
     Crash:
@@ -152,11 +153,14 @@ def erase(
     with acting(connection, request.act) as act:
         pipeline = read_pipeline(connection, request.act.pipeline)
         _check_all_here(connection, pipeline)
+        _check_nothing_copied(connection, pipeline)
         work = _Work(connection=connection, pipeline=pipeline, epoch=act.epoch)
         _find(work, request)
         _erase_events(work)
         _erase_keys(work, request.keys)
         ids = _entomb(work, request, fingerprints)
+        # Keys may be a person's, and measures show what was frequent only.
+        connection.execute(_SQL["forget_hot_keys"], {"pipeline": pipeline.name})
         erasure = Erasure(
             epoch=act.epoch,
             rows=work.rows,
@@ -208,6 +212,20 @@ def _check_all_here(
             saw=f"{row['branches']} decided branches are not committed yet.",
             why="Their rows cannot be seen, and would come up after the erasure.",
             fix="Let the resolver finish (tallyweir indoubt list), then erase.",
+        )
+
+
+def _check_nothing_copied(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline
+) -> None:
+    snapshots = [one.name for one in read_snapshots(connection, pipeline.name)]
+    if snapshots:
+        raise ConfigurationError(
+            "ERASE_SNAPSHOT_KEPT",
+            saw=f"The pipeline has snapshots: {', '.join(snapshots)}.",
+            why="They hold keys and state as they were, and none can be restored "
+            "across an erasure.",
+            fix=f"tallyweir snapshot drop {pipeline.name} NAME for each, then erase.",
         )
 
 

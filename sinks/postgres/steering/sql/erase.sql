@@ -153,6 +153,12 @@ SELECT coalesce(array_agg(DISTINCT topic), '{}') AS topics
 FROM tallyweir.partition_progress
 WHERE pipeline = %(pipeline)s;
 
+-- name: forget_hot_keys
+UPDATE tallyweir.batch_measures
+SET measures = measures - 'hot_keys'
+WHERE pipeline = %(pipeline)s
+  AND measures ? 'hot_keys';
+
 -- name: fingerprint_key
 SELECT fingerprint_key
 FROM tallyweir.installation;
