@@ -44,16 +44,14 @@ def scenario(connection: Connection, scenario: LedgerScenario) -> LedgerScenario
     return scenario
 
 
-def _request(
-    kind: str, pipeline: str = PIPELINE, *, dry_run: bool = False
-) -> ActRequest:
-    return ActRequest(pipeline=pipeline, kind=kind, reason="v2", dry_run=dry_run)
+def _request(kind: str, of: str = PIPELINE, *, dry_run: bool = False) -> ActRequest:
+    return ActRequest(pipeline=of, kind=kind, reason="v2", dry_run=dry_run)
 
 
 def _fork(connection: Connection, *empty: str, dry_run: bool = False) -> Fork:
     connection.rollback()
-    request = _request("fork", dry_run=dry_run)
-    return steering.fork(connection, request, _NEW, empty=empty)
+    act = _request("fork", dry_run=dry_run)
+    return steering.fork(connection, act, _NEW, empty=empty)
 
 
 def _switch(
