@@ -7,5 +7,5 @@ CREATE TABLE tallyweir.batch_measures (
     sequence bigint NOT NULL,
     measures jsonb NOT NULL CHECK (jsonb_typeof(measures) = 'object'),
     PRIMARY KEY (pipeline, sequence),
-    FOREIGN KEY (pipeline, sequence) REFERENCES tallyweir.batch
+    FOREIGN KEY (pipeline, sequence) REFERENCES tallyweir.batch ON DELETE CASCADE
 );
