@@ -113,7 +113,8 @@ def _create(venv: Path) -> None:
     if made.returncode != 0:
         raise SetUpError(
             "VENV_MISSING",
-            saw=f"{sys.executable} -m venv failed: {_last_lines(made.stdout + made.stderr, 3)}",
+            saw=f"{sys.executable} -m venv failed: "
+            + _last_lines(made.stdout + made.stderr, 3),
             why="Tallyweir keeps its libraries in an environment of its own",
             fix=f"on Debian and Ubuntu: apt-get install python{version}-venv; "
             "elsewhere install a Python that has venv and ensurepip",

@@ -22,7 +22,8 @@ def install_jupyter() -> Path:
     Raises:
         SetUpError: pip failed.
     """
-    environment = state_directory() / "notebook"
+    # Python makes no environment behind a link, which tests have here.
+    environment = (state_directory() / "notebook").resolve()
     install(NOTEBOOK_LOCK, venv=environment)
     python = environment / "bin" / "python"
     asked = [str(python), "-c", "import sysconfig as s; print(s.get_path('purelib'))"]
