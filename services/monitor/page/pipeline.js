@@ -12,14 +12,11 @@ const NEWEST = 100;
 const SLOT_S = 10;
 const SLOTS = 180;
 
-// The charts add up half an hour and come last; nothing waits for them.
+// The charts add up half an hour. They are asked for last, so that nothing waits.
 export async function showPipeline(view, name, look) {
-  const history = ask(of(name, `history?slot_s=${SLOT_S}&slots=${SLOTS}`));
-  const charted = el("div", { class: "awaited" });
-  showCharts(charted, history);
-  const profiled = el("div", {});
-  showProfiles(profiled, name);
   const graph = await ask(of(name, `graph?newest=${NEWEST}`));
+  const charted = el("div", { class: "awaited" });
+  const profiled = el("div", {});
   view.replaceChildren(
     el("h1", {}, name),
     el("div", { id: "figures" }),
@@ -34,11 +31,13 @@ export async function showPipeline(view, name, look) {
     profiled,
   );
   showFigures(view, name, look);
+  showCharts(charted, name);
+  showProfiles(profiled, name);
 }
 
-async function showCharts(place, asked) {
+async function showCharts(place, name) {
   try {
-    const history = await asked;
+    const history = await ask(of(name, `history?slot_s=${SLOT_S}&slots=${SLOTS}`));
     place.replaceChildren(history.length ? charts(history) : empty("Nothing was published in the last half hour."));
   } catch (error) {
     place.replaceChildren(empty(error.message));
