@@ -125,8 +125,9 @@ def _pip_install(lock: Path, venv: Path) -> None:
     pins = len(re.findall(r"^\S+==", lock.read_text(), re.MULTILINE))
     _report(f"installing {lock.name}: up to {pins} packages, by hash")
     output = venv / "pip.log"
-    with output.open("w") as log:
-        pip = subprocess.Popen(
+    with (
+        output.open("w") as log,
+        subprocess.Popen(
             [
                 *(str(venv / "bin" / "python"), "-I", "-m", "pip", "install"),
                 *("--disable-pip-version-check", "--no-input", "--progress-bar=off"),
@@ -136,10 +137,11 @@ def _pip_install(lock: Path, venv: Path) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-        )
+        ) as pip,
+    ):
         assert pip.stdout is not None
         _show_progress(pip.stdout, log, pins)
-    if pip.wait() != 0:
+    if pip.returncode != 0:
         raise SetUpError(
             "PACKAGES_NOT_INSTALLED",
             saw=_last_lines(output.read_text(), _PIP_LOG_LINES_SHOWN),
