@@ -59,7 +59,8 @@ def test_each_check_finds_what_it_is_for(
         "path = '/wo" + "rk/main'",
     ]
     (package / "odd.py").write_text("\n".join(lines) + "\n" * MODULE_LINES_MAX)
-    (tmp_path / "README.md").write_text("See [this](nowhere.md).\n")
+    table = "| a |\n|---|\n| 1 |\n"
+    (tmp_path / "README.md").write_text(f"See [this](nowhere.md).\n\n{table}{table}")
 
     assert check(tmp_path) != []
 

@@ -61,6 +61,8 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LAUNCHER_CODE = re.compile(r'echo "([A-Z_]+)"')
 _TABLE_CODE = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \|", re.MULTILINE)
+#: Of a table in Markdown: the second row, which divides its head from the rest.
+_ROW_UNDER_HEAD = 2
 _THIS = Path(__file__).stem
 # Written in two parts, or this file would break the rule.
 _FORBIDDEN_TEXTS = tuple(
@@ -327,6 +329,18 @@ def find_broken_links(root: Path) -> list[str]:
     return found
 
 
+def find_run_on_tables(root: Path) -> list[str]:
+    """A table's head stands at its top: two tables that ran together read as one."""
+    found = []
+    for path in markdown_files(root):
+        row = 0
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            row = row + 1 if line.startswith("|") else 0
+            if row > _ROW_UNDER_HEAD and set(line) <= set("|-: "):
+                found.append(f"{name_of(path, root)}:{number}: a head in mid-table")
+    return found
+
+
 def find_forbidden_texts(root: Path) -> list[str]:
     """Find names of hosts and folders that are true of one machine only."""
     # What is hidden is not ours, but for the CI's folder, and much of it is large.
@@ -364,5 +378,6 @@ CHECKS: tuple[Callable[[Path], list[str]], ...] = (
     find_undocumented_fault_points,
     find_untested_fault_points,
     find_broken_links,
+    find_run_on_tables,
     find_forbidden_texts,
 )
