@@ -62,7 +62,17 @@ class VersionPoint(Enum):
     VERSION_IN_FORCE = "version_in_force"
 
 
-AnyPoint = FaultPoint | MergePoint | RedrivePoint | VersionPoint
+class DrainPoint(Enum):
+    """Facts in the order in which a driver that drains makes them true.
+
+    The ticks of ``WINDOWS_CLOSED`` are batches, with the points of a batch.
+    """
+
+    WINDOWS_CLOSED = "windows_closed"
+    DRAINED = "drained"
+
+
+AnyPoint = FaultPoint | MergePoint | RedrivePoint | VersionPoint | DrainPoint
 
 
 class Side(Enum):

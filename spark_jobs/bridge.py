@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame
 
 from sinks.faultpoints import FaultPoint, making
 from sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
-from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import BatchKey, SparkBatchId
 from sinks.protocol.measures import Measures
@@ -30,9 +29,8 @@ from spark_jobs.fence_watch import FenceWatch
 from spark_jobs.offset_log import read_planned_ranges
 from spark_jobs.process_cpu import ProcessCpu
 from spark_jobs.spark_failure import SPARK_FAILURES, what_failed_and_why
+from spark_jobs.ticks import Ticks
 
-#: Seconds between two looks for timers that are due.
-_TICK_LOOK_S = 1.0
 #: Seconds after which Spark is asked again in any case. Its planning takes some hundred
 #: milliseconds, for which events wait.
 OWN_BATCHES_S = 60.0
@@ -94,7 +92,9 @@ class Bridge:
         self._cpu = ProcessCpu(parts.jobs.spark)
         #: When the driver could begin the next batch.
         self._free_since = time.monotonic()
-        self._looks_again_at = 0.0
+        self._ticks = Ticks(
+            parts, self._coordinator, on_planned=on_planned, on_published=self._end
+        )
         self._fence = FenceWatch(parts.home, parts.epoch)
         self._draining = False
         self._in_batch = threading.Lock()
@@ -134,9 +134,18 @@ class Bridge:
             with self._failure_kept():
                 self._ahead.settle()
                 self._fence.look_at_rest()
-                return self._run_due_tick(at_once=at_once)
+                return self._ticks.run_due(at_once=at_once)
         finally:
             self._in_batch.release()
+
+    def close(self, through_us: int) -> None:
+        """Close what waits for a watermark up to here; where no query runs.
+
+        Raises:
+            TallyweirError: As a batch does; it is kept in ``failure`` as well.
+        """
+        with self._in_batch, self._failure_kept():
+            self._ticks.close(through_us)
 
     def drain(self, timeout_s: float) -> bool:
         """Begin no further batch; wait for what is at hand.
@@ -268,45 +277,6 @@ class Bridge:
         with making(FaultPoint.SEALED):
             parts = self._parts
             parts.databases.tidy(live_from_us=parts.jobs.live_from_us(plan))
-
-    def _run_due_tick(self, *, at_once: bool) -> bool:
-        if not self._parts.jobs.layout.keyed:
-            return False
-        if not at_once and time.monotonic() < self._looks_again_at:
-            return False
-        self._looks_again_at = time.monotonic() + _TICK_LOOK_S
-        times = BatchTimes()
-        with times.spent_on("plan"):
-            plan = self._plan_tick()
-        if plan is None:
-            return False
-        self._on_planned(plan)
-        with times.spent_on("publish"):
-            result = self._coordinator.run_tick(plan)
-        self._end(times, plan, result)
-        return True
-
-    def _plan_tick(self) -> BatchPlan | None:
-        """Plan a tick; None while nothing is due."""
-        parts = self._parts
-        progress = parts.home.read_progress()
-        check_epoch(parts.epoch, progress.newest_epoch)
-        now_us = parts.home.read_clock_us()
-        watermark_us = parts.jobs.layout.clock_rule.watermark_after(
-            progress.watermark_us, progress.clocks.values(), now_us=now_us
-        )
-        if not parts.home.has_due_timers(watermark_us=watermark_us, now_us=now_us):
-            return None
-        with making(FaultPoint.PLANNED):
-            return BatchPlan(
-                key=BatchKey(epoch=parts.epoch, spark_batch_id=None),
-                ranges=(),
-                watermark_us=progress.watermark_us,
-                after_sequence=progress.last_sequence,
-                clocks=progress.clocks,
-                planned_at_us=now_us,
-                topic_ids={},
-            )
 
     def _plan(
         self, ranges: Sequence[OffsetRange], former: VotedBatch | None

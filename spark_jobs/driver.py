@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sinks.postgres.epoch_claims import Drain
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.migrations import migrate
 from sinks.protocol.batch_run import streamed
@@ -28,13 +29,13 @@ from sinks.protocol.errors import (
     TallyweirError,
 )
 from sinks.protocol.identity import Epoch
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, Progress
-from sinks.protocol.recovery import StoredPosition, decide_start, topic_ids
+from sinks.protocol.ports import BatchPlan
+from sinks.protocol.recovery import topic_ids
 from spark_jobs.batch_report import BatchReport
 from spark_jobs.bridge import Bridge
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.dead_letter_watch import DeadLetterWatch
+from spark_jobs.drain import PipelineDrain
 from spark_jobs.driver_metrics import DriverMetrics
 from spark_jobs.held_pipeline import await_nobody_holds
 from spark_jobs.kafka_admin import KafkaAdmin, TopicState
@@ -51,6 +52,7 @@ from spark_jobs.scaling.scaler import Scaler, open_scaler
 from spark_jobs.settings import DriverSettings
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.spark_failure import query_failed
+from spark_jobs.start_positions import read_starts
 from spark_jobs.topic_watch import TopicWatch
 from spark_jobs.version_watch import VersionWatch
 
@@ -110,6 +112,7 @@ class Driver:
         self._log = structlog.get_logger().bind(
             pipeline=pipeline.name, guarantee=pipeline.guarantee.value
         )
+        self._drain = PipelineDrain(settings, pipeline.name, self._log)
         #: Of this process; nobody has to look at them.
         self.metrics = DriverMetrics(pipeline.name, pipeline.guarantee)
 
@@ -118,7 +121,7 @@ class Driver:
         self._stop.set()
 
     def run(self) -> None:
-        """Run until stopped, or until the topics are read to their ends.
+        """Run until stopped or drained, or until the topics are read to their ends.
 
         Raises:
             ConfigurationError: Someone must change something.
@@ -131,14 +134,13 @@ class Driver:
         prepared = self._prepare()
         while not self._stop.is_set():
             try:
-                try:
-                    self._claim_and_run(prepared)
-                except RetryableError as error:
-                    self._pause_after(error)
-                    continue
+                self._claim_and_run(prepared)
             except TallyweirError as error:
-                self._version.check_failure(error)
-                raise
+                if not self._may_pass(error):
+                    self._version.check_failure(error)
+                    raise
+                self._pause_after(error)
+                continue
             if not prepared.scaler.wants_new_query:
                 return
 
@@ -203,14 +205,13 @@ class Driver:
         home = databases.home
         claim = f"{home.claim.epoch}-{uuid.uuid4().hex[:12]}"
         progress = home.read_progress()
-        starts = self._read_starts(prepared.admin, home, progress)
+        starts = read_starts(prepared.admin, home, progress, self._log)
         with prepared.pipeline.opened_jobs(
             home,
             claim=claim,
             places=SourcePlaces(self._pipeline.source.topics),
             tasks=lambda: prepared.pipeline.parallelism,
         ) as jobs:
-            jobs.read_ids_ahead(progress)
             parts = BridgeParts(
                 databases=databases,
                 jobs=jobs,
@@ -220,6 +221,11 @@ class Driver:
                 ),
                 starts=starts,
             )
+            asked = self._drain.find()
+            if asked is not None:
+                self._run_drain(asked, parts)
+                return
+            jobs.read_ids_ahead(progress)
             self._log.info(
                 "driver started",
                 epoch=home.claim.epoch,
@@ -227,28 +233,17 @@ class Driver:
             )
             self._run_query(prepared, parts)
 
-    def _read_starts(
-        self, admin: KafkaAdmin, home: PostgresHome, progress: Progress
-    ) -> dict[TopicPartition, int]:
-        broker = admin.read_positions()
-        stored = streamed(progress.positions)
-        starts = decide_start(stored, broker)
-        fresh = {
-            place: StoredPosition(topic_id=broker[place].topic_id, next_offset=offset)
-            for place, offset in starts.items()
-            if place not in stored
-        }
-        if fresh:
-            home.register_positions(fresh)
-        left = sorted(stored.keys() - starts.keys())
-        if left:
-            self._log.warning(
-                "topic left out",
-                positions={str(place): stored[place].next_offset for place in left},
-                fix="Nothing if it is meant. With its topic in source.topic again, "
-                "the pipeline goes on from these positions.",
-            )
-        return starts
+    def _run_drain(self, asked: Drain, parts: BridgeParts) -> None:
+        """Read nothing more; a driver that runs ``once`` has not read to the end."""
+        bridge = Bridge(
+            parts,
+            ahead_max=0,
+            on_planned=self._note_planned,
+            on_published=self._note_batch,
+        )
+        self._drain.end(asked, parts, bridge)
+        if self._once:
+            parts.home.check_not_paused()
 
     def _run_query(self, prepared: _Prepared, parts: BridgeParts) -> None:
         scaler = prepared.scaler
@@ -316,19 +311,23 @@ class Driver:
         while not self._stop.is_set() and bridge.tick(at_once=True):
             pass
 
-    def _pause_after(self, error: RetryableError) -> None:
-        """Wait before starting over; give up on what does not pass by itself.
+    def _may_pass(self, error: TallyweirError) -> bool:
+        """Count a failure, and tell whether to start over may help.
 
         Servers that come back fail in other ways at first, so the time that they
         were away does not count against those.
         """
-        if error.code == "TABLES_SWITCHED" or (self._once and error.code == "PAUSED"):
-            raise error
-        self._pauses += 1
+        if not isinstance(error, RetryableError) or error.code == "TABLES_SWITCHED":
+            return False
+        if self._once and error.code == "PAUSED":
+            return False
         if error.code not in _PATIENT or self._once:
             self._failures += 1
-            if self._failures >= _FAILURES_MAX:
-                raise error
+        return self._failures < _FAILURES_MAX
+
+    def _pause_after(self, error: TallyweirError) -> None:
+        """Wait before starting over, the longer the more often it was needed."""
+        self._pauses += 1
         pause_s = _BACKOFF_S[min(self._pauses, len(_BACKOFF_S)) - 1]
         if error.code in _PATIENT:
             pause_s = min(pause_s, _PATIENT_PAUSE_MAX_S)
@@ -369,6 +368,12 @@ class Driver:
                 dead = None
         self.metrics.note_published(report, dead)
         scaler.note_published(report)
+        self._note_batch(report)
+        self._version.check_batch()
+        self._dead_letters.check_batch(home, read=counts.read, dead=counts.dead)
+
+    def _note_batch(self, report: BatchReport) -> None:
+        counts = report.result.tally.counts
         self._log.info(
             "batch published",
             epoch=report.plan.key.epoch,
@@ -382,8 +387,6 @@ class Driver:
             filtered=counts.filtered,
             seconds=round(report.seconds, 3),
         )
-        self._version.check_batch()
-        self._dead_letters.check_batch(home, read=counts.read, dead=counts.dead)
 
 
 def _text(plan: BatchPlan) -> str:

@@ -13,11 +13,12 @@ import signal
 import sys
 from itertools import count
 
-from sinks.faultpoints import FaultPoint, Side, arm
+from sinks.faultpoints import DrainPoint, FaultPoint, Side, arm
 from spark_jobs.__main__ import main as run_driver
 from spark_jobs.batch.__main__ import main as do_batch_run
 
 FAULT_VARIABLE = "TALLYWEIR_TEST_FAULT"
+_POINTS = {point.value: point for kind in (FaultPoint, DrainPoint) for point in kind}
 
 
 def _arm(fault: str) -> None:
@@ -28,7 +29,7 @@ def _arm(fault: str) -> None:
         if next(reached) == int(occurrence):
             os.killpg(0, signal.Signals[name])
 
-    arm(FaultPoint(point), act, side=Side(side))
+    arm(_POINTS[point], act, side=Side(side))
 
 
 if __name__ == "__main__":

@@ -63,9 +63,10 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "late_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "expired_event": {"select": "VM", "select payload": "M", "insert": "P"},
     "pause": {"select": "PVMA", "insert": "P"},
+    "drain": {"select": "PVMA"} | _updates("P", "drained_epoch"),
     "scaling_bounds": {"select": "PVM"},
     "scaling_decision": {"select": "PVM", "insert": "P"},
-    "act": {"select": "PVM", "insert": "P"},
+    "act": {"select": "PVMA", "insert": "P"},
     "redrive": {"select": "VM"},
     "driver_log": {"select": "PM", "insert": "P", "delete": "P"},
     "receipt": {

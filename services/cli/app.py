@@ -35,6 +35,7 @@ COMMAND_MODULES = (
     "services.cli.monitor_tokens",
     "services.cli.state",
     "services.cli.pause",
+    "services.cli.drain",
     "services.cli.scale",
     "services.cli.cost",
     "services.cli.erase",

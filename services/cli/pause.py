@@ -61,7 +61,7 @@ def pause(
 
 
 def resume(pipeline: _Pipeline, dry_run: _DryRun = False) -> None:
-    """End a pause: a driver that waits goes on within seconds."""
+    """End a pause, or call off a drain: a driver that waits goes on within seconds."""
     from services.endpoints import resolve_endpoints
     from sinks.postgres import steering
     from sinks.postgres.connection import connect

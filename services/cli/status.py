@@ -51,7 +51,8 @@ def status(
     RUNNING: it reads on; CAUGHT UP: nothing is left to read; STALLED: there is work
     and a driver, but no batch for a minute; STOPPED: no driver is connected; FENCED:
     only an older one is, which may publish nothing; PAUSED: nothing is published until
-    `resume`.
+    `resume`; DRAINING: nothing is read any more, and a driver finishes what there is;
+    DRAINED: it has.
     docs/status.md has the formula of every number.
     """
     from services.endpoints import resolve_endpoints
@@ -119,6 +120,7 @@ def status_json(
         "windows": [asdict(window) for window in found.windows],
         "catalog_ids": found.catalog_ids,
         "pause": found.pause and asdict(found.pause),
+        "drain": found.drain and asdict(found.drain),
         "databases": [asdict(database) for database in found.databases],
     }
 
@@ -252,8 +254,9 @@ def _figures(found: Status) -> list[tuple[str, str]]:
         (f"open in {window.table}", _groups(window.open_groups))
         for window in found.windows
     ]
-    if found.pause is not None:
-        figures.insert(0, ("pause", found.pause.told()))
+    held = found.pause or found.drain
+    if held is not None:
+        figures.insert(0, ("held", held.told()))
     if found.catalog_ids is not None:
         figures.append(("IDs remembered", f"{found.catalog_ids:,}"))
     return figures

@@ -61,7 +61,7 @@ def verify(
         if recount:
             check = _recount(home, endpoints.kafka_bootstrap, name)
             receipt = receipt.with_check(check)
-        _keep(home, receipt)
+        keep_receipt(home, receipt)
     if as_json:
         say_json(receipt.as_json())
     else:
@@ -70,7 +70,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _keep(home: Connection[TupleRow], receipt: Receipt) -> None:
+def keep_receipt(home: Connection[TupleRow], receipt: Receipt) -> None:
     """Keep the receipt for the monitor, where this login may."""
     from sinks.postgres import audit
     from sinks.protocol.errors import TallyweirError

@@ -151,14 +151,14 @@ ACTS: Mapping[str, Act] = {
         Act(
             name="pause",
             title="Pause",
-            states=("RUNNING", "CAUGHT UP", "STALLED", "STOPPED"),
+            states=("RUNNING", "CAUGHT UP", "STALLED", "STOPPED", "DRAINING"),
             fields=(_REASON,),
             do=_pause,
         ),
         Act(
             name="resume",
             title="Resume",
-            states=("PAUSED",),
+            states=("PAUSED", "DRAINING", "DRAINED"),
             fields=(),
             do=_resume,
         ),

@@ -37,6 +37,7 @@ SLEEPERS = {
     "services/bench/soak.py": "sends at a pace, and polls the ledger",
     "services/bench/small_batches.py": "polls a table as a reader without events would",
     "services/images/engine.py": "polls a server until it answers",
+    "services/cli/drain.py": "polls for a driver to end a drain",
     "services/embedded/daemon.py": "polls a server until it answers",
     "services/embedded/postgres.py": "polls for leftover processes to end",
 }

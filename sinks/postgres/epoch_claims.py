@@ -27,17 +27,41 @@ class Pause:
 
     Attributes:
         last_sequence: The last batch that was published before it; 0 if none was.
+        is_drained: Whether a drain has ended with it.
     """
 
     reason: str
     paused_by: str
     paused_at: datetime
     last_sequence: int
+    is_drained: bool
 
     def told(self) -> str:
         """Say since when, by whom and why."""
         since = self.paused_at.isoformat(sep=" ", timespec="seconds")
-        return f"paused since {since} by {self.paused_by}: {self.reason}"
+        word = "drained" if self.is_drained else "paused"
+        return f"{word} since {since} by {self.paused_by}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """A drain that somebody has asked for, and that no driver has ended yet.
+
+    Attributes:
+        epoch: The claim of whoever asked.
+        closes_windows: Whether windows and timers are not to wait for more events.
+    """
+
+    epoch: Epoch
+    closes_windows: bool
+    reason: str
+    asked_by: str
+    asked_at: datetime
+
+    def told(self) -> str:
+        """Say since when, by whom and why."""
+        since = self.asked_at.isoformat(sep=" ", timespec="seconds")
+        return f"to be drained since {since}, as {self.asked_by} asked: {self.reason}"
 
 
 def insert_claim(
@@ -81,6 +105,14 @@ def read_pause(connection: Connection[TupleRow], pipeline: str) -> Pause | None:
         ).fetchone()
 
 
+def read_drain(connection: Connection[TupleRow], pipeline: str) -> Drain | None:
+    """Return the drain that a driver has yet to end; None if nobody asked for one."""
+    with connection.cursor(row_factory=class_row(Drain)) as cursor:
+        return cursor.execute(
+            _CLAIM["current_drain"], {"pipeline": pipeline}
+        ).fetchone()
+
+
 def check_not_paused(connection: Connection[TupleRow], pipeline: str) -> None:
     """Refuse to work on a pipeline that is paused.
 
@@ -96,6 +128,12 @@ def check_not_paused(connection: Connection[TupleRow], pipeline: str) -> None:
             fix=f"tallyweir resume {pipeline}, when its time has come; a driver that "
             "runs waits for it.",
         )
+
+
+def read_newest_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:
+    """Return the newest epoch that anybody claimed; 0 if none is kept."""
+    row = connection.execute(_CLAIM["newest_epoch"], {"pipeline": pipeline}).fetchone()
+    return Epoch(row[0] if row else 0)
 
 
 def read_newest_driver_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:

@@ -94,6 +94,9 @@ class BatchPlan:
     lookups: Mapping[str, str] = field(default_factory=dict)
     #: The batch run that the batch is; its ranges are in the run's own topic then.
     run: BatchRun | None = None
+    #: Of a tick that closes what is open: the watermark is moved up to here, because
+    #: somebody has said that nothing more is to be waited for.
+    closes_through_us: int | None = None
 
     @property
     def sequence(self) -> SequenceNumber:
@@ -134,9 +137,12 @@ class BatchPlan:
             if self.clocks:
                 return self.watermark_us
             clocks = [latest_of(clocks)]
-        return rule.watermark_after(
+        reached_us = rule.watermark_after(
             self.watermark_us, clocks, now_us=self.planned_at_us
         )
+        if self.closes_through_us is None:
+            return reached_us
+        return max(reached_us or self.closes_through_us, self.closes_through_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -78,6 +79,23 @@ def a_tick_lets_an_idle_partition_go(harness: HomeHarness) -> None:
     )
 
 
+def a_tick_that_closes_moves_the_watermark_to_where_it_is_told(
+    harness: HomeHarness,
+) -> None:
+    """Later batches leave it there, however far behind their events are."""
+    driver = HomeDriver(harness)
+    driver.run({P0: 3})
+    before_us = driver.home.read_progress().watermark_us
+    assert before_us is not None
+    for closes_through_us in (before_us + 5_000_000, before_us):
+        plan = replace(driver.plan({}), closes_through_us=closes_through_us)
+        assert PublishOutcome.COMMITTED is driver.publish(plan, NOTHING_STAGED)
+        after_us = driver.home.read_progress().watermark_us
+        assert after_us == before_us + 5_000_000, "it never goes back"
+    driver.run({P0: 1})
+    assert driver.home.read_progress().watermark_us == after_us
+
+
 def a_tick_whose_answer_is_lost_counts_once(harness: HomeHarness) -> None:
     """The tick is in the ledger; publishing again finds it there."""
     _lose_answer_to_tick(harness, committed=True)
@@ -109,6 +127,7 @@ TICK_CASES: tuple[Callable[[HomeHarness], None], ...] = (
     a_tick_behind_a_later_batch_is_refused,
     a_superseded_driver_may_not_tick,
     a_tick_lets_an_idle_partition_go,
+    a_tick_that_closes_moves_the_watermark_to_where_it_is_told,
     a_tick_whose_answer_is_lost_counts_once,
     a_tick_that_never_arrived_counts_once,
 )

@@ -64,6 +64,7 @@ def _status() -> Status:
         windows=(),
         catalog_ids=None,
         pause=None,
+        drain=None,
         databases=(),
     )
 

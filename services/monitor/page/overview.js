@@ -4,7 +4,7 @@ import { alertsOf } from "./alerts.js";
 import { el, empty, formula, moment, seconds, table, whole } from "./elements.js";
 
 export function stateOf(one) {
-  const isAmber = !["STOPPED", "PAUSED"].includes(one.state) && (one.minute.dead > 0 || one.in_doubt > 1);
+  const isAmber = !["STOPPED", "PAUSED", "DRAINED"].includes(one.state) && (one.minute.dead > 0 || one.in_doubt > 1);
   return el("span", { class: `state ${one.state.replace(" ", "-")}${isAmber ? " amber" : ""}` }, one.state);
 }
 

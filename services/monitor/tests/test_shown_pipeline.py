@@ -43,6 +43,7 @@ _FOUND = PipelineSummary(
     ),
     wait=None,
     pause=None,
+    drain=None,
 )
 _WAIT = LockWait(
     seconds=61.4,

@@ -45,6 +45,7 @@ def _summary(driver: DriverStatus | None) -> PipelineSummary:
         driver=driver,
         wait=None,
         pause=None,
+        drain=None,
     )
 
 

@@ -56,6 +56,7 @@ from sinks.postgres.audit.scaling import RecordedDecision, Scaling, read_scaling
 from sinks.postgres.audit.usage import OutputUsage, StepUsage, Usage, read_usage
 from sinks.postgres.audit.verification import verify
 from sinks.postgres.audit.visible_offset import is_visible
+from sinks.postgres.audit.waiting import Waiting, WaitingWindows, read_waiting
 
 __all__ = [
     "AuditedPipeline",
@@ -89,6 +90,8 @@ __all__ = [
     "Totals",
     "Usage",
     "Verdict",
+    "Waiting",
+    "WaitingWindows",
     "WholeLetter",
     "WindowStatus",
     "accept_gaps",
@@ -116,5 +119,6 @@ __all__ = [
     "read_source",
     "read_status",
     "read_usage",
+    "read_waiting",
     "verify",
 ]

@@ -43,6 +43,9 @@ class AuditedOutput:
     databases: tuple[str, ...]
     #: What its groups are told apart by, beside the window; empty for append outputs.
     by: tuple[str, ...]
+    #: How long a window may still be revised, as Postgres reads an interval; None for
+    #: outputs without windows.
+    allowed_lateness: str | None
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -275,4 +278,5 @@ def _output(definition: Mapping[str, Any]) -> AuditedOutput:
         drops_late=definition.get("late") == "drop",
         databases=tuple(definition.get("databases", (HOME,))),
         by=tuple(definition.get("by", ())),
+        allowed_lateness=definition.get("allowed_lateness"),
     )

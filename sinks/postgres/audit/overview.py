@@ -28,7 +28,7 @@ from sinks.postgres.audit.progress import (
     read_driver_sessions,
 )
 from sinks.postgres.audit.receipt_note import KeptReceipt, read_receipts
-from sinks.postgres.epoch_claims import Pause
+from sinks.postgres.epoch_claims import Drain, Pause
 from sinks.postgres.guarantee_change import guarantee_of
 from sinks.postgres.naming import application_name
 from sinks.postgres.statements import load_statements
@@ -90,6 +90,7 @@ class PipelineSummary:
         recent: Of the last minute.
         wait: None while no lock keeps its driver.
         pause: None unless it is paused.
+        drain: None unless a driver is to drain it.
     """
 
     pipeline: str
@@ -106,6 +107,7 @@ class PipelineSummary:
     driver: DriverStatus | None
     wait: LockWait | None
     pause: Pause | None
+    drain: Drain | None
     #: What ``verify`` found last; None if it never ran.
     receipt: KeptReceipt | None = None
 
@@ -125,7 +127,8 @@ class PipelineSummary:
 
     def state(self, lag: int | None) -> PipelineState:
         return decide_state(
-            is_paused=self.pause is not None,
+            pause=self.pause,
+            drain=self.drain,
             driver=self.driver,
             lag=lag,
             since_commit_s=self.since_commit_s,
@@ -135,6 +138,8 @@ class PipelineSummary:
         """Say what most likely keeps the pipeline from moving; None if it moves."""
         if self.pause is not None:
             return f"It is {self.pause.told()}."
+        if self.drain is not None:
+            return f"It is {self.drain.told()}. A driver ends it."
         if self.state(lag) is PipelineState.STALLED:
             return self._stall(lag)
         if self.driver is not None and self.driver.fenced:
@@ -229,6 +234,7 @@ def _summary(
         driver=driver,
         wait=wait,
         pause=_pause(row),
+        drain=_drain(row),
     )
 
 
@@ -240,4 +246,17 @@ def _pause(row: DictRow) -> Pause | None:
         paused_by=row["paused_by"],
         paused_at=row["paused_at"],
         last_sequence=row["last_sequence"],
+        is_drained=row["is_drained"],
+    )
+
+
+def _drain(row: DictRow) -> Drain | None:
+    if row["asked_at"] is None:
+        return None
+    return Drain(
+        epoch=row["asked_epoch"],
+        closes_windows=row["closes_windows"],
+        reason=row["asked_reason"],
+        asked_by=row["asked_by"],
+        asked_at=row["asked_at"],
     )

@@ -33,9 +33,9 @@ from sinks.postgres.audit.database_status import (
 )
 from sinks.postgres.audit.receipt import Totals
 from sinks.postgres.audit.verification import read_totals
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.epoch_claims import Pause, read_pause
-from sinks.postgres.naming import parse_application_name, state_table
+from sinks.postgres.audit.waiting import find_state_table
+from sinks.postgres.epoch_claims import Drain, Pause, read_drain, read_pause
+from sinks.postgres.naming import parse_application_name
 from sinks.postgres.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
@@ -59,6 +59,10 @@ class PipelineState(Enum):
     STOPPED = "STOPPED"
     #: Nothing is published until somebody resumes it.
     PAUSED = "PAUSED"
+    #: Nothing is read any more; a driver is to finish what there is.
+    DRAINING = "DRAINING"
+    #: Paused, with nothing left to finish.
+    DRAINED = "DRAINED"
     #: Only an older driver is there, which may not publish any more.
     FENCED = "FENCED"
 
@@ -150,6 +154,8 @@ class Status:
     catalog_ids: int | None
     #: None unless it is paused.
     pause: Pause | None
+    #: None unless a driver is to drain it.
+    drain: Drain | None
     #: Those that publish branches; none where every batch is one transaction.
     databases: tuple[DatabaseStatus, ...]
 
@@ -171,7 +177,8 @@ class Status:
 
     def state(self, lag: int | None) -> PipelineState:
         return decide_state(
-            is_paused=self.pause is not None,
+            pause=self.pause,
+            drain=self.drain,
             driver=self.driver,
             lag=lag,
             since_commit_s=self.since_commit_s,
@@ -180,7 +187,8 @@ class Status:
 
 def decide_state(
     *,
-    is_paused: bool,
+    pause: Pause | None,
+    drain: Drain | None,
     driver: DriverStatus | None,
     lag: int | None,
     since_commit_s: float | None,
@@ -188,14 +196,17 @@ def decide_state(
     """Choose the word; a pipeline that does not move while there is lag never runs.
 
     Args:
-        is_paused: A pause lasts.
+        pause: That lasts.
+        drain: That a driver has yet to end.
         driver: The newest; None if there has been none.
         lag: Offsets between Kafka's ends and the pipeline; None when Kafka did not
             answer, which counts as lag, because nothing shows that there is none.
         since_commit_s: Since the last published batch; None when there is none.
     """
-    if is_paused:
-        return PipelineState.PAUSED
+    if pause is not None:
+        return PipelineState.DRAINED if pause.is_drained else PipelineState.PAUSED
+    if drain is not None:
+        return PipelineState.DRAINING
     if driver is None or not driver.is_connected:
         is_fenced = driver is not None and driver.fenced
         return PipelineState.FENCED if is_fenced else PipelineState.STOPPED
@@ -251,6 +262,7 @@ def read_status(
             windows=_read_windows(audited, parts),
             catalog_ids=None if audited.horizon_s is None else catalog["ids"],
             pause=read_pause(connection, pipeline),
+            drain=read_drain(connection, pipeline),
             databases=read_database_status(
                 connection, audited, parts, row["observed_at"]
             ),
@@ -354,14 +366,8 @@ def _read_windows(
 def _read_open_groups(
     part: AuditedDatabase, pipeline: AuditedPipeline, output: AuditedOutput
 ) -> Mapping[str, int]:
-    table = state_table(
-        pipeline.number,
-        output.table,
-        installation=None if part.name == HOME else pipeline.installation,
-    )
-    name = table.as_string(part.connection)
-    (found,) = part.fetch(_PROGRESS["table_exists"], table=name)
-    if not found["present"]:
+    table = find_state_table(part, pipeline, output)
+    if table is None:
         return {"groups": 0, "events": 0}
     (row,) = part.fetch(_PROGRESS["open_groups"].format(state_table=table))
     return row

@@ -32,11 +32,25 @@ ON CONFLICT DO NOTHING
 RETURNING epoch, nonce
 
 -- name: current_pause
-SELECT pause.reason, pause.paused_by, pause.paused_at, pipeline.last_sequence
+SELECT pause.reason, pause.paused_by, pause.paused_at, pipeline.last_sequence,
+       EXISTS (
+           SELECT
+           FROM tallyweir.drain
+           WHERE drain.pipeline = pause.pipeline
+             AND drained_epoch = pause.epoch
+       ) AS is_drained
 FROM tallyweir.pause
 JOIN tallyweir.pipeline USING (pipeline)
 WHERE pipeline = %(pipeline)s
   AND resumed_at IS NULL
+
+-- name: current_drain
+SELECT drain.epoch, closes_windows, reason, done_by AS asked_by, done_at AS asked_at
+FROM tallyweir.drain
+JOIN tallyweir.act USING (pipeline, epoch)
+WHERE pipeline = %(pipeline)s
+  AND drained_epoch IS NULL
+  AND called_off_at IS NULL
 
 -- name: newest_epoch
 SELECT epoch, nonce

@@ -63,7 +63,7 @@ GRANT SELECT ON
     tallyweir.offset_reset, tallyweir.snapshot, tallyweir.restore,
     tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
-    tallyweir.pause, tallyweir.act, tallyweir.scaling_bounds,
+    tallyweir.pause, tallyweir.drain, tallyweir.act, tallyweir.scaling_bounds,
     tallyweir.scaling_decision, tallyweir.erased_id, tallyweir.erased_row,
     tallyweir.shadow_table, tallyweir.pipeline_version
 TO tallyweir_publisher;
@@ -76,6 +76,8 @@ GRANT INSERT ON
     tallyweir.batch_run_input, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
     tallyweir.scaling_decision, tallyweir.pipeline_version
 TO tallyweir_publisher;
+-- A driver ends the drain that somebody has asked for.
+GRANT UPDATE (drained_epoch) ON tallyweir.drain TO tallyweir_publisher;
 -- A driver tells what nobody knew of the version that it runs.
 GRANT UPDATE (layout, file_text) ON tallyweir.pipeline_version TO tallyweir_publisher;
 -- Keyed state and timers it changes as functions say.
@@ -133,8 +135,8 @@ GRANT SELECT ON
     tallyweir.snapshot, tallyweir.restore, tallyweir.duplicate_event,
     tallyweir.filtered_event, tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
-    tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
-    tallyweir.redrive, tallyweir.scaling_bounds, tallyweir.scaling_decision,
+    tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.drain,
+    tallyweir.act, tallyweir.redrive, tallyweir.scaling_bounds, tallyweir.scaling_decision,
     tallyweir.erased_id, tallyweir.erased_row, tallyweir.erased_result,
     tallyweir.shadow_table, tallyweir.receipt, tallyweir.pipeline_version,
     tallyweir.put_aside, tallyweir.second_chance, tallyweir.no_result
@@ -164,7 +166,7 @@ GRANT SELECT ON tallyweir.alert, tallyweir.alert_delivery, tallyweir.profile
 GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.visible_through,
-    tallyweir.pause, tallyweir.receipt
+    tallyweir.pause, tallyweir.drain, tallyweir.act, tallyweir.receipt
 TO tallyweir_alerts;
 GRANT SELECT (installation_id) ON tallyweir.installation TO tallyweir_alerts;
 GRANT SELECT, INSERT, DELETE ON tallyweir.alert TO tallyweir_alerts;

@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from sinks.postgres.steering.act import ActRequest, check_reason
 from sinks.postgres.steering.actor import act_as
+from sinks.postgres.steering.drain import (
+    DrainOutcome,
+    drain,
+    end_drain,
+    read_drain_outcome,
+)
 from sinks.postgres.steering.erase import (
     Erasure,
     ErasureRequest,
@@ -51,6 +57,7 @@ from sinks.postgres.steering.version_change import (
 __all__ = [
     "ActRequest",
     "ChangeRequest",
+    "DrainOutcome",
     "Erasure",
     "ErasureRequest",
     "Fork",
@@ -67,7 +74,9 @@ __all__ = [
     "begin_redrive",
     "check_reason",
     "diff",
+    "drain",
     "drop_snapshot",
+    "end_drain",
     "end_scaling",
     "erase",
     "fork",
@@ -78,6 +87,7 @@ __all__ = [
     "parse_receipt",
     "pause",
     "plan_update",
+    "read_drain_outcome",
     "read_erasures",
     "read_letters",
     "read_tombs",

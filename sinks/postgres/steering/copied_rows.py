@@ -33,8 +33,8 @@ COPIED = (
 #: pipeline's operation.
 NOT_COPIED = (
     *("pipeline", "seen_id_run", "relay_cursor", "shadow_table"),
-    *("batch_branch", "outbox", "pause", "receipt", "alert", "scaling_bounds"),
-    *("scaling_decision", "driver_log", "snapshot", "profile"),
+    *("batch_branch", "outbox", "pause", "drain", "receipt", "alert"),
+    *("scaling_bounds", "scaling_decision", "driver_log", "snapshot", "profile"),
 )
 #: Columns of ours that name an output's table.
 OUTPUT_COLUMNS = ("output_table", "kept_in")

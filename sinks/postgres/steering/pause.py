@@ -13,12 +13,14 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_pipeline import fetch_pipeline
-from sinks.postgres.epoch_claims import Pause, read_pause
+from sinks.postgres.epoch_claims import Drain, Pause, read_drain, read_pause
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, ActRequest, acting
 from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.identity import Epoch
 
+_PUBLISH = load_statements("sinks.postgres", "publish.sql")
 _SQL = load_statements("sinks.postgres.steering", "pause.sql")
 
 
@@ -61,17 +63,28 @@ def pause(
     with acting(
         connection,
         request,
-        check=lambda: _check_not_paused(connection, pipeline),
+        check=lambda: check_nobody_paused(connection, pipeline),
     ) as act:
-        connection.execute(
-            _SQL["pause"],
-            {"pipeline": pipeline, "epoch": act.epoch, "reason": reason},
-        )
+        insert_pause(connection, pipeline, epoch=act.epoch, reason=reason)
         paused = read_pause(connection, pipeline)
     return None if dry_run else paused
 
 
-def _check_not_paused(connection: Connection[TupleRow], pipeline: str) -> None:
+def insert_pause(
+    connection: Connection[TupleRow], pipeline: str, *, epoch: Epoch, reason: str
+) -> None:
+    """Write a pause down, inside of the act whose claim is given."""
+    connection.execute(
+        _SQL["pause"], {"pipeline": pipeline, "epoch": epoch, "reason": reason}
+    )
+
+
+def check_nobody_paused(connection: Connection[TupleRow], pipeline: str) -> None:
+    """Refuse an act that makes no sense while a pause lasts.
+
+    Raises:
+        ConfigurationError: ``PAUSED_ALREADY``.
+    """
     lasting = read_pause(connection, pipeline)
     if lasting is not None:
         raise ConfigurationError(
@@ -84,16 +97,18 @@ def _check_not_paused(connection: Connection[TupleRow], pipeline: str) -> None:
 
 def resume(
     connection: Connection[TupleRow], pipeline: str, *, dry_run: bool = False
-) -> Pause:
+) -> Pause | Drain:
     """Let a paused pipeline go on: whoever waits claims an epoch, and works.
+
+    A drain that no driver has ended yet is called off.
 
     Args:
         connection: To the home, not inside of a transaction.
         pipeline: Its name.
-        dry_run: Only tell which pause would end.
+        dry_run: Only tell what would end.
 
     Returns:
-        The pause that has ended.
+        The pause that has ended, or the drain.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, or ``NOT_PAUSED``.
@@ -104,14 +119,22 @@ def resume(
     """
     with translated("resuming a pipeline"), connection.transaction():
         fetch_pipeline(connection, pipeline)
+        # Whoever ends a drain holds this row: it is called off before, or not at all.
+        connection.execute(_PUBLISH["lock_pipeline"], {"pipeline": pipeline})
         lasting = read_pause(connection, pipeline)
-        if lasting is None:
-            raise ConfigurationError(
-                "NOT_PAUSED",
-                saw=f"Pipeline {pipeline} is not paused.",
-                why="There is nothing to end.",
-                fix=f"tallyweir status {pipeline} tells what it does.",
-            )
-        if not dry_run:
-            connection.execute(_SQL["resume"], {"pipeline": pipeline})
-        return lasting
+        asked = read_drain(connection, pipeline)
+        if lasting is not None:
+            if not dry_run:
+                connection.execute(_SQL["resume"], {"pipeline": pipeline})
+            return lasting
+        if asked is not None:
+            if not dry_run:
+                values = {"pipeline": pipeline, "epoch": asked.epoch}
+                connection.execute(_SQL["call_off_drain"], values)
+            return asked
+        raise ConfigurationError(
+            "NOT_PAUSED",
+            saw=f"Pipeline {pipeline} is not paused.",
+            why="There is nothing to end.",
+            fix=f"tallyweir status {pipeline} tells what it does.",
+        )

@@ -18,6 +18,12 @@ SELECT pipeline.pipeline,
        pause.reason,
        pause.paused_by,
        pause.paused_at,
+       drained.epoch IS NOT NULL AS is_drained,
+       drain.epoch AS asked_epoch,
+       drain.closes_windows,
+       asked.reason AS asked_reason,
+       asked.done_by AS asked_by,
+       asked.done_at AS asked_at,
        recent.batches,
        recent.read,
        recent.committed,
@@ -43,6 +49,14 @@ LEFT JOIN LATERAL (
 ) AS claim ON true
 LEFT JOIN tallyweir.pause AS pause
     ON pause.pipeline = pipeline.pipeline AND pause.resumed_at IS NULL
+LEFT JOIN tallyweir.drain AS drained
+    ON drained.pipeline = pause.pipeline AND drained.drained_epoch = pause.epoch
+LEFT JOIN tallyweir.drain AS drain
+    ON drain.pipeline = pipeline.pipeline
+    AND drain.drained_epoch IS NULL
+    AND drain.called_off_at IS NULL
+LEFT JOIN tallyweir.act AS asked
+    ON asked.pipeline = drain.pipeline AND asked.epoch = drain.epoch
 LEFT JOIN tallyweir.batch AS last
     ON last.pipeline = pipeline.pipeline AND last.sequence = pipeline.last_sequence
 CROSS JOIN LATERAL (

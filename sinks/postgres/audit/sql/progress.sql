@@ -67,9 +67,6 @@ WHERE batch.pipeline = %(pipeline)s
 GROUP BY batch.pipeline, batch.sequence
 ORDER BY batch.sequence;
 
--- name: table_exists
-SELECT to_regclass(%(table)s) IS NOT NULL AS present;
-
 -- name: open_groups
 -- A group is open until the watermark has passed its window's end; its state is kept
 -- for as long as it may still be revised.

@@ -19,6 +19,8 @@ from sinks.postgres.audit.progress import (
     minute_rate,
 )
 from sinks.postgres.audit.receipt import VIOLATIONS_SHOWN, Receipt, Totals, judge
+from sinks.postgres.epoch_claims import Drain, Pause
+from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -75,7 +77,9 @@ def test_only_an_older_driver_is_told_from_none_and_from_a_newer_one() -> None:
 
     def state(*sessions: str) -> PipelineState:
         driver = driver_of(row, sessions)
-        return decide_state(is_paused=False, driver=driver, lag=0, since_commit_s=1)
+        return decide_state(
+            pause=None, drain=None, driver=driver, lag=0, since_commit_s=1
+        )
 
     assert state("tallyweir p8 e2", "psql") is PipelineState.STOPPED
     assert state("tallyweir p7 e2", "tallyweir p7 e1") is PipelineState.FENCED
@@ -105,7 +109,8 @@ def test_a_pipeline_that_does_not_move_with_work_left_never_runs(
 ) -> None:
     """The word follows from the driver's session, the lag and the last commit."""
     state = decide_state(
-        is_paused=False,
+        pause=None,
+        drain=None,
         driver=_driver(is_connected=is_connected),
         lag=lag,
         since_commit_s=since_commit_s,
@@ -114,15 +119,53 @@ def test_a_pipeline_that_does_not_move_with_work_left_never_runs(
 
 
 @pytest.mark.parametrize("is_connected", [False, True])
-def test_what_is_paused_is_called_so_whoever_is_there(*, is_connected: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_paused", "is_drained", "is_asked", "expected"),
+    [
+        (True, False, False, PipelineState.PAUSED),
+        (True, True, False, PipelineState.DRAINED),
+        (False, False, True, PipelineState.DRAINING),
+        # A pause keeps the driver that is to end a drain.
+        (True, False, True, PipelineState.PAUSED),
+    ],
+)
+def test_what_is_held_is_called_so_whoever_is_there(
+    *,
+    is_connected: bool,
+    is_paused: bool,
+    is_drained: bool,
+    is_asked: bool,
+    expected: PipelineState,
+) -> None:
     """A driver that waits for the end of a pause neither runs nor stalls."""
     state = decide_state(
-        is_paused=True,
+        pause=_pause(is_drained=is_drained) if is_paused else None,
+        drain=_drain() if is_asked else None,
         driver=_driver(is_connected=is_connected),
         lag=5,
         since_commit_s=1.0,
     )
-    assert state is PipelineState.PAUSED
+    assert state is expected
+
+
+def _pause(*, is_drained: bool) -> Pause:
+    return Pause(
+        reason="a test",
+        paused_by="ada",
+        paused_at=datetime(2026, 3, 1, tzinfo=UTC),
+        last_sequence=7,
+        is_drained=is_drained,
+    )
+
+
+def _drain() -> Drain:
+    return Drain(
+        epoch=Epoch(4),
+        closes_windows=True,
+        reason="a test",
+        asked_by="ada",
+        asked_at=datetime(2026, 3, 1, tzinfo=UTC),
+    )
 
 
 def test_the_minute_rate_leaves_out_what_is_older() -> None:

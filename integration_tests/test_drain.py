@@ -1,0 +1,175 @@
+"""Asking for a drain, ending it, and calling it off, on a real server."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from integration_tests.harness.postgres_driver import (
+    PostgresDriver,
+    append_table,
+    layout_of,
+    query,
+)
+from integration_tests.ledger_scenario import PIPELINE as DEPARTURES
+from integration_tests.ledger_scenario import LedgerScenario
+from services.cli.app import build_app
+from sinks.postgres import audit, steering
+from sinks.postgres.audit import PipelineState
+from sinks.postgres.epoch_claims import Drain, read_drain, read_pause
+from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.errors import ConfigurationError, FencedError, RetryableError
+from sinks.protocol.identity import Epoch
+
+_LAYOUT = layout_of(append_table("numbers", number="bigint"))
+_PIPELINE = _LAYOUT.pipeline
+
+
+def _publish(driver: PostgresDriver, first: int) -> PublishOutcome:
+    plan = driver.plan(2)
+    rows = driver.positioned(plan, [(first,), (first + 1,)])
+    return driver.publish(plan, driver.stage(plan, {"output_0": rows}))
+
+
+def _drain(
+    dsn: str, *, closes_windows: bool = True, dry_run: bool = False
+) -> Drain | None:
+    request = steering.ActRequest(
+        pipeline=_PIPELINE, kind="drain", reason="a test", dry_run=dry_run
+    )
+    with psycopg.connect(dsn) as home:
+        return steering.drain(home, request, closes_windows=closes_windows)
+
+
+def _end(dsn: str, asked: Drain, driver: PostgresDriver) -> None:
+    with psycopg.connect(dsn) as home:
+        epoch = driver.home.claim.epoch
+        steering.end_drain(home, _PIPELINE, asked, epoch=epoch)
+
+
+def _resume(dsn: str) -> str:
+    with psycopg.connect(dsn) as home:
+        return steering.resume(home, _PIPELINE).told()
+
+
+def _state(dsn: str) -> str:
+    with psycopg.connect(dsn) as home:
+        pause, asked = read_pause(home, _PIPELINE), read_drain(home, _PIPELINE)
+    assert pause is None or asked is None
+    if pause is not None:
+        return "drained" if pause.is_drained else "paused"
+    return "at work" if asked is None else "draining"
+
+
+def test_who_asks_fences_the_driver_at_work(home_dsn: str) -> None:
+    """Nothing is published any more but by a driver that has claimed since."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    assert PublishOutcome.COMMITTED is _publish(driver, 0)
+    asked = _drain(home_dsn)
+    assert asked is not None
+    assert (asked.closes_windows, asked.reason) == (True, "a test")
+    with pytest.raises(FencedError):
+        _publish(driver, 2)
+    assert _state(home_dsn) == "draining"
+    # Whoever ends it claims; a drain does not keep him as a pause does.
+    after = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    _end(home_dsn, asked, after)
+    assert _state(home_dsn) == "drained"
+    with pytest.raises(FencedError):
+        _publish(after, 2)
+    with pytest.raises(RetryableError, match=r"PAUSED.*drained since.*a test"):
+        PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    assert "drained since" in _resume(home_dsn)
+    assert PublishOutcome.COMMITTED is _publish(
+        PostgresDriver(dsn=home_dsn, layout=_LAYOUT), 2
+    )
+
+
+def test_a_driver_that_was_superseded_ends_no_drain(home_dsn: str) -> None:
+    """The newer one may have read on, after somebody called the drain off."""
+    PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    first = _drain(home_dsn)
+    assert first is not None
+    old = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    # As a batch run may, which opens windows again.
+    new = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    with pytest.raises(FencedError):
+        _end(home_dsn, first, old)
+    assert "to be drained" in _resume(home_dsn)
+    assert PublishOutcome.COMMITTED is _publish(new, 0)
+    second = _drain(home_dsn)
+    assert second is not None
+    with pytest.raises(FencedError):
+        _end(home_dsn, first, old)
+    assert _state(home_dsn) == "draining"
+    # Nor has the try fenced whoever is to end it.
+    newest = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    _end(home_dsn, second, newest)
+    assert _state(home_dsn) == "drained"
+
+
+def test_a_drain_that_is_called_off_is_ended_by_nobody(home_dsn: str) -> None:
+    """The driver that was about to end it starts over, and reads on."""
+    PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    asked = _drain(home_dsn)
+    assert asked is not None
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    _resume(home_dsn)
+    with pytest.raises(FencedError):
+        _end(home_dsn, asked, driver)
+    assert query(home_dsn, "SELECT count(*) FROM tallyweir.pause") == [(0,)]
+    assert PublishOutcome.COMMITTED is _publish(driver, 0)
+
+
+def test_a_drain_is_asked_for_once_and_in_one_way(home_dsn: str) -> None:
+    """The same call waits for the same drain; the other way is refused."""
+    PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    assert _drain(home_dsn, dry_run=True) is None
+    assert query(home_dsn, "SELECT count(*) FROM tallyweir.drain") == [(0,)]
+    asked = _drain(home_dsn)
+    assert _drain(home_dsn) == asked
+    with pytest.raises(ConfigurationError, match="DRAINED_OTHERWISE"):
+        _drain(home_dsn, closes_windows=False)
+    _resume(home_dsn)
+    with psycopg.connect(home_dsn) as home:
+        steering.pause(home, _PIPELINE, reason="another test")
+    with pytest.raises(ConfigurationError, match="PAUSED_ALREADY"):
+        _drain(home_dsn)
+
+
+def test_a_pipeline_that_drains_is_called_so_and_the_command_waits(
+    home_dsn: str, scenario: LedgerScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No longer than it is told; the request stands, and another call waits on."""
+    monkeypatch.setenv("TALLYWEIR_HOME_DSN", home_dsn)
+
+    def said(*words: str) -> str:
+        arguments = ["drain", DEPARTURES, "--keep-windows", "--reason", "r", *words]
+        result = CliRunner().invoke(build_app(), arguments, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "Nothing was changed" in said("--dry-run")
+    assert query(home_dsn, "SELECT count(*) FROM tallyweir.drain") == [(0,)]
+    for _ in range(2):
+        with pytest.raises(RetryableError, match="DRAIN_UNFINISHED"):
+            said("--timeout", "0")
+    with psycopg.connect(home_dsn) as home:
+        status = audit.read_status(home, DEPARTURES)
+        (summary,) = audit.read_overview(home)
+    assert status.state(5) is summary.state(5) is PipelineState.DRAINING
+    assert status.drain == summary.drain
+    assert "to be drained since" in (summary.cause(5) or "")
+    # The claim of the act is no driver.
+    assert status.driver is not None
+    assert status.driver.epoch == scenario.epoch
+    with psycopg.connect(home_dsn) as home:
+        assert status.drain is not None
+        epoch = Epoch(status.drain.epoch)
+        steering.end_drain(home, DEPARTURES, status.drain, epoch=epoch)
+        status = audit.read_status(home, DEPARTURES)
+        (summary,) = audit.read_overview(home)
+    assert status.state(5) is summary.state(5) is PipelineState.DRAINED
+    assert status.pause == summary.pause
+    assert "It is drained since" in (summary.cause(5) or "")

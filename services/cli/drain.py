@@ -1,0 +1,195 @@
+"""``drain``: end a pipeline in good order, with a receipt.
+
+Crash:
+    Asking is one commit, and so is what the driver ends it with. A command that died in
+    between may be called again in the same way: it waits for the same drain.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from services.cli.pipeline_databases import pipeline_databases
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, note, say, say_json, say_table
+from services.cli.verify import keep_receipt, say_receipt
+from sinks.protocol.errors import ConfigurationError, RetryableError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg.rows import TupleRow
+
+    from sinks.postgres.audit import Receipt, Waiting
+    from sinks.postgres.epoch_claims import Drain
+    from sinks.postgres.steering import DrainOutcome
+
+_POLL_S = 0.2
+#: After which it is said again what is waited for.
+_TELL_S = 10.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir drain departures --close-windows --reason 'the airport closes'",
+            "tallyweir drain departures --keep-windows --reason 'we move house' "
+            "--dry-run",
+        )
+    )(drain)
+
+
+def drain(  # noqa: PLR0913, PLR0917 - each is an option
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
+    ],
+    close_windows: Annotated[
+        bool,
+        typer.Option(
+            "--close-windows/--keep-windows",
+            help="Whether open windows, and timers in event time, are settled now, or "
+            "wait for the pipeline to go on.",
+        ),
+    ],
+    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait at most.")
+    ] = 600.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on one line.")
+    ] = False,
+) -> None:
+    """Read nothing more of a pipeline, finish what there is, and verify it.
+
+    The driver ends it: it closes what is to be closed, pauses the pipeline and ends.
+    Without a driver the drain waits for the next one that is started. Nothing is lost
+    that is not read: a driver goes on there after `resume`, which also calls off a
+    drain that has not ended. Exit code 75 when the time is over: the same call waits
+    on. Exit code 1 when it is drained and not verified.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import audit, steering
+    from sinks.postgres.connection import connect
+
+    name, databases = pipeline_name(pipeline), pipeline_databases(pipeline)
+    request = steering.ActRequest(
+        pipeline=name, kind="drain", reason=reason, dry_run=dry_run
+    )
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir drain") as home:
+        asked = steering.drain(home, request, closes_windows=close_windows)
+        waiting = audit.read_waiting(home, name, databases)
+        if not as_json:
+            _say_waiting(waiting, closes_windows=close_windows)
+        if asked is None:
+            if as_json:
+                say_json({"drained": False, "waiting": asdict(waiting)})
+            else:
+                say(f"Pipeline {name} can be drained. Nothing was changed (--dry-run).")
+            return
+        outcome = _await_end(home, name, asked, timeout)
+        receipt = audit.verify(home, name, databases)
+        keep_receipt(home, receipt)
+        offsets = audit.read_next_offsets(home, name)
+    _say_end(outcome, receipt, offsets, as_json=as_json)
+    if not receipt.is_verified:
+        raise typer.Exit(1)
+
+
+def _await_end(
+    home: Connection[TupleRow], name: str, asked: Drain, timeout: float
+) -> DrainOutcome:
+    from sinks.postgres import steering
+
+    began = time.monotonic()
+    tells_at = began
+    while True:
+        outcome = steering.read_drain_outcome(home, name, asked)
+        if outcome.is_drained:
+            return outcome
+        if outcome.is_called_off:
+            raise ConfigurationError(
+                "DRAIN_CALLED_OFF",
+                saw=f"Somebody has let pipeline {name} go on.",
+                why="It reads again, so it is not drained.",
+                fix="Nothing; tallyweir drain asks for it anew.",
+            )
+        now = time.monotonic()
+        if now - began >= timeout:
+            raise RetryableError(
+                "DRAIN_UNFINISHED",
+                saw=f"After {timeout:g} s pipeline {name} is not drained.",
+                why="A driver ends a drain. None runs, or it has much to close.",
+                fix="Start its driver, or wait on by the same call; tallyweir status "
+                f"{name} tells which it is, and tallyweir resume {name} calls it off.",
+            )
+        if now >= tells_at:
+            note(f"{name} is {asked.told()}; its driver ends it, or the next one")
+            tells_at = now + _TELL_S
+        time.sleep(_POLL_S)
+
+
+def _say_waiting(waiting: Waiting, *, closes_windows: bool) -> None:
+    say_table(
+        ("what waits", "where", "groups", "events", "until the watermark is at"),
+        [
+            (
+                window.table,
+                window.database,
+                f"{window.groups:,}",
+                f"{window.events:,}",
+                window.closes_at or "",
+            )
+            for window in waiting.windows
+        ]
+        + [
+            ("timers", "event time", f"{waiting.timers:,}", "", waiting.last_timer)
+            for _ in range(bool(waiting.timers))
+        ]
+        + [
+            ("timers", "the clock", f"{waiting.clock_timers:,}", "", "never")
+            for _ in range(bool(waiting.clock_timers))
+        ],
+    )
+    closing = waiting.closing_watermark
+    if closing is None:
+        say("Nothing waits for event time.")
+    elif closes_windows:
+        say(
+            f"The watermark moves from {waiting.watermark or 'unknown'} to {closing}: "
+            "an event of a window that ends by then is late if the pipeline goes on."
+        )
+
+
+def _say_end(
+    outcome: DrainOutcome,
+    receipt: Receipt,
+    offsets: Mapping[Any, int],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        say_json(
+            {
+                "drained": True,
+                "asked_after": outcome.asked_after,
+                "drained_after": outcome.drained_after,
+                "next_offsets": {str(tp): at for tp, at in sorted(offsets.items())},
+                "receipt": receipt.as_json(),
+            }
+        )
+        return
+    say(f"Drained after batch {outcome.drained_after}. It would read on at:")
+    say_table(
+        ("partition", "next offset"),
+        [(str(place), f"{offset:,}") for place, offset in sorted(offsets.items())],
+    )
+    say_receipt(receipt)

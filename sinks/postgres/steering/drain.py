@@ -1,0 +1,158 @@
+"""Drains a pipeline: it reads no more, closes what it is told to, and is paused.
+
+Somebody asks for it by an act, which fences the driver at work like every other. The
+driver starts over, finds what was asked for, and reads nothing: it finishes branches
+in doubt, moves the watermark to where no window waits any more if windows are to be
+closed, and pauses its own pipeline. Each step finds out anew what is left to do, so
+whichever driver comes next goes on where one has died.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import fetch_one
+from sinks.postgres.epoch_claims import Drain, Pause, read_drain, read_pause
+from sinks.postgres.statements import load_statements
+from sinks.postgres.steering.act import ActRequest, acting
+from sinks.postgres.steering.pause import check_nobody_paused, insert_pause
+from sinks.protocol.errors import ConfigurationError, FencedError
+from sinks.protocol.identity import Epoch
+
+_SQL = load_statements("sinks.postgres.steering", "drain.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainOutcome:
+    """How far a drain has come.
+
+    Attributes:
+        asked_after: The last batch before it was asked for; 0 if none was.
+        drained_after: The last batch of all, which may be a tick of the drain's own;
+            None until it is drained.
+    """
+
+    is_drained: bool
+    is_called_off: bool
+    asked_after: int
+    drained_after: int | None
+
+
+def drain(
+    connection: Connection[TupleRow], request: ActRequest, *, closes_windows: bool
+) -> Drain | None:
+    """Ask for a drain: no batch reads anything any more, from the commit on.
+
+    Asked for again in the same way, it is the same drain, and its request stands as it
+    was.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        request: Of kind ``drain``.
+        closes_windows: Whether windows and timers in event time are not to wait for
+            events that may come later.
+
+    Returns:
+        The drain that a driver is to end; None after a dry run.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
+            ``PAUSED_ALREADY``, or ``DRAINED_OTHERWISE``.
+        RetryableError: A publish held the pipeline's row for too long.
+
+    Crash:
+        Before the COMMIT nothing has changed; after it the next driver drains.
+    """
+    pipeline = request.pipeline
+    lasting = read_drain(connection, pipeline)
+    connection.rollback()
+    if lasting is not None:
+        return _joined(pipeline, lasting, closes_windows=closes_windows)
+    with acting(
+        connection, request, check=lambda: check_nobody_paused(connection, pipeline)
+    ) as act:
+        act.detail["closes_windows"] = closes_windows
+        connection.execute(
+            _SQL["ask"],
+            {
+                "pipeline": pipeline,
+                "epoch": act.epoch,
+                "closes_windows": closes_windows,
+            },
+        )
+    asked = read_drain(connection, pipeline)
+    connection.rollback()
+    return asked
+
+
+def end_drain(
+    connection: Connection[TupleRow], pipeline: str, asked: Drain, *, epoch: Epoch
+) -> Pause:
+    """Pause a pipeline of which nothing is left to do; for the driver that drains it.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        pipeline: Its name.
+        asked: What the driver has done.
+        epoch: The driver's. Whoever has claimed since may have read more, so the
+            driver may not speak for it.
+
+    Raises:
+        FencedError: A newer epoch is claimed, or the drain is called off.
+        RetryableError: A publish held the pipeline's row for too long.
+
+    Crash:
+        Before the COMMIT the next driver does all of it again, and finds nothing to
+        close; after it the pipeline is drained.
+    """
+    request = ActRequest(pipeline=pipeline, kind="drained", reason=asked.reason)
+    with acting(connection, request) as act:
+        if act.epoch != epoch + 1 or read_drain(connection, pipeline) != asked:
+            raise FencedError(
+                "FENCED",
+                saw=f"Epoch {epoch} has drained what is not to be drained any more, "
+                f"or epoch {act.epoch - 1} has claimed since.",
+                why="Whoever claimed may have read more.",
+                fix="Nothing to do: a drain that still stands is ended by the next "
+                "driver.",
+            )
+        act.detail["closes_windows"] = asked.closes_windows
+        insert_pause(
+            connection, pipeline, epoch=act.epoch, reason=_reason_of_pause(asked)
+        )
+        connection.execute(
+            _SQL["end"],
+            {"pipeline": pipeline, "epoch": asked.epoch, "drained_epoch": act.epoch},
+        )
+        paused = read_pause(connection, pipeline)
+    assert paused is not None, "the pause was just written"
+    return paused
+
+
+def read_drain_outcome(
+    connection: Connection[TupleRow], pipeline: str, asked: Drain
+) -> DrainOutcome:
+    """Read how far a drain has come."""
+    row = fetch_one(connection, _SQL["outcome"], pipeline=pipeline, epoch=asked.epoch)
+    connection.rollback()
+    return DrainOutcome(**row)
+
+
+def _joined(pipeline: str, lasting: Drain, *, closes_windows: bool) -> Drain:
+    if lasting.closes_windows == closes_windows:
+        return lasting
+    does = "closes" if lasting.closes_windows else "keeps"
+    raise ConfigurationError(
+        "DRAINED_OTHERWISE",
+        saw=f"Pipeline {pipeline} is {lasting.told()}. That drain {does} windows.",
+        why="A pipeline is drained one way or the other.",
+        fix=f"tallyweir resume {pipeline} calls the drain off; then ask again.",
+    )
+
+
+def _reason_of_pause(asked: Drain) -> str:
+    how = "windows closed" if asked.closes_windows else "windows kept"
+    return f"{asked.reason} ({how}, as {asked.asked_by} asked)"
