@@ -131,14 +131,13 @@ class Driver:
         prepared = self._prepare()
         while not self._stop.is_set():
             try:
-                try:
-                    self._claim_and_run(prepared)
-                except RetryableError as error:
-                    self._pause_after(error)
-                    continue
+                self._claim_and_run(prepared)
             except TallyweirError as error:
-                self._version.check_failure(error)
-                raise
+                if not self._may_pass(error):
+                    self._version.check_failure(error)
+                    raise
+                self._pause_after(error)
+                continue
             if not prepared.scaler.wants_new_query:
                 return
 
@@ -316,19 +315,23 @@ class Driver:
         while not self._stop.is_set() and bridge.tick(at_once=True):
             pass
 
-    def _pause_after(self, error: RetryableError) -> None:
-        """Wait before starting over; give up on what does not pass by itself.
+    def _may_pass(self, error: TallyweirError) -> bool:
+        """Count a failure, and tell whether to start over may help.
 
         Servers that come back fail in other ways at first, so the time that they
         were away does not count against those.
         """
-        if error.code == "TABLES_SWITCHED" or (self._once and error.code == "PAUSED"):
-            raise error
-        self._pauses += 1
+        if not isinstance(error, RetryableError) or error.code == "TABLES_SWITCHED":
+            return False
+        if self._once and error.code == "PAUSED":
+            return False
         if error.code not in _PATIENT or self._once:
             self._failures += 1
-            if self._failures >= _FAILURES_MAX:
-                raise error
+        return self._failures < _FAILURES_MAX
+
+    def _pause_after(self, error: TallyweirError) -> None:
+        """Wait before starting over, the longer the more often it was needed."""
+        self._pauses += 1
         pause_s = _BACKOFF_S[min(self._pauses, len(_BACKOFF_S)) - 1]
         if error.code in _PATIENT:
             pause_s = min(pause_s, _PATIENT_PAUSE_MAX_S)

@@ -56,4 +56,4 @@ class FenceWatch:
         return error
 
     def _check(self) -> None:
-        check_epoch(self._epoch, self._home.read_progress().newest_epoch)
+        check_epoch(self._epoch, self._home.read_newest_epoch())

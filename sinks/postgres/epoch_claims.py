@@ -98,6 +98,12 @@ def check_not_paused(connection: Connection[TupleRow], pipeline: str) -> None:
         )
 
 
+def read_newest_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:
+    """Return the newest epoch that anybody claimed; 0 if none is kept."""
+    row = connection.execute(_CLAIM["newest_epoch"], {"pipeline": pipeline}).fetchone()
+    return Epoch(row[0] if row else 0)
+
+
 def read_newest_driver_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:
     """Return the newest epoch that a driver claimed, and no batch run or pause."""
     row = connection.execute(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -19,6 +20,7 @@ from sinks.postgres.epoch_claims import (
     insert_claim,
     read_hold,
     read_newest_driver_epoch,
+    read_newest_epoch,
 )
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_datetime, to_microseconds
@@ -47,6 +49,8 @@ from sinks.protocol.votes import BatchTally
 _CLAIM = load_statements("sinks.postgres", "claim.sql")
 _KEYED = load_statements("sinks.postgres", "keyed.sql")
 _PUBLISH = load_statements("sinks.postgres", "publish.sql")
+
+_T = TypeVar("_T")
 
 
 class PostgresHome(PostgresDecisionLedger):
@@ -148,10 +152,15 @@ class PostgresHome(PostgresDecisionLedger):
         Raises:
             RetryableError: The server is unreachable.
         """
-        return self._reading.run(
-            "reading the pipeline's progress",
-            lambda connection: read_stored_progress(connection, self._layout.pipeline),
-        )
+        return self._read("reading the pipeline's progress", read_stored_progress)
+
+    def read_newest_epoch(self) -> Epoch:
+        """Return the newest epoch that anybody claimed; 0 if none is kept.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        return self._read("reading the claims", read_newest_epoch)
 
     def read_newest_driver_epoch(self) -> Epoch:
         """Return the newest epoch that a driver claimed, and no batch run or pause.
@@ -159,12 +168,7 @@ class PostgresHome(PostgresDecisionLedger):
         Raises:
             RetryableError: The server is unreachable.
         """
-        return self._reading.run(
-            "reading the claims",
-            lambda connection: read_newest_driver_epoch(
-                connection, self._layout.pipeline
-            ),
-        )
+        return self._read("reading the claims of drivers", read_newest_driver_epoch)
 
     def read_hold(self) -> str | None:
         """Say who keeps a driver from claiming: a pause, or a batch run at work.
@@ -172,17 +176,11 @@ class PostgresHome(PostgresDecisionLedger):
         Raises:
             RetryableError: The server is unreachable.
         """
-        return self._reading.run(
-            "looking for a pause or a batch run",
-            lambda connection: read_hold(connection, self._layout.pipeline),
-        )
+        return self._read("looking for a pause or a batch run", read_hold)
 
     def check_not_paused(self) -> None:
         """Raise ``PAUSED``, a RetryableError, while the pipeline is paused."""
-        self._reading.run(
-            "looking for a pause",
-            lambda connection: check_not_paused(connection, self._layout.pipeline),
-        )
+        self._read("looking for a pause", check_not_paused)
 
     def pause(self, reason: str) -> None:
         """Let nothing of the pipeline be published any more, by this driver either.
@@ -206,12 +204,7 @@ class PostgresHome(PostgresDecisionLedger):
         Raises:
             RetryableError: The server is unreachable.
         """
-        return self._reading.run(
-            "reading a batch run",
-            lambda connection: read_published_run(
-                connection, self._layout.pipeline, name
-            ),
-        )
+        return self._read("reading a batch run", partial(read_published_run, run=name))
 
     def register_positions(
         self, starts: Mapping[TopicPartition, StoredPosition]
@@ -242,9 +235,8 @@ class PostgresHome(PostgresDecisionLedger):
         """Return the server's time, which all our instants are taken from."""
 
         def read(connection: psycopg.Connection[TupleRow]) -> datetime:
-            row = connection.execute(_CLAIM["server_clock"]).fetchone()
-            assert row is not None
-            instant: datetime = row[0]
+            ((instant,),) = connection.execute(_CLAIM["server_clock"])
+            assert isinstance(instant, datetime)
             return instant
 
         return to_microseconds(self._reading.run("reading the clock", read))
@@ -262,9 +254,8 @@ class PostgresHome(PostgresDecisionLedger):
         }
 
         def look(connection: psycopg.Connection[TupleRow]) -> bool:
-            row = connection.execute(_KEYED["has_due_timers"], values).fetchone()
-            assert row is not None
-            return bool(row[0])
+            ((is_due,),) = connection.execute(_KEYED["has_due_timers"], values)
+            return bool(is_due)
 
         return self._reading.run("looking for timers", look)
 
@@ -335,6 +326,14 @@ class PostgresHome(PostgresDecisionLedger):
         """Close the connections."""
         self._session.close()
         self._reading.close()
+
+    def _read(
+        self, doing: str, reading: Callable[[psycopg.Connection[TupleRow], str], _T]
+    ) -> _T:
+        """Read something of the pipeline, by the connection of whoever plans."""
+        return self._reading.run(
+            doing, lambda connection: reading(connection, self._layout.pipeline)
+        )
 
     def _staging_area(self) -> StagingArea:
         """Name what is staged here: for the home itself and for its own branches."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
+from sinks.postgres.epoch_claims import read_newest_epoch
 from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.statements import load_statements
 from sinks.postgres.versions.comparison import compare
 from sinks.postgres.versions.held_knowledge import HeldKnowledge
 from sinks.postgres.versions.holdings import read_holdings
@@ -31,8 +31,6 @@ from sinks.postgres.versions.pipeline_versions import (
 from sinks.postgres.versions.version_plan import DescribedVersion
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Epoch
-
-_CLAIM = load_statements("sinks.postgres", "claim.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +57,7 @@ class JudgedClaim:
         next thing that he does tells him.
         """
         former = self.in_force
-        newest = connection.execute(
-            _CLAIM["newest_epoch"], {"pipeline": self.pipeline}
-        ).fetchone()
-        if newest is None or newest[0] != epoch:
+        if read_newest_epoch(connection, self.pipeline) != epoch:
             return
         if former and former.definition_hash == self.wanted.definition_hash:
             if former.layout is None:
