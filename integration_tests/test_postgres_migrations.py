@@ -53,6 +53,7 @@ _ALL = [
     ("0026_receipt",),
     ("0027_driver_log",),
     ("0028_snapshots",),
+    ("0032_batch_usage",),
 ]
 
 
