@@ -41,6 +41,7 @@ from integration_tests.harness.role_world import OWNER, role_world
 from integration_tests.harness.topic_log import TopicLog
 from services.alerts.retention import KafkaRetention
 from services.alerts.webhook import ID_HEADER, SIGNATURE_HEADER, sign
+from services.cli.alert_checks import check_rules
 from services.embedded.state_directory import ROOT
 from services.topic_positions import read_positions
 from sinks.postgres.alerting.alert_book import AlertBook
@@ -136,6 +137,54 @@ def test_a_notification_whose_answer_was_lost_is_told_again_under_the_same_id(
     assert one == again
     assert [("gone", ())] == list_firing(home.dsn)
     service._end_tenure()
+
+
+def test_a_budget_that_is_passed_fires_and_ends(
+    home: RelayedHome, receiver: HttpReceiver, tmp_path: Path
+) -> None:
+    """What batches have measured, times the prices beside the rules."""
+    home.publish(2)
+    home.execute(
+        "INSERT INTO tallyweir.batch_measures "
+        f"VALUES ('{home.pipeline}', 1, '{{\"cpu_seconds\": {{\"tasks\": 3600}}}}')"
+    )
+    (tmp_path / "prices.yaml").write_text(
+        "{currency: EUR, vcpu_hour: 1, budget: {per_million_events: 200000}}"
+    )
+    rule = "{when: over_budget, prices: prices.yaml, channels: [hook]}"
+    rules = write_rules(tmp_path, receiver.url, f"  dear: {rule}\n")
+    # An hour of CPU for four records; the alert begins with one service, and ends with
+    # another, which has added nothing up before.
+    for measures, about in (("3600", ["firing"]), ("36", ["firing", "resolved"])):
+        home.execute(
+            "UPDATE tallyweir.batch_measures SET measures = "
+            f'\'{{"cpu_seconds": {{"tasks": {measures}}}}}\''
+        )
+        service = make_service(home, rules)
+        assert [] == service.run_round()
+        service._end_tenure()
+        assert about == receiver.about(home.pipeline)
+    assert (
+        "a million records takes 125% of its budget" in receiver.posted[0].json["told"]
+    )
+
+
+def test_the_doctor_warns_of_a_rule_about_no_pipeline(
+    home: RelayedHome, receiver: HttpReceiver, tmp_path: Path
+) -> None:
+    """It may be one that is yet to start, so it is no failure."""
+    rules = write_rules(
+        tmp_path,
+        receiver.url,
+        "  all: {when: paused, above: 1 h, channels: [hook]}\n"
+        "  typed-wrong: {when: paused, above: 1 h, pipelines: 'x-*', channels: []}\n",
+    )
+    found = [*check_rules(rules, home.dsn)]
+    assert all(one.ok for one in found)
+    (warned,) = [one for one in found if one.is_warning]
+    assert "typed-wrong" in warned.saw
+    assert home.pipeline in warned.saw
+    assert receiver.posted == []
 
 
 def test_a_channel_that_refuses_is_tried_again_and_keeps_nobody_waiting(

@@ -48,6 +48,7 @@ _INSTALLATIONS: dict[str, dict[str, object]] = {
         "alerts": {
             "enabled": True,
             "rules": "rules: {}",
+            "prices": "currency: EUR",
             "secretFiles": {"OPS_SECRET": "ops"},
         },
         "monitor": {"enabled": True, "acts": True},

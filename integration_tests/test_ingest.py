@@ -17,7 +17,8 @@ from integration_tests.harness.ingest_service import (
 from schemas.codec import decode, encode
 from schemas.contract import load_contract
 from schemas.wire_format import split
-from services.ingest.http.key_file import read_keys, revoke_key
+from services.hashed_secrets import read_secrets, revoke_secret
+from services.ingest.http.key_file import API_KEYS
 
 CONTRACT = load_contract("page_view.v1")
 WRITERS = {CONTRACT.schema_id: CONTRACT}
@@ -158,10 +159,10 @@ def test_a_key_counts_from_its_making_to_its_revoking(service: IngestService) ->
     await_true(lambda: service.logged("keys not read") is not None, "it complains")
     assert status() == 202
     service.keys_file.write_text(good)
-    revoke_key(service.keys_file, text.split("_")[1])
+    revoke_secret(service.keys_file, API_KEYS, text.split("_")[1])
     await_true(lambda: status() == 401, "the revoked key is refused")
     assert service.post(page_view("shop:1")).status_code == 202
-    assert len(read_keys(service.keys_file)) >= 2
+    assert len(read_secrets(service.keys_file, API_KEYS)) >= 2
 
 
 def test_the_pages_for_people_and_machines(service: IngestService) -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
+from services.hashed_secrets import add_secret
 from services.monitor.guard import FAILURES_MAX
-from services.monitor.tokens import Role, add_token, make_token
+from services.monitor.tokens import PAGE_TOKENS, Role, make_token
 
 _ACT = {"x-tallyweir-act": "1"}
 _PAUSE = {"arguments": {"reason": "airports are loaded"}, "dry_run": False}
@@ -57,7 +58,7 @@ def asker(
     texts = []
     for name, role in (("bob", Role.VIEWER), ("ada", Role.OPERATOR)):
         token, text = make_token(name=name, role=role, not_after=None)
-        add_token(file, token)
+        add_secret(file, PAGE_TOKENS, token)
         texts.append(text)
     with running_monitor(home_dsn, kafka_bootstrap, "--tokens", str(file)) as client:
         yield _Asker(client=client, viewer=texts[0], operator=texts[1])

@@ -103,8 +103,9 @@ class _World:
         low, high = consumer.get_watermark_offsets(place, timeout=30)
         consumer.assign([KafkaTopicPartition(self.topic.name, partition, low)])
         found: list[Message] = []
-        while not found or (found[-1].offset() or 0) < high - 1:
-            found += consumer.consume(100, timeout=1.0)
+        while len(found) < high - low:
+            # Asked for more than there are, it would wait for them.
+            found += consumer.consume(high - low - len(found), timeout=1.0)
         consumer.close()
         return found
 

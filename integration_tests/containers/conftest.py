@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from docker.models.containers import Container
 
 from integration_tests.containers.deployment import Deployment, running
 from services.embedded.state_directory import ROOT
@@ -36,8 +37,17 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def system(secrets: Path) -> Iterator[Deployment]:
     """Every service of the compose file, running."""
-    with running(Deployment(secrets, {"driver": _DRIVER})) as deployment:
+    rules = Path(__file__).with_name("alerts.yaml")
+    mounts = {"./observability/alerts.yaml": rules}
+    described = Deployment(secrets, {"driver": _DRIVER}, mounts=mounts)
+    with running(described) as deployment:
         deployment.start("kafka", "postgres", "spark-master")
         deployment.start("migrate", "kafka-access", "spark-worker-1", "spark-worker-2")
-        deployment.start("resolver", "relay", "ingest", "driver", "monitor")
+        deployment.start("resolver", "relay", "ingest", "driver", "monitor", "alerts")
         yield deployment
+
+
+@pytest.fixture
+def receiver(system: Deployment) -> Container:
+    """Whom the alerts service tells; has printed what it was told."""
+    return system.start_python("webhook_receiver", service="alerts", alias="receiver")

@@ -46,7 +46,7 @@ class Deployment:
     Args:
         secrets: What docker/make-secrets has made.
         settings: Further environment variables, by service.
-        pipelines: Instead of docker/pipelines.
+        mounts: Instead of what the compose file mounts, by what it mounts.
         volume_options: Of Docker's local driver, by volume.
     """
 
@@ -55,13 +55,13 @@ class Deployment:
         secrets: Path,
         settings: Mapping[str, Mapping[str, str]] | None = None,
         *,
-        pipelines: Path = _COMPOSE.parent / "pipelines",
+        mounts: Mapping[str, Path] | None = None,
         volume_options: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._compose = yaml.safe_load(_COMPOSE.read_text("utf-8"))
         self._secrets = secrets
         self._settings = settings or {}
-        self._pipelines = pipelines
+        self._mounts = mounts or {}
         self._volume_options = volume_options or {}
         self._name = f"tallyweir-test-{uuid.uuid4().hex[:8]}"
         self._network = Network()
@@ -137,15 +137,21 @@ class Deployment:
         return holder.get_wrapped_container()
 
     def start_python(
-        self, program: str, *arguments: str, service: str = "kafka-access"
+        self,
+        program: str,
+        *arguments: str,
+        service: str = "kafka-access",
+        alias: str | None = None,
     ) -> Container:
         """Start a file of ``programs`` with the image and secrets of a service.
 
-        As ``kafka-access`` it is Kafka's administrator.
+        As ``kafka-access`` it is Kafka's administrator. Others find it by its alias.
         """
         path = Path(__file__).with_name("programs") / f"{program}.py"
         command = ["-P", "-c", path.read_text("utf-8"), *arguments]
         made = self._make(service, command=command, entrypoint=["python"])
+        if alias is not None:
+            made.with_network_aliases(alias)
         self._started[f"python-{len(self._started)}"] = made.start()
         return made.get_wrapped_container()
 
@@ -252,11 +258,9 @@ class Deployment:
     def _volumes(self, spec: Mapping[str, Any]) -> Iterator[Mount]:
         for volume in spec.get("volumes", ()):
             source, target, *mode = volume.split(":")
-            if source == "./pipelines":
-                yield Mount(target, str(self._pipelines), type="bind", read_only=True)
-            elif source.startswith("."):
-                path = str((_COMPOSE.parent / source).resolve())
-                yield Mount(target, path, type="bind", read_only=mode == ["ro"])
+            if source.startswith("."):
+                path = self._mounts.get(source, (_COMPOSE.parent / source).resolve())
+                yield Mount(target, str(path), type="bind", read_only=mode == ["ro"])
             else:
                 yield self._volume(source, target)
 

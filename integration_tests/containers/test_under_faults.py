@@ -109,7 +109,7 @@ def scene(system: Deployment, secrets: Path, pipelines: Path) -> Iterator[Scene]
     deployment = Deployment(
         secrets,
         {"driver": {**_TASKS_ONLY, "TALLYWEIR_BATCH_OFFSETS_MAX": "2000"}},
-        pipelines=pipelines,
+        mounts={"./pipelines": pipelines},
         volume_options={
             "postgres": {
                 "type": "tmpfs",

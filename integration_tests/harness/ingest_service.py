@@ -18,8 +18,9 @@ import httpx
 from confluent_kafka import Consumer, TopicPartition
 
 from services.embedded.state_directory import ROOT
+from services.hashed_secrets import add_secret
 from services.ingest.http.api_keys import make_key
-from services.ingest.http.key_file import KEYS_FILE_VARIABLE, add_key
+from services.ingest.http.key_file import API_KEYS, KEYS_FILE_VARIABLE
 from services.ingest.topics import ensure_topic
 
 PARTITIONS = 3
@@ -77,7 +78,7 @@ class IngestService:
             id_prefix=f"{producer}:",
             not_after=None,
         )
-        add_key(self.keys_file, key)
+        add_secret(self.keys_file, API_KEYS, key)
         return text
 
     def start(self) -> None:

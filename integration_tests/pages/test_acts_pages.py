@@ -17,8 +17,9 @@ from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.topic_log import TopicLog
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
+from services.hashed_secrets import add_secret
 from services.monitor.application import PAGE
-from services.monitor.tokens import Role, add_token, make_token
+from services.monitor.tokens import PAGE_TOKENS, Role, make_token
 
 _PAGE_BYTES_MAX = 100_000
 
@@ -82,7 +83,7 @@ def acting(
     texts = []
     for name, role in (("bob", Role.VIEWER), ("ada", Role.OPERATOR)):
         token, text = make_token(name=name, role=role, not_after=None)
-        add_token(file, token)
+        add_secret(file, PAGE_TOKENS, token)
         texts.append(text)
     with running_monitor(home_dsn, kafka_bootstrap, "--tokens", str(file)) as client:
         yield _Monitor(

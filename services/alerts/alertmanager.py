@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from services.alerts.channel import encode
-from services.alerts.http_post import post
+from services.alerts.http_post import address_of, post
 from sinks.postgres.alerting.alert import Notification
 
 PATH = "/api/v2/alerts"
@@ -34,6 +34,10 @@ class Alertmanager:
     @property
     def again_s(self) -> float | None:
         return _AGAIN_S
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return address_of(self.url)
 
     def tell(self, told: Notification, installation: str) -> None:
         alert = {

@@ -7,6 +7,7 @@ the channel's name.
 from __future__ import annotations
 
 import json
+import socket
 from typing import Protocol
 
 from sinks.postgres.alerting.alert import About, Notification
@@ -23,10 +24,14 @@ class Channel(Protocol):
 
     Attributes:
         again_s: When it must be told again while an alert lasts; None if never.
+        address: Host and port of whom it connects to; may be a secret.
     """
 
     @property
     def again_s(self) -> float | None: ...
+
+    @property
+    def address(self) -> tuple[str, int]: ...
 
     def tell(self, told: Notification, installation: str) -> None:
         """Hand a notification over, within ``TIMEOUT_S`` seconds.
@@ -38,6 +43,18 @@ class Channel(Protocol):
             It may have been handed over although nobody knows: it is told again under
             the same ID.
         """
+
+
+def check_reachable(name: str, address: tuple[str, int]) -> None:
+    """Connect to a channel's address, and say nothing.
+
+    Raises:
+        RetryableError: ``ALERT_CHANNEL_UNREACHABLE``.
+    """
+    try:
+        socket.create_connection(address, timeout=STEP_TIMEOUT_S).close()
+    except OSError as error:
+        raise unreachable(name, type(error).__name__) from None
 
 
 def notification_json(told: Notification, installation: str) -> dict[str, object]:

@@ -50,6 +50,10 @@ class EmailChannel:
     def again_s(self) -> float | None:
         return None
 
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.server, self.port
+
     def tell(self, told: Notification, installation: str) -> None:
         message = self._write(told, installation)
         client = smtplib.SMTP(timeout=STEP_TIMEOUT_S)

@@ -56,6 +56,16 @@ def post(channel: str, url: str, body: bytes, headers: Mapping[str, str]) -> Non
         raise refused(channel, f"it answered {status}")
 
 
+def address_of(url: str) -> tuple[str, int]:
+    """Return host and port of an address that was checked before."""
+    parts = urlsplit(url)
+    assert parts.hostname, "the rules file was checked"
+    is_secure = parts.scheme == "https"
+    return parts.hostname, parts.port or (
+        http.client.HTTPS_PORT if is_secure else http.client.HTTP_PORT
+    )
+
+
 def _cut(connection: http.client.HTTPConnection) -> None:
     with suppress(OSError):
         if connection.sock is not None:

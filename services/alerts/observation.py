@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sinks.postgres.audit import Usage
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
@@ -24,6 +26,7 @@ class Observation:
             is unread, 0 when it is deleted already; None when Kafka does not say.
         is_driver_gone: Somebody has driven it, and nobody does.
         paused_s: Since it was paused; None when it is not.
+        usages: What its batches have used, by the span looked at.
     """
 
     pipeline: str
@@ -36,3 +39,4 @@ class Observation:
     headroom_s: float | None
     is_driver_gone: bool
     paused_s: float | None
+    usages: Mapping[timedelta, Usage]

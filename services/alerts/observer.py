@@ -11,14 +11,17 @@ from psycopg.rows import TupleRow
 
 from services.alerts.observation import Observation
 from services.alerts.retention import KafkaRetention
-from services.alerts.rule import DeadLetters, RetentionHeadroom, Rule
+from services.alerts.rule import DeadLetters, OverBudget, RetentionHeadroom, Rule
 from services.source_lag import lags_of
 from services.topic_positions import positions_of, read_positions
 from sinks.postgres.alerting.pipeline_facts import PipelineFacts, read_pipeline_facts
-from sinks.postgres.audit import PipelineSummary, read_overview
+from sinks.postgres.audit import PipelineSummary, Usage, read_overview, read_usage
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
+
+#: What a day costs changes slowly, and to add it up takes a while.
+_USAGE_KEPT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +31,12 @@ class Found:
     Attributes:
         summaries: Of all pipelines.
         facts: By pipeline.
+        usages: By pipeline and span, where a rule asks for them.
     """
 
     summaries: Sequence[PipelineSummary]
     facts: Mapping[str, PipelineFacts]
+    usages: Mapping[tuple[str, timedelta], Usage]
 
     @property
     def now(self) -> datetime | None:
@@ -51,6 +56,7 @@ class Observer:
         self._bootstrap = bootstrap
         self._rules = tuple(rules)
         self._retention = KafkaRetention(bootstrap)
+        self._usages: Mapping[tuple[str, timedelta], Usage] = {}
 
     def read_home(self, connection: Connection[TupleRow]) -> Found:
         """Read what the home database says.
@@ -60,10 +66,30 @@ class Observer:
             RetryableError: The server went away.
         """
         spans = {one.over for one in self._rules if isinstance(one, DeadLetters)}
+        summaries = read_overview(connection)
         return Found(
-            summaries=read_overview(connection),
+            summaries=summaries,
             facts=read_pipeline_facts(connection, sorted(spans)),
+            usages=self._read_usages(connection, summaries),
         )
+
+    def _read_usages(
+        self, connection: Connection[TupleRow], summaries: Sequence[PipelineSummary]
+    ) -> Mapping[tuple[str, timedelta], Usage]:
+        """Read what rules on budgets need; what is not old yet is not read again."""
+        wanted = {
+            (one.pipeline, rule.over): one.observed_at
+            for one in summaries
+            for rule in self._rules
+            if isinstance(rule, OverBudget) and rule.is_about(one.pipeline)
+        }
+        self._usages = {
+            key: known
+            if (known := self._usages.get(key)) and now - known.ended_at < _USAGE_KEPT
+            else read_usage(connection, key[0], span=key[1])
+            for key, now in wanted.items()
+        }
+        return self._usages
 
     def observe(
         self, found: Found
@@ -77,7 +103,17 @@ class Observer:
         broker, troubles = read_positions(self._bootstrap, topics)
         told = list(troubles)
         return [
-            self._observe_one(one, found.facts.get(one.pipeline), broker, told)
+            self._observe_one(
+                one,
+                found.facts.get(one.pipeline),
+                broker,
+                told,
+                usages={
+                    span: usage
+                    for (pipeline, span), usage in found.usages.items()
+                    if pipeline == one.pipeline
+                },
+            )
             for one in found.summaries
         ], told
 
@@ -87,6 +123,7 @@ class Observer:
         facts: PipelineFacts | None,
         broker: Mapping[TopicPartition, BrokerPosition] | None,
         troubles: list[TallyweirError],
+        usages: Mapping[timedelta, Usage],
     ) -> Observation:
         positions = positions_of(found.topics, broker)
         lags = lags_of(found.next_offsets, positions)
@@ -119,6 +156,7 @@ class Observer:
             is_driver_gone=driver is not None
             and not driver.is_connected
             and not is_run,
+            usages=usages,
             paused_s=None
             if found.pause is None
             else _seconds(found.observed_at - found.pause.paused_at),

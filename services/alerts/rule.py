@@ -10,13 +10,18 @@ import abc
 from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from operator import itemgetter
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from services.alerts.observation import Observation
+from services.cost.estimate import estimate_cost, shares_of_budget
+from services.cost.prices import Prices, read_prices
 from sinks.durations import EXAMPLES, format_duration, parse_duration
 from sinks.postgres.alerting.alert import Severity
+from sinks.protocol.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +252,44 @@ class PausedTooLong(Rule):
         )
 
 
+def _read_prices(written: object, info: ValidationInfo) -> object:
+    """Read the file that a rule names, from beside the file of rules."""
+    if not isinstance(written, str):
+        raise ValueError("it is the path of a file of prices")  # noqa: TRY004
+    assert isinstance(info.context, Path), "the directory of the rules"
+    try:
+        prices = read_prices(info.context / written)
+    except ConfigurationError as error:
+        raise ValueError(error.saw.removesuffix(".")) from None
+    if prices.budget is None:
+        raise ValueError(f"{written} has no budget")
+    return prices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverBudget(Rule):
+    """It costs more than the budget in a file of prices."""
+
+    when: Literal["over_budget"]
+    prices: Annotated[Prices, BeforeValidator(_read_prices)]
+    over: Threshold = timedelta(days=1)
+
+    def judge(self, seen: Observation, mark: int | None) -> Judgement | None:
+        del mark
+        usage = seen.usages.get(self.over)
+        if usage is None or self.prices.budget is None:
+            return None
+        estimate = estimate_cost(usage, self.prices)
+        shares = shares_of_budget(estimate, self.prices.budget)
+        what, share = max(shares.items(), key=itemgetter(1))
+        return Judgement(
+            holds=share > 1,
+            value=share,
+            told=f"At the rate of the last {format_duration(self.over)}, {what} takes "
+            f"{share:.0%} of its budget.",
+        )
+
+
 AnyRule: TypeAlias = Annotated[
     Freshness
     | LagGrowth
@@ -255,7 +298,8 @@ AnyRule: TypeAlias = Annotated[
     | InDoubt
     | RetentionHeadroom
     | DriverGone
-    | PausedTooLong,
+    | PausedTooLong
+    | OverBudget,
     Field(discriminator="when"),
 ]
 

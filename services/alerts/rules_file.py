@@ -141,7 +141,9 @@ def read_rules(path: Path) -> RulesFile:
     node = _compose(path)
     problems = [*_find_repeats(node)]
     try:
-        found = _ADAPTER.validate_python(yaml.SafeLoader("").construct_document(node))
+        found = _ADAPTER.validate_python(
+            yaml.SafeLoader("").construct_document(node), context=path.parent
+        )
     except ValidationError as error:
         told = [
             _problem(node, one)

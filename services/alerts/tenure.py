@@ -70,7 +70,7 @@ class AlertTenure:
         return self._look() + self._tell_all()
 
     def _look(self) -> list[str]:
-        found = self._book.read(self._observer.read_home)
+        found = self._book.run("reading pipelines", self._observer.read_home)
         if found.now is None:
             return []
         observations, troubles = self._observer.observe(found)

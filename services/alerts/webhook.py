@@ -7,7 +7,7 @@ import hmac
 from dataclasses import dataclass, field
 
 from services.alerts.channel import encode, notification_json
-from services.alerts.http_post import post
+from services.alerts.http_post import address_of, post
 from sinks.postgres.alerting.alert import Notification
 
 SIGNATURE_HEADER = "x-tallyweir-signature-256"
@@ -31,6 +31,10 @@ class Webhook:
     @property
     def again_s(self) -> float | None:
         return None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return address_of(self.url)
 
     def tell(self, told: Notification, installation: str) -> None:
         body = encode(notification_json(told, installation))

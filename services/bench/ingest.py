@@ -28,10 +28,11 @@ from services.bench.http_load import event_json
 from services.embedded.kafka import EmbeddedKafka
 from services.embedded.state_directory import ROOT, state_directory
 from services.endpoints import KAFKA_VARIABLE
+from services.hashed_secrets import add_secret
 from services.ingest.http.api_keys import make_key
 from services.ingest.http.json_records import compile_reader
 from services.ingest.http.kafka_sender import DELIVERY_TIMEOUT_S, producer_settings
-from services.ingest.http.key_file import KEYS_FILE_VARIABLE, add_key
+from services.ingest.http.key_file import API_KEYS, KEYS_FILE_VARIABLE
 from services.ingest.topics import ensure_topic
 from sinks.protocol.errors import FatalError
 
@@ -144,7 +145,7 @@ def _running_service(
     key, text = make_key(
         producer="bench", topics=[TOPIC], id_prefix="bench:", not_after=None
     )
-    add_key(directory / "keys.json", key)
+    add_secret(directory / "keys.json", API_KEYS, key)
     service = subprocess.Popen(
         [
             *(sys.executable, "-m", "services.cli", "ingest", str(pipeline)),

@@ -9,10 +9,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from services.cli.alert_checks import check_rules
 from services.cli.check import Check
 from services.cli.database_checks import check_database, check_names, read_needs
 from services.embedded.jars import JAR_LOCK, locked_jars, verify_jar
@@ -37,12 +39,14 @@ _DISK_FREE_BYTES_MIN = 2 * 1024**3
 _BYTES_PER_GIB = 1024**3
 
 
-def all_checks() -> Iterator[Check]:
+def all_checks(alert_rules: Path | None) -> Iterator[Check]:
     """Look at everything, cheapest first; a failed check does not stop the others."""
     for check in (_python, _lock, _java, _jars, _disk):
         yield _guarded(check.__name__.strip("_"), check)
     yield _guarded("kafka", _kafka)
     yield from _postgres()
+    if alert_rules is not None:
+        yield from check_rules(alert_rules, _home_dsn())
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
@@ -129,14 +133,20 @@ def _starts_on_first_use(name: str, variable: str) -> Check:
     return Check(name=name, ok=True, saw=saw)
 
 
+def _home_dsn() -> str | None:
+    """Return where the home is; None for an embedded one that does not run."""
+    given = given_home_dsn()
+    if given is not None:
+        return given
+    server = embedded_postgres()
+    return server.dsn if server.is_running() else None
+
+
 def _postgres() -> Iterator[Check]:
-    dsn = given_home_dsn()
+    dsn = _home_dsn()
     if dsn is None:
-        server = embedded_postgres()
-        if not server.is_running():
-            yield _starts_on_first_use("postgres", HOME_DSN_VARIABLE)
-            return
-        dsn = server.dsn
+        yield _starts_on_first_use("postgres", HOME_DSN_VARIABLE)
+        return
     needs = read_needs(dsn)
     yield from check_database(HOME, dsn, needs)
     try:

@@ -45,7 +45,7 @@ def cost(
 ) -> None:
     """Show what a pipeline's batches have used, and with prices what it costs.
 
-    Exit code 1 when a day at this rate costs more than the budget of the file.
+    Exit code 1 when at this rate a budget of the file is passed.
     docs/cost.md has the formula of every number.
     """
     from services.cost.estimate import estimate_cost
@@ -85,8 +85,12 @@ def _span(written: str) -> timedelta:
 
 
 def is_over(prices: Prices, estimate: Estimate) -> bool:
-    """Tell whether a day at this rate costs more than the budget allows."""
-    return prices.budget is not None and estimate.per_day > prices.budget.per_day
+    """Tell whether a limit of the budget is passed at this rate."""
+    from services.cost.estimate import shares_of_budget
+
+    if prices.budget is None:
+        return False
+    return any(one > 1 for one in shares_of_budget(estimate, prices.budget).values())
 
 
 def _cost_json(
@@ -112,7 +116,7 @@ def _cost_json(
         }
         if prices.budget is not None:
             value["budget"] = {
-                "per_day": prices.budget.per_day,
+                **asdict(prices.budget),
                 "is_over": is_over(prices, estimate),
             }
     return value
@@ -167,8 +171,11 @@ def _say_estimate(
         f"a day and {estimate.per_month:.2f} a month."
     )
     if prices.budget is not None:
-        verdict = "OVER" if is_over(prices, estimate) else "within"
-        say(f"Budget of {prices.budget.per_day:g} {unit} a day: {verdict}.")
+        from services.cost.estimate import shares_of_budget
+
+        for what, share in shares_of_budget(estimate, prices.budget).items():
+            verdict = "OVER" if share > 1 else "within"
+            say(f"Budget of {what}: {verdict}, {share:.0%} of it.")
     for one in what_ifs:
         say(
             f"What if {one.change}: {one.saving:.6f} {unit} less ({one.share:.1%}). "

@@ -52,12 +52,12 @@ def list_letters(
     skip: Annotated[int, typer.Option(min=0, help="Leave out so many.")] = 0,
 ) -> None:
     """List dead letters by reason, or 50 of one reason, newest batches first."""
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = resolve_endpoints().home_dsn
+    dsn = resolve_home_dsn()
     with connect(dsn, application_name=_APPLICATION) as home:
         if group is None:
             say_table(

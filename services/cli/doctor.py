@@ -4,39 +4,52 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from services.cli.rendering import example, say, say_json, use_rich
+
+if TYPE_CHECKING:
+    from services.cli.check import Check
 
 _NAME_WIDTH = 18
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command(epilog=example("tallyweir doctor", "tallyweir doctor --json"))(doctor)
+    app.command(
+        epilog=example(
+            "tallyweir doctor",
+            "tallyweir doctor --alert-rules docker/observability/alerts.yaml",
+        )
+    )(doctor)
 
 
 def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of lines.")
     ] = False,
+    alert_rules: Annotated[
+        Path | None, typer.Option(help="File of alert rules to look at as well.")
+    ] = None,
 ) -> None:
     """Check Python, Java, jars, disk, Kafka and Postgres; each failure has its fix.
 
     Of Postgres it looks at the home and at each database of TALLYWEIR_DATABASES, as
     every start does. Starts no server and changes no data; a row that it tries in a
-    table of a participant is prepared and rolled back. Exit code 0 when all is well,
-    else 1.
+    table of a participant is prepared and rolled back. Of alert rules it looks whether
+    they are understood, name pipelines that there are, and have channels that can be
+    reached; it tells nobody. Exit code 0 when all is well, also with warnings, else 1.
     """
     from services.cli.checks import all_checks
 
     checks = []
-    for check in all_checks():
+    for check in all_checks(alert_rules):
         checks.append(check)
         if not as_json:
-            say(f"{_mark(ok=check.ok)}  {check.name:<{_NAME_WIDTH}}  {check.saw}")
+            say(f"{_mark(check)}  {check.name:<{_NAME_WIDTH}}  {check.saw}")
             if check.fix:
                 say(f"{'':6}{'':<{_NAME_WIDTH}}  fix: {check.fix}")
     ok = all(check.ok for check in checks)
@@ -46,8 +59,12 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _mark(*, ok: bool) -> str:
-    mark = "ok  " if ok else "FAIL"
+def _mark(check: Check) -> str:
+    mark, color = "ok  ", "green"
+    if not check.ok:
+        mark, color = "FAIL", "red"
+    elif check.is_warning:
+        mark, color = "warn", "yellow"
     if not use_rich(sys.stdout):
         return mark
-    return typer.style(mark, fg="green" if ok else "red", bold=not ok)
+    return typer.style(mark, fg=color, bold=not check.ok)

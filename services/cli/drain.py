@@ -75,7 +75,7 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
     drain that has not ended. Exit code 75 when the time is over: the same call waits
     on. Exit code 1 when it is drained and not verified.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_home_dsn
     from sinks.postgres import audit, steering
     from sinks.postgres.connection import connect
 
@@ -83,8 +83,7 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
     request = steering.ActRequest(
         pipeline=name, kind="drain", reason=reason, dry_run=dry_run
     )
-    dsn = resolve_endpoints().home_dsn
-    with connect(dsn, application_name="tallyweir drain") as home:
+    with connect(resolve_home_dsn(), application_name="tallyweir drain") as home:
         asked = steering.drain(home, request, closes_windows=close_windows)
         waiting = audit.read_waiting(home, name, databases)
         if not as_json:

@@ -78,7 +78,7 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
     again. Aggregates of windows stay. A driver at work drops the batch at hand and
     goes on by itself.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_home_dsn
     from services.id_fingerprints import fingerprints_of
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
@@ -100,7 +100,7 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
     def fingerprints(secret: bytes, text: str) -> Sequence[bytes]:
         return fingerprints_of(secret, text, source)
 
-    dsn = resolve_endpoints().home_dsn
+    dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir erase") as home:
         erasure = steering.erase(home, request, fingerprints)
     _say(name, erasure)
@@ -119,12 +119,12 @@ def erasures(
     ] = False,
 ) -> None:
     """List what was erased, or print the receipt that `erase --again` takes."""
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = resolve_endpoints().home_dsn
+    dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir erasures") as home:
         tombs = steering.read_tombs(home, name)
         done = steering.read_erasures(home, name)

@@ -54,14 +54,14 @@ def fork(
     The pipeline file of the new one has its name, and the tables that readers know.
     The other pipeline is not stopped.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     request = steering.ActRequest(
         pipeline=pipeline_name(pipeline), kind="fork", reason=reason, dry_run=dry_run
     )
-    dsn = resolve_endpoints().home_dsn
+    dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir fork") as home:
         made = steering.fork(home, request, pipeline_name(new), empty=empty or ())
     say(f"{made.pipeline} goes on after batch {made.last_sequence} of {made.of}.")
@@ -91,12 +91,12 @@ def diff(
 
     Exit code 1 when an output differs.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     front, shadowing = pipeline_name(pipeline), pipeline_name(new)
-    dsn = resolve_endpoints().home_dsn
+    dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir diff") as home:
         found = steering.diff(home, front, shadowing)
     found = tuple(one for one in found if output in {None, one.table})
@@ -126,7 +126,7 @@ def switch(
     Both are fenced by it and go on where they stand, each under its own name. Called
     with the two exchanged, it takes that back.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
@@ -134,7 +134,7 @@ def switch(
     request = steering.ActRequest(
         pipeline=front, kind="switch", reason=reason, dry_run=dry_run
     )
-    dsn = resolve_endpoints().home_dsn
+    dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir switch") as home:
         done = steering.switch(home, request, shadowing)
     for table in done.tables:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import datetime as dt
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.rendering import example, note, say, say_table
+from services.cli.rendering import note, say
+from services.cli.secret_commands import add_secret_commands
+
+if TYPE_CHECKING:
+    from services.hashed_secrets import SecretKind
+    from services.monitor.tokens import PageToken
 
 _VARIABLE = "TALLYWEIR_MONITOR_TOKENS_FILE"
-_File = Annotated[Path, typer.Option("--file", envvar=_VARIABLE, help="The file.")]
 
 
 class _Role(StrEnum):
@@ -22,24 +26,24 @@ class _Role(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    tokens = typer.Typer(
+    add_secret_commands(
+        app,
+        create,
         name="monitor-tokens",
-        help="Tokens for the monitor's page; only their hashes are kept.",
-        no_args_is_help=True,
-        epilog=example("tallyweir monitor-tokens create --name ada --role operator"),
-    )
-    tokens.command(
-        epilog=example(
+        word="token",
+        about="Tokens for the monitor's page",
+        variable=_VARIABLE,
+        examples=(
             "tallyweir monitor-tokens create --name ada --role operator",
-            "tallyweir monitor-tokens create --name bob --role viewer "
-            "--not-after 2027-01-01",
-        )
-    )(create)
-    tokens.command("list", epilog=example("tallyweir monitor-tokens list"))(list_tokens)
-    tokens.command(epilog=example("tallyweir monitor-tokens revoke 0123456789ab"))(
-        revoke
+            (
+                "tallyweir monitor-tokens create --name bob --role viewer "
+                "--not-after 2027-01-01"
+            ),
+        ),
+        load_kind=_load_kind,
+        headings=("name", "role"),
+        cells=_cells,
     )
-    app.add_typer(tokens)
 
 
 def create(
@@ -47,50 +51,32 @@ def create(
     role: Annotated[
         _Role, typer.Option(help="viewer sees payloads; operator acts as well.")
     ],
-    file: _File,
+    file: Annotated[
+        Path, typer.Option("--file", envvar=_VARIABLE, help="The tokens file.")
+    ],
     not_after: Annotated[
         dt.datetime | None, typer.Option(help="Expires then, UTC.")
     ] = None,
 ) -> None:
     """Make a token, and print it: this once, because only its hash is kept."""
-    from services.monitor.tokens import Role, add_token, make_token
+    from services.hashed_secrets import add_secret
+    from services.monitor.tokens import Role, make_token
 
     token, text = make_token(
         name=name,
         role=Role(role.value),
         not_after=None if not_after is None else not_after.replace(tzinfo=dt.UTC),
     )
-    add_token(file, token)
-    note(f"Token {token.token_id} of {name}, {role.value}:")
+    add_secret(file, _load_kind(), token)
+    note(f"Token {token.id} of {name}, {role.value}:")
     say(text)
 
 
-def list_tokens(file: _File) -> None:
-    """List the tokens, without their secrets, which nobody has."""
-    from services.ingest.http.key_file import utc_now
-    from services.monitor.tokens import read_tokens
+def _load_kind() -> SecretKind[PageToken]:
+    from services.monitor.tokens import PAGE_TOKENS
 
-    now = utc_now()
-    say_table(
-        ("id", "name", "role", "not after", "active"),
-        [
-            (
-                one.token_id,
-                one.name,
-                one.role.value,
-                one.not_after.isoformat() if one.not_after else "-",
-                "yes" if one.is_active(now) else "no",
-            )
-            for one in read_tokens(file)
-        ],
-    )
+    return PAGE_TOKENS
 
 
-def revoke(
-    token_id: Annotated[str, typer.Argument(help="As list shows it.")], file: _File
-) -> None:
-    """Let a token expire now; a running monitor sees it at its next request."""
-    from services.monitor.tokens import revoke_token
-
-    revoke_token(file, token_id)
-    note(f"Token {token_id} is refused from now on.")
+def _cells(token: PageToken) -> tuple[str, ...]:
+    return token.name, token.role.value

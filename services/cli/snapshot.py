@@ -67,12 +67,12 @@ def take(
 
     While a snapshot is there, the seen IDs that it needs are not forgotten.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     known = pipeline_name(pipeline)
-    dsn = resolve_endpoints().home_dsn
+    dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir snapshot") as home:
         taken = steering.take_snapshot(home, known, name, reason=reason)
     say(
@@ -83,12 +83,12 @@ def take(
 
 def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
     """List the snapshots of a pipeline, the oldest batch first."""
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     known = pipeline_name(pipeline)
-    dsn = resolve_endpoints().home_dsn
+    dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir snapshot") as home:
         found = steering.list_snapshots(home, known)
     columns = ("name", "sequence", "watermark", "taken_at", "taken_by", "bytes")
@@ -110,12 +110,12 @@ def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
 
 def drop(pipeline: _Pipeline, name: _Name) -> None:
     """Forget a snapshot, and with the driver's next start the IDs kept for it."""
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     known = pipeline_name(pipeline)
-    dsn = resolve_endpoints().home_dsn
+    dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir snapshot") as home:
         dropped = steering.drop_snapshot(home, known, name)
     say(f"Snapshot {name} of batch {dropped.sequence} is dropped.")

@@ -38,13 +38,13 @@ def state(
 
     Exit code 1 when it keeps nothing.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
-    endpoints = resolve_endpoints()
+    dsn = resolve_home_dsn()
     name = pipeline_name(pipeline)
-    with connect(endpoints.home_dsn, application_name="tallyweir state") as home:
+    with connect(dsn, application_name="tallyweir state") as home:
         report = audit.read_key(home, name, key)
     if as_json:
         say_json({"pipeline": name, "state": report.state, "timers": report.timers})

@@ -49,17 +49,17 @@ def verify(
     verified last, and what was found. Exit code 1 when a check
     fails or when nothing was committed yet.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import resolve_endpoints, resolve_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
     databases = pipeline_databases(pipeline)
-    endpoints = resolve_endpoints()
+    dsn = resolve_home_dsn()
     name = pipeline_name(pipeline)
-    with connect(endpoints.home_dsn, application_name="tallyweir verify") as home:
+    with connect(dsn, application_name="tallyweir verify") as home:
         receipt = audit.verify(home, name, databases)
         if recount:
-            check = _recount(home, endpoints.kafka_bootstrap, name)
+            check = _recount(home, resolve_endpoints().kafka_bootstrap, name)
             receipt = receipt.with_check(check)
         keep_receipt(home, receipt)
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.cost.prices import Prices
+from services.cost.prices import Budget, Prices
 from sinks.postgres.audit import Usage
 
 GB = 1_000_000_000
@@ -70,6 +70,20 @@ class Estimate:
     def per_month(self) -> float:
         """Cost of a month at the rate of the span."""
         return self.per_day / HOURS_OF_DAY * HOURS_OF_MONTH
+
+
+def shares_of_budget(estimate: Estimate, budget: Budget) -> dict[str, float]:
+    """Return what is used of each limit, by what it is of; above 1 it is passed.
+
+    Where nothing was read, a million records cost nothing that is known.
+    """
+    shares = {}
+    if budget.per_day is not None:
+        shares["a day"] = estimate.per_day / budget.per_day
+    if budget.per_million_events is not None:
+        per_million = estimate.per_million or 0.0
+        shares["a million records"] = per_million / budget.per_million_events
+    return shares
 
 
 def estimate_cost(usage: Usage, prices: Prices) -> Estimate:

@@ -13,6 +13,8 @@ from sinks.protocol.errors import ConfigurationError
 
 _NOTHING_ELSE = ConfigDict(extra="forbid")
 _Amount: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+#: A limit of zero would always be passed.
+_Limit: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +29,16 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What the pipeline may cost."""
+    """What the pipeline may cost: a day of it, a million of its records, or both."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _NOTHING_ELSE
 
-    per_day: _Amount
+    per_day: _Limit | None = None
+    per_million_events: _Limit | None = None
+
+    def __post_init__(self) -> None:
+        if self.per_day is None and self.per_million_events is None:
+            raise ValueError("a budget has per_day, per_million_events, or both")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,5 +86,5 @@ def read_prices(path: Path) -> Prices:
         "COST_PRICES_INVALID",
         saw=f"{path}: {wrong}.",
         why="A cost is a measured quantity times its price.",
-        fix="docs/cost.md lists the keys, and docs/examples/prices.yaml has them all.",
+        fix="docs/cost.md lists the keys; docker/observability/prices.yaml has them.",
     )

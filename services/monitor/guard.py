@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from services.ingest.http.key_file import utc_now
+from services.hashed_secrets import utc_now
 from services.ingest.http.refusals import RefusedError
 from services.monitor.tokens import PageToken, Role, TokenFile
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-import time
-from collections.abc import Callable, Mapping
-from types import FrameType
+from collections.abc import Mapping
 
-import structlog
-
+from services.repeating_service import RepeatingService
 from services.resolver.merging import MergeReport, merge_catalogs
 from services.resolver.resolver_metrics import ResolverMetrics
 from services.resolver.rounds import ResolverRound, RoundReport
-from sinks.metrics_endpoint import Heartbeat
 from sinks.postgres.branch_names import HOME
 
 #: Without a finished round for so long the resolver is not ready. A round waits for
@@ -21,7 +16,7 @@ from sinks.postgres.branch_names import HOME
 SILENCE_MAX_S = 120.0
 
 
-class ResolverService:
+class ResolverService(RepeatingService):
     """Does a round now and one every ``every_s`` seconds.
 
     Args:
@@ -37,26 +32,9 @@ class ResolverService:
         every_s: float,
         metrics: ResolverMetrics,
     ) -> None:
+        super().__init__(every_s=every_s, silence_max_s=SILENCE_MAX_S)
         self._databases = databases
-        self._every_s = every_s
         self._metrics = metrics
-        #: Beats after each round that has looked into the home database.
-        self.rounds = Heartbeat(silence_max_s=SILENCE_MAX_S + every_s)
-        self._stop = threading.Event()
-        self._log = structlog.get_logger()
-
-    def request_stop(self) -> None:
-        """Ask the service to end after the step at hand; safe in a signal handler."""
-        self._stop.set()
-
-    def stop_on_signals(self) -> None:
-        """End cleanly on SIGTERM and Ctrl-C."""
-
-        def stop(_signal: int, _frame: FrameType | None) -> None:
-            self.request_stop()
-
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
 
     def run_once(self) -> RoundReport:
         """Do one round."""
@@ -87,9 +65,3 @@ class ResolverService:
         ).start()
         self._repeat(self.run_once)
         self._log.info("resolver stopped")
-
-    def _repeat(self, work: Callable[[], object]) -> None:
-        while not self._stop.is_set():
-            begun = time.monotonic()
-            work()
-            self._stop.wait(max(0.0, begun + self._every_s - time.monotonic()))

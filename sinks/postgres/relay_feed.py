@@ -15,8 +15,7 @@ from typing import TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.connection import connect, standbys_waited_for
-from sinks.postgres.sqlstate import translated
+from sinks.postgres.locked_session import LockedSession
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.offsets import TopicPartition
@@ -103,42 +102,16 @@ class OutboxMessage:
     value: bytes = field(repr=False)
 
 
-class RelayFeed:
-    """One relay's session with the home database.
-
-    Every error closes it. Not for use by several threads at once.
-
-    Args:
-        dsn: libpq connection string. A pooler between must keep the session.
-        idle_timeout_s: After so long without a statement the server ends the
-            session.
-
-    Raises:
-        TallyweirError: As ``connect``.
-    """
+class RelayFeed(LockedSession):
+    """A ``LockedSession``, with what the relay reads and writes through it."""
 
     def __init__(self, dsn: str, *, idle_timeout_s: float = IDLE_TIMEOUT_S) -> None:
-        self._connection = connect(dsn, application_name="tallyweir relay")
-        values = {"idle_timeout": f"{int(idle_timeout_s * 1000)}ms"}
-        self._run(
-            "beginning to relay",
-            lambda connection: connection.execute(_SQL["session_settings"], values),
+        super().__init__(
+            dsn,
+            lock=ADVISORY_LOCK,
+            application_name="tallyweir relay",
+            idle_timeout_s=idle_timeout_s,
         )
-
-    def try_lock(self) -> bool:
-        """Become the home's relay, unless another session is; held until closed.
-
-        Raises:
-            TallyweirError: The server did not answer.
-        """
-        values = {"lock": ADVISORY_LOCK}
-        ((is_locked,),) = self._read("taking the relay's lock", "try_lock", values)
-        return bool(is_locked)
-
-    def read_installation(self) -> str:
-        """Return what tells this home database from every other one."""
-        ((installation,),) = self._read("reading the installation", "installation")
-        return str(installation)
 
     def list_pipelines(self) -> list[str]:
         """Return the names of all pipelines, sorted."""
@@ -205,7 +178,7 @@ class RelayFeed:
                         break
             return messages
 
-        return self._run("reading messages", read)
+        return self.run("reading messages", read)
 
     def count_backlog(self, pipeline: str, stream: str) -> int:
         """Count the messages of a stream that are not sent yet."""
@@ -266,7 +239,7 @@ class RelayFeed:
                     fix="Nothing to do: the relay goes on from where it is now.",
                 )
 
-        self._run("moving the relay's cursor", move)
+        self.run("moving the relay's cursor", move)
 
     def read_visible_offsets(self) -> dict[str, dict[TopicPartition, int]]:
         """Return by pipeline up to where its events are in every database."""
@@ -278,32 +251,12 @@ class RelayFeed:
             offsets[TopicPartition(topic, partition)] = next_offset
         return found
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the session still stands, as far as is known here."""
-        return not self._connection.closed
-
-    def close(self) -> None:
-        """End the session, and with it the lock."""
-        self._connection.close()
-
     def _read(
         self, doing: str, statement: str, values: Mapping[str, object] | None = None
     ) -> Sequence[TupleRow]:
-        return self._run(
+        return self.run(
             doing, lambda c: c.execute(_SQL[statement], values or {}).fetchall()
         )
-
-    def _run(self, doing: str, work: Callable[[_Connection], _T]) -> _T:
-        try:
-            with translated(doing):
-                result = work(self._connection)
-                with standbys_waited_for(self._connection):
-                    self._connection.commit()
-                return result
-        except BaseException:
-            self.close()
-            raise
 
 
 def _place(row: TupleRow) -> RelayPlace:

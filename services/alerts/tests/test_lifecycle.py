@@ -20,12 +20,16 @@ from services.alerts.rule import (
     Freshness,
     InDoubt,
     LagGrowth,
+    OverBudget,
     PausedTooLong,
     RetentionHeadroom,
     Rule,
     Stall,
 )
+from services.cost.prices import Budget, Prices
 from sinks.postgres.alerting.alert import Alert, Severity
+from sinks.postgres.audit import Usage
+from sinks.protocol.guarantee import Guarantee
 
 _NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 _QUIET = Observation(
@@ -39,13 +43,37 @@ _QUIET = Observation(
     headroom_s=math.inf,
     is_driver_gone=False,
     paused_s=None,
+    usages={},
 )
 _MINUTE = timedelta(minutes=1)
 _STALL = Stall(channels=("ops",), when="stall", lasting=5 * _MINUTE)
 _GROWTH = LagGrowth(
     channels=("ops",), when="lag_growth", above=100, lasting=2 * _MINUTE
 )
+_PRICES = Prices(currency="EUR", vcpu_hour=1.0, budget=Budget(per_day=24.0))
 _OLD = Freshness(channels=("ops",), when="freshness", above=timedelta(seconds=60))
+
+
+def _used(cpu_s: float, *, read: int) -> dict[timedelta, Usage]:
+    """So many CPU seconds over an hour."""
+    usage = Usage(
+        pipeline="orders",
+        guarantee=Guarantee.EXACTLY_ONCE,
+        deduplicates=True,
+        began_at=_NOW - timedelta(hours=1),
+        ended_at=_NOW,
+        batches=1,
+        read=read,
+        committed=read,
+        wal_bytes=0,
+        cpu_seconds={"driver": cpu_s},
+        publish_seconds={},
+        steps={},
+        outputs={},
+        batch_cpu_s=None,
+        batch_cpu_r2=None,
+    )
+    return {timedelta(days=1): usage}
 
 
 def _at(minutes: float, **values: object) -> Observation:
@@ -164,6 +192,12 @@ def test_growth_that_fired_ends_when_the_backlog_is_back_to_where_it_began() -> 
             {"headroom_s": None},
         ),
         (
+            OverBudget(channels=(), when="over_budget", prices=_PRICES),
+            {"usages": _used(3_600.0, read=0)},
+            {"usages": _used(3_601.0, read=0)},
+            {"usages": {}},
+        ),
+        (
             DriverGone(channels=(), when="driver_gone"),
             {"is_driver_gone": True, "paused_s": 3.0},
             {"is_driver_gone": True},
@@ -192,6 +226,20 @@ def test_each_condition_holds_beyond_its_threshold_only(
     assert follow("r", rule, _at(1, **quiet), alert) is None
     if unknown is not None:
         assert follow("r", rule, _at(1, **unknown), alert) is alert
+
+
+def test_a_budget_is_passed_by_the_limit_that_is_used_most() -> None:
+    """24 a day, and a million records at twice or five times the hour of CPU."""
+    budget = Budget(per_day=20.0, per_million_events=4.0)
+    prices = Prices(currency="EUR", vcpu_hour=1.0, budget=budget)
+    rule = OverBudget(channels=(), when="over_budget", prices=prices)
+    alert = follow("r", rule, _at(0, usages=_used(3_600.0, read=500_000)), None)
+    assert alert is not None
+    assert alert.value == pytest.approx(1.2)
+    assert "a day takes 120% of its budget" in alert.told
+    alert = follow("r", rule, _at(0, usages=_used(3_600.0, read=200_000)), None)
+    assert alert is not None
+    assert "a million records takes 125% of its budget" in alert.told
 
 
 def test_a_clock_that_goes_back_delays_and_never_fires_early() -> None:

@@ -83,6 +83,27 @@ def test_every_mistake_is_told(
     assert "hidden" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("prices", "told"),
+    [
+        (None, "rules.cost.prices: "),
+        ("currency: EUR\nvcpu_hour: 1\n", "prices.yaml has no budget"),
+        ("currency: EUR\nvcpu_hour: x\n", "vcpu_hour: Input should be a valid number"),
+    ],
+)
+def test_a_budget_that_is_none_is_told(
+    tmp_path: Path, prices: str | None, told: str
+) -> None:
+    """The prices are read with the rules, so a rule never looks at nothing."""
+    if prices is not None:
+        (tmp_path / "prices.yaml").write_text(prices)
+    rule = "{when: over_budget, prices: prices.yaml, channels: []}"
+    with pytest.raises(ConfigurationError, match="ALERT_RULES_INVALID") as raised:
+        _read(tmp_path, f"rules:\n  cost: {rule}\n")
+    assert told in raised.value.saw
+    assert ":2: " in raised.value.saw
+
+
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     """By line."""
     text = _GOOD.replace("for: 2", "fro: 2").replace("kind: webhook", "kind: hook")
@@ -141,4 +162,4 @@ def test_the_example_is_a_good_file() -> None:
     """The one that docs and compose use, with every condition in it."""
     found = read_rules(ROOT / "docker" / "observability" / "alerts.yaml")
     conditions = {type(rule) for rule in found.rules.values()}
-    assert 8 == len(conditions)
+    assert 9 == len(conditions)

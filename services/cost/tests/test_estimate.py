@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from services.cli.cost import is_over
-from services.cost.estimate import HOURS_OF_MONTH, estimate_cost, moved_bytes
+from services.cost.estimate import (
+    HOURS_OF_MONTH,
+    estimate_cost,
+    moved_bytes,
+    shares_of_budget,
+)
 from services.cost.prices import Budget, Prices, Reserved, read_prices
 from services.cost.what_if import imagine
 from sinks.postgres.audit import OutputUsage, StepUsage, Usage
@@ -121,6 +126,17 @@ def test_a_budget_is_of_a_day_at_this_rate() -> None:
     assert not is_over(_PRICES, estimate)
 
 
+def test_a_budget_may_be_of_a_million_records() -> None:
+    """2.25 a million are over 2.2; where nothing is read, nothing is passed."""
+    estimate = estimate_cost(_USAGE, _PRICES)
+    budget = Budget(per_million_events=2.2, per_day=108.0)
+    shares = shares_of_budget(estimate, budget)
+    assert shares == pytest.approx({"a day": 0.5, "a million records": 2.25 / 2.2})
+    assert is_over(replace(_PRICES, budget=budget), estimate)
+    nothing = estimate_cost(replace(_USAGE, read=0), _PRICES)
+    assert shares_of_budget(nothing, budget)["a million records"] == 0.0
+
+
 def test_what_could_be_otherwise_tells_its_formula() -> None:
     """IDs: a tenth of the CPU and 24 MB of WAL. Batches: half of 100 times 18 s."""
     estimate = estimate_cost(_USAGE, _PRICES)
@@ -153,7 +169,7 @@ def test_nothing_is_said_of_larger_batches_from_too_little(
 
 def test_the_shipped_prices_are_valid_and_have_every_key() -> None:
     """It is what people begin with."""
-    prices = read_prices(_ROOT / "docs" / "examples" / "prices.yaml")
+    prices = read_prices(_ROOT / "docker" / "observability" / "prices.yaml")
     assert prices.reserved is not None
     assert prices.budget is not None
 
@@ -165,6 +181,8 @@ def test_the_shipped_prices_are_valid_and_have_every_key() -> None:
         ("currency: EUR\nvcpu_hour: -1", "vcpu_hour"),
         ("currency: EUR\nvcpu_hour: 1\ncpu: 2", "cpu"),
         ("currency: EUR\nvcpu_hour: .inf", "vcpu_hour"),
+        ("currency: EUR\nvcpu_hour: 1\nbudget: {}", "per_day, per_million_events"),
+        ("currency: EUR\nvcpu_hour: 1\nbudget: {per_day: 0}", "budget.per_day"),
         ("[", "while parsing"),
         ("", "the file"),
     ],

@@ -1,56 +1,36 @@
-"""Who sends: API keys, of which only hashes are kept.
-
-A key reads ``tw_<id>_<secret>``. The secret has 256 random bits, so one SHA-256 is
-as good as any slow hash. Whatever is wrong with a key, the answer is the same, after
-the same work.
-"""
+"""Who sends: API keys, of which only hashes are kept, as ``tw_<id>_<secret>``."""
 
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
-import hmac
-import re
-import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
+from services.hashed_secrets import HashedSecret, SecretRing, draw_secret
 from services.ingest.http.refusals import RefusedError
 from sinks.protocol.errors import ConfigurationError
 
 ACTIVE_KEYS_MAX = 2
 PREFIX_BYTES_MAX = 64
 
-_ID_BYTES = 6
-_SECRET_BYTES = 32
-_KEY = re.compile(rb"[Bb]earer +tw_([0-9a-f]{12})_([0-9a-f]{64})")
-_NO_ID = b""
+#: What a key begins with.
+PREFIX = "tw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
+class ApiKey(HashedSecret):
     """One key, as the keys file has it.
 
     Attributes:
-        key_id: The public half of the key.
         producer: Whose it is.
-        secret_sha256: Hash of the other half, as hexadecimal digits.
         topics: What it is for.
         id_prefix: What all event IDs of the producer begin with.
-        not_after: From then on it is refused; None for never.
     """
 
-    key_id: str
     producer: str
-    secret_sha256: str = field(repr=False)
     topics: frozenset[str]
     id_prefix: str
-    not_after: dt.datetime | None = None
-
-    def is_active(self, now: dt.datetime) -> bool:
-        """Whether it is not yet expired."""
-        return self.not_after is None or now < self.not_after
 
 
 class KeyRing:
@@ -66,9 +46,7 @@ class KeyRing:
         _require_distinct(self.keys)
         _require_two_at_most(self.keys, now)
         _require_scopes_apart(self.keys)
-        self._by_id = {key.key_id.encode(): key for key in self.keys}
-        # What an unknown id is compared with; nobody knows a secret of this hash.
-        self._decoy = hash_secret(secrets.token_hex(_SECRET_BYTES).encode())
+        self._ring = SecretRing(PREFIX, self.keys)
 
     def authenticate(self, authorization: bytes | None, now: dt.datetime) -> ApiKey:
         """Find the key of a request by its ``Authorization`` header.
@@ -76,12 +54,8 @@ class KeyRing:
         Raises:
             RefusedError: ``UNAUTHENTICATED``, whatever the reason.
         """
-        match = _KEY.fullmatch(authorization or b"")
-        key_id, secret = match.groups() if match else (_NO_ID, b"")
-        key = self._by_id.get(key_id)
-        expected = self._decoy if key is None else key.secret_sha256
-        is_right = hmac.compare_digest(hash_secret(secret), expected)
-        if key is None or not is_right or not key.is_active(now):
+        key = self._ring.find(authorization, now)
+        if key is None:
             raise RefusedError(
                 "UNAUTHENTICATED",
                 status=401,
@@ -92,11 +66,6 @@ class KeyRing:
         return key
 
 
-def hash_secret(secret: bytes) -> str:
-    """Hash the secret half of a key as it is kept."""
-    return hashlib.sha256(secret).hexdigest()
-
-
 def make_key(
     *,
     producer: str,
@@ -105,21 +74,20 @@ def make_key(
     not_after: dt.datetime | None,
 ) -> tuple[ApiKey, str]:
     """Make a key; return it and its text, which exists nowhere else."""
-    key_id = secrets.token_hex(_ID_BYTES)
-    secret = secrets.token_hex(_SECRET_BYTES)
+    kept, text = draw_secret(PREFIX, not_after=not_after)
     key = ApiKey(
-        key_id=key_id,
+        id=kept.id,
         producer=producer,
-        secret_sha256=hash_secret(secret.encode()),
+        sha256=kept.sha256,
         topics=frozenset(topics),
         id_prefix=id_prefix,
-        not_after=not_after,
+        not_after=kept.not_after,
     )
-    return key, f"tw_{key_id}_{secret}"
+    return key, text
 
 
 def _require_distinct(keys: tuple[ApiKey, ...]) -> None:
-    if len({key.key_id for key in keys}) != len(keys):
+    if len({key.id for key in keys}) != len(keys):
         raise _conflict(
             "Two keys have the same id.",
             why="An id must say which key it is.",

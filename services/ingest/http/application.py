@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from services.hashed_secrets import utc_now
 from services.ingest.http.answers import refusal_answer
 from services.ingest.http.event_endpoint import (
     EVENTS_PATH,
@@ -20,7 +21,7 @@ from services.ingest.http.event_endpoint import (
     Send,
 )
 from services.ingest.http.kafka_sender import KafkaSender
-from services.ingest.http.key_file import KeyFile, utc_now
+from services.ingest.http.key_file import KeyFile
 from services.ingest.http.metrics import IngestMetrics
 from services.ingest.http.openapi import describe_service, render_page
 from services.ingest.http.refusals import RefusedError

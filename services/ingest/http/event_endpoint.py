@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from services.hashed_secrets import utc_now
 from services.ingest.http.answers import (
     Answer,
     Outcome,
@@ -22,7 +23,7 @@ from services.ingest.http.answers import (
 from services.ingest.http.event_forms import ReadEvents, read_events
 from services.ingest.http.event_ids import NamedEvent
 from services.ingest.http.kafka_sender import Delivery, KafkaSender
-from services.ingest.http.key_file import KeyFile, utc_now
+from services.ingest.http.key_file import KeyFile
 from services.ingest.http.metrics import ACCEPTED, REFUSED, UNKNOWN, IngestMetrics
 from services.ingest.http.refusals import RefusedError
 from services.ingest.http.request_body import (

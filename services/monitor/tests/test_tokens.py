@@ -8,16 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from services.ingest.http.key_file import utc_now
+from services.hashed_secrets import add_secret, read_secrets, revoke_secret, utc_now
 from services.ingest.http.refusals import RefusedError
-from services.monitor.tokens import (
-    Role,
-    TokenFile,
-    add_token,
-    make_token,
-    read_tokens,
-    revoke_token,
-)
+from services.monitor.tokens import PAGE_TOKENS, Role, TokenFile, make_token
 from sinks.protocol.errors import ConfigurationError
 
 
@@ -29,7 +22,7 @@ def path(tmp_path: Path) -> Path:
 
 def _add(path: Path, name: str, role: Role, **expiry: dt.datetime) -> str:
     token, text = make_token(name=name, role=role, not_after=expiry.get("not_after"))
-    add_token(path, token)
+    add_secret(path, PAGE_TOKENS, token)
     return text
 
 
@@ -65,7 +58,7 @@ def test_an_expired_or_revoked_token_is_refused(path: Path) -> None:
     tokens = TokenFile(path)
     assert _code(tokens, f"Bearer {old}") == "UNAUTHENTICATED"
     assert tokens.authenticate(f"Bearer {text}", utc_now()).name == "ada"
-    revoke_token(path, text.split("_")[1])
+    revoke_secret(path, PAGE_TOKENS, text.split("_")[1])
     assert _code(tokens, f"Bearer {text}") == "UNAUTHENTICATED"
 
 
@@ -95,15 +88,15 @@ def test_a_file_that_is_half_understood_is_refused(
     content["tokens"][0][member] = value
     path.write_text(json.dumps(content))
     with pytest.raises(ConfigurationError, match="TOKENS_MALFORMED"):
-        read_tokens(path)
+        read_secrets(path, PAGE_TOKENS)
 
 
 def test_names_and_ids_that_cannot_be_are_refused(path: Path) -> None:
     """A name is in the notes of every act."""
-    with pytest.raises(ConfigurationError, match="TOKEN_NAME_MALFORMED"):
+    with pytest.raises(ConfigurationError, match="TOKENS_MALFORMED"):
         _add(path, "no name", Role.VIEWER)
     with pytest.raises(ConfigurationError, match="TOKENS_UNREADABLE"):
         TokenFile(path)
     _add(path, "ada", Role.VIEWER)
     with pytest.raises(ConfigurationError, match="TOKEN_UNKNOWN"):
-        revoke_token(path, "0" * 12)
+        revoke_secret(path, PAGE_TOKENS, "0" * 12)

@@ -7,18 +7,16 @@ one unless the first was silent for so long that the server ended its session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TypeVar
 from uuid import UUID
 
 import psycopg
 from psycopg.rows import TupleRow, dict_row
 
 from sinks.postgres.alerting.alert import About, Alert, Notification, Severity
-from sinks.postgres.connection import connect, standbys_waited_for
-from sinks.postgres.sqlstate import translated
+from sinks.postgres.locked_session import LockedSession
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import RetryableError
 
@@ -33,59 +31,18 @@ IDLE_TIMEOUT_S = 120.0
 KEPT_DAYS = 90
 
 _Connection = psycopg.Connection[TupleRow]
-_T = TypeVar("_T")
 
 
-class AlertBook:
-    """One alerts service's session with the home database.
-
-    Every error closes it. Not for use by several threads at once.
-
-    Args:
-        dsn: libpq connection string. A pooler between must keep the session.
-        idle_timeout_s: After so long without a statement the server ends the
-            session.
-
-    Raises:
-        TallyweirError: As ``connect``.
-    """
+class AlertBook(LockedSession):
+    """A ``LockedSession``, with what the service reads and writes through it."""
 
     def __init__(self, dsn: str, *, idle_timeout_s: float = IDLE_TIMEOUT_S) -> None:
-        self._connection = connect(dsn, application_name="tallyweir alerts")
-        values = {"idle_timeout": f"{int(idle_timeout_s * 1000)}ms"}
-        self._run(
-            "beginning to watch",
-            lambda connection: connection.execute(_SQL["session_settings"], values),
+        super().__init__(
+            dsn,
+            lock=ADVISORY_LOCK,
+            application_name="tallyweir alerts",
+            idle_timeout_s=idle_timeout_s,
         )
-
-    def try_lock(self) -> bool:
-        """Become the home's alerts service, unless another session is.
-
-        Raises:
-            TallyweirError: The server did not answer.
-        """
-        values = {"lock": ADVISORY_LOCK}
-        ((is_locked,),) = self._run(
-            "taking the lock of alerts",
-            lambda c: c.execute(_SQL["try_lock"], values).fetchall(),
-        )
-        return bool(is_locked)
-
-    def read_installation(self) -> str:
-        """Return what tells this home database from every other one."""
-        ((installation,),) = self._run(
-            "reading the installation",
-            lambda c: c.execute(_SQL["installation"]).fetchall(),
-        )
-        return str(installation)
-
-    def read(self, reading: Callable[[_Connection], _T]) -> _T:
-        """Read something else of the home database in this session.
-
-        Raises:
-            TallyweirError: What ``reading`` raises; the session is closed.
-        """
-        return self._run("reading pipelines", reading)
 
     def read_lasting(self) -> dict[UUID, Alert]:
         """Return the alerts that last, those included that have not fired yet."""
@@ -100,7 +57,7 @@ class AlertBook:
                 for row in rows
             }
 
-        return self._run("reading alerts", read)
+        return self.run("reading alerts", read)
 
     def record(
         self,
@@ -145,7 +102,7 @@ class AlertBook:
                 connection.execute(_SQL["deliver_resolved"], values)
 
         if begun or changed or ended:
-            self._run("writing alerts", write)
+            self.run("writing alerts", write)
 
     def read_due(
         self, channels: Sequence[str], *, forgetful: Sequence[str], rows_max: int
@@ -176,7 +133,7 @@ class AlertBook:
                 for row in rows
             ]
 
-        return self._run("reading what is to be told", read)
+        return self.run("reading what is to be told", read)
 
     def note_delivered(self, told: Notification, *, again_s: float) -> None:
         """Note that a channel has taken a notification.
@@ -197,18 +154,9 @@ class AlertBook:
     def forget_old(self) -> None:
         """Delete alerts that ended ``KEPT_DAYS`` days ago."""
         values = {"days": KEPT_DAYS}
-        self._run(
+        self.run(
             "forgetting old alerts", lambda c: c.execute(_SQL["forget_old"], values)
         )
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the session still stands, as far as is known here."""
-        return not self._connection.closed
-
-    def close(self) -> None:
-        """End the session, and with it the lock."""
-        self._connection.close()
 
     def _note(self, statement: str, told: Notification, **more: object) -> None:
         values = {
@@ -217,18 +165,7 @@ class AlertBook:
             "about": told.about.value,
             **more,
         }
-        self._run("noting what was told", lambda c: c.execute(_SQL[statement], values))
-
-    def _run(self, doing: str, work: Callable[[_Connection], _T]) -> _T:
-        try:
-            with translated(doing):
-                result = work(self._connection)
-                with standbys_waited_for(self._connection):
-                    self._connection.commit()
-                return result
-        except BaseException:
-            self.close()
-            raise
+        self.run("noting what was told", lambda c: c.execute(_SQL[statement], values))
 
 
 def _deliver(connection: _Connection, alert_id: UUID, channels: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.audit.audited_databases import AuditedDatabases
 from sinks.postgres.audit.audited_pipeline import AuditedOutput
 from sinks.postgres.audit.ledger_ranges import LedgerRanges
+from sinks.postgres.audit.side_tables import PUT_ASIDE
 from sinks.postgres.statements import load_statements
 
 _COLLISIONS = load_statements("sinks.postgres.audit", "collisions.sql")
@@ -29,14 +30,6 @@ _BLOCK_BITS = 64
 
 #: Numbers that a server sends at a time.
 _BLOCKS_FETCHED = 10_000
-
-#: Tables of events that did not become results, and what such an event is.
-_ASIDE = {
-    "dead_letter": "a dead letter",
-    "expired_event": "an expired event",
-    "duplicate_event": "a duplicate",
-    "filtered_event": "a filtered event",
-}
 
 #: Statements about rows that must not be there again, and what became of them.
 _GONE = {
@@ -89,11 +82,11 @@ def find_collisions(
                 cursors,
                 databases.home.connection,
                 _COLLISIONS["positions_put_aside"],
-                label=label,
+                label=side.called,
                 pipeline=pipeline,
-                kind=table,
+                kind=side.name,
             )
-            for table, label in _ASIDE.items()
+            for side in PUT_ASIDE
         ]
         for where, offset, former, latter in shared_positions(streams):
             # An event that was put aside twice is another check's business.

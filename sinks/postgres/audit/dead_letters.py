@@ -14,6 +14,11 @@ from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres.audit", "dead_letters.sql")
 
+#: ``letter``, with the newest ``note`` of a redrive; for statements to select from.
+NOTED_LETTERS = _SQL["noted_letters"]
+#: A condition for statements that select from ``letter``.
+IS_ERASED = _SQL["is_erased"]
+
 #: Letters of one page.
 PAGE = 50
 
@@ -129,7 +134,7 @@ def read_dead_letters(
         read_pipeline(connection, pipeline)
         rows = fetch(
             connection,
-            _SQL["page"],
+            _SQL["page"].format(letters=NOTED_LETTERS),
             pipeline=pipeline,
             reason=reason,
             skipped=skipped,

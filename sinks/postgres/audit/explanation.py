@@ -38,9 +38,11 @@ from sinks.postgres.audit.branches import (
     read_unresolved,
 )
 from sinks.postgres.audit.catalog_search import FingerprintProbe, find_in_catalog
+from sinks.postgres.audit.dead_letters import IS_ERASED
 from sinks.postgres.audit.erasures import ErasedBy, find_erasures
 from sinks.postgres.audit.fate import Fate
 from sinks.postgres.audit.redrives import Redrive, find_redrives, letters_of
+from sinks.postgres.audit.side_tables import LATE_EVENTS, PUT_ASIDE
 from sinks.postgres.batch_runs import read_input_names
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.statements import load_statements
@@ -48,6 +50,7 @@ from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 
 _EXPLANATION = load_statements("sinks.postgres.audit", "explanation.sql")
+_LETTERS_WITHOUT_ID = _EXPLANATION["letters_without_id"].format(is_erased=IS_ERASED)
 
 #: What some tables tell of a copy.
 _TOLD = ("event_time", "kafka_timestamp", "reason", "detail", "key", "payload", "run")
@@ -180,6 +183,7 @@ def explain(
             found = _find_committed(parts, audited, searchable, event_id)
         found += _find_replaced(connection, pipeline, event_id)
         found += _find_put_aside(connection, pipeline, event_id)
+        found += _find_waiting(connection, pipeline, event_id)
         redrives = find_redrives(connection, pipeline, found)
         found += letters_of(connection, pipeline, redrives, known=found)
         erased_by = find_erasures(connection, pipeline, event_id, fingerprint_probe)
@@ -189,9 +193,7 @@ def explain(
         batches = _read_batches(connection, pipeline, sequences)
         decided = read_branches_of(connection, pipeline, sequences)
         branches = [branch for branch in decided if branch not in awaited]
-        letters = fetch_one(
-            connection, _EXPLANATION["letters_without_id"], pipeline=pipeline
-        )
+        letters = fetch_one(connection, _LETTERS_WITHOUT_ID, pipeline=pipeline)
         positions = read_positions(connection, pipeline)
         inputs = read_input_names(connection, pipeline)
     return Explanation(
@@ -290,19 +292,31 @@ def _find_replaced(
 def _find_put_aside(
     connection: Connection[TupleRow], pipeline: str, event_id: str
 ) -> list[DictRow]:
-    tables = {
-        "dead_letters": Fate.DEAD,
-        "late_events": Fate.LATE,
-        "expired_events": Fate.EXPIRED,
-        "duplicate_events": Fate.DUPLICATE,
-        "filtered_events": Fate.FILTERED,
-        "waiting_messages": Fate.COMMITTED,
-    }
+    asked = {"pipeline": pipeline, "event_id": event_id}
+    found: list[DictRow] = []
+    for side in (*PUT_ASIDE, LATE_EVENTS):
+        statement = _EXPLANATION["put_aside"].format(
+            table=sql.Identifier(side.name), told=side.columns
+        )
+        for row in fetch(connection, statement, **asked):
+            # What a condition has filtered, the condition explains.
+            detail = row.get("detail", row.get("condition"))
+            output = row.get("output_table")
+            found.append({**row, "fate": side.fate, "output": output, "detail": detail})
+    return found
+
+
+def _find_waiting(
+    connection: Connection[TupleRow], pipeline: str, event_id: str
+) -> list[DictRow]:
+    """Find messages in the outbox; what the relay has sent is not here any more."""
     return [
-        {**row, "fate": fate, "output": row.get("output_table")}
-        for name, fate in tables.items()
+        {**row, "fate": Fate.COMMITTED}
         for row in fetch(
-            connection, _EXPLANATION[name], pipeline=pipeline, event_id=event_id
+            connection,
+            _EXPLANATION["waiting_messages"],
+            pipeline=pipeline,
+            event_id=event_id,
         )
     ]
 

@@ -15,6 +15,7 @@ from psycopg.rows import DictRow, TupleRow
 
 from sinks.postgres.audit.audited_pipeline import fetch
 from sinks.postgres.audit.fate import Fate
+from sinks.postgres.audit.side_tables import DEAD_LETTERS
 from sinks.postgres.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.audit", "explanation.sql")
@@ -89,7 +90,7 @@ def letters_of(
         for topic, partition, offset in wanted
         for row in fetch(
             connection,
-            _SQL["dead_letter_at"],
+            _SQL["dead_letter_at"].format(told=DEAD_LETTERS.columns),
             pipeline=pipeline,
             topic=topic,
             partition=partition,

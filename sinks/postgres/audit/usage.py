@@ -15,7 +15,6 @@ from sinks.postgres.audit.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.columns import table_identifier
 from sinks.postgres.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
 
@@ -111,8 +110,9 @@ def read_usage(
             return {row["name"]: row["value"] for row in rows}
 
         def size(table: str) -> int | None:
-            quoted = table_identifier(table).as_string(connection)
-            found = fetch_one(connection, _SQL["size"], table=quoted)
+            *given, name = table.split(".", 1)
+            (schema,) = given or ["public"]
+            found = fetch_one(connection, _SQL["size"], schema=schema, table=name)
             return None if found["bytes"] is None else int(found["bytes"])
 
         steps = {

@@ -59,6 +59,7 @@ from sinks.postgres.audit.ledger_ranges import read_ledger_ranges
 from sinks.postgres.audit.outbox_rows import check_outbox
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
 from sinks.postgres.audit.seen_ids import check_seen_ids
+from sinks.postgres.audit.side_tables import PUT_ASIDE
 from sinks.postgres.audit.window_groups import check_window_groups
 from sinks.postgres.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
@@ -66,14 +67,6 @@ from sinks.protocol.guarantee import Guarantee
 _LEDGER = load_statements("sinks.postgres.audit", "ledger.sql")
 _CONSERVATION = load_statements("sinks.postgres.audit", "conservation.sql")
 _SIDE_TABLES = load_statements("sinks.postgres.audit", "side_tables.sql")
-
-#: Tables of events that were put aside, and the ledger's column that counts them.
-_PUT_ASIDE = {
-    "dead_letter": "dead",
-    "expired_event": "expired",
-    "duplicate_event": "duplicate",
-    "filtered_event": "filtered",
-}
 
 
 def verify(
@@ -213,12 +206,12 @@ def _check_side_tables(
     connection: Connection[TupleRow], pipeline: AuditedPipeline
 ) -> Check:
     violations: list[str] = []
-    for table, count in _PUT_ASIDE.items():
+    for side in PUT_ASIDE:
         statement = _SIDE_TABLES["broken_side_table"].format(
-            table=sql.Identifier(table), count=sql.Identifier(count)
+            table=sql.Identifier(side.name), count=sql.Identifier(side.fate.value)
         )
         violations += [
-            _broken_side_table(table, row)
+            _broken_side_table(side.name, row)
             for row in fetch(connection, statement, pipeline=pipeline.name)
         ]
     dropping = [output.table for output in pipeline.outputs if output.drops_late]

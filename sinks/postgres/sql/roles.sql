@@ -141,7 +141,7 @@ GRANT SELECT ON
     tallyweir.shadow_table, tallyweir.receipt, tallyweir.pipeline_version,
     tallyweir.put_aside, tallyweir.second_chance, tallyweir.no_result
 TO tallyweir_reader;
-GRANT SELECT ON tallyweir.batch_measures TO tallyweir_reader;
+GRANT SELECT ON tallyweir.batch_measures, tallyweir.batch_usage TO tallyweir_reader;
 GRANT SELECT (
     pipeline, sequence, kafka_topic, kafka_partition, kafka_offset, topic, event_id
 ) ON tallyweir.outbox TO tallyweir_reader;
@@ -166,7 +166,8 @@ GRANT SELECT ON tallyweir.alert, tallyweir.alert_delivery, tallyweir.profile
 GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.visible_through,
-    tallyweir.pause, tallyweir.drain, tallyweir.act, tallyweir.receipt
+    tallyweir.pause, tallyweir.drain, tallyweir.act, tallyweir.receipt,
+    tallyweir.batch_output, tallyweir.batch_usage
 TO tallyweir_alerts;
 GRANT SELECT (installation_id) ON tallyweir.installation TO tallyweir_alerts;
 GRANT SELECT, INSERT, DELETE ON tallyweir.alert TO tallyweir_alerts;

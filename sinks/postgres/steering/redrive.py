@@ -17,11 +17,13 @@ from psycopg.rows import TupleRow, class_row
 
 from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch_one
 from sinks.postgres.audit.audited_pipeline import read_pipeline as read_audited
+from sinks.postgres.audit.dead_letters import IS_ERASED, NOTED_LETTERS
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "redrive.sql")
+_NEXT_LETTERS = _SQL["next_letters"].format(letters=NOTED_LETTERS, is_erased=IS_ERASED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -161,7 +163,7 @@ def read_letters(
     }
     with translated("reading dead letters"), connection.transaction():  # noqa: SIM117
         with connection.cursor(row_factory=class_row(WaitingLetter)) as cursor:
-            return cursor.execute(_SQL["next_letters"], values).fetchall()
+            return cursor.execute(_NEXT_LETTERS, values).fetchall()
 
 
 def begin_redrive(

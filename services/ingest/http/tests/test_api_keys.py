@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from services.hashed_secrets import add_secret, read_secrets, revoke_secret
 from services.ingest.http.api_keys import ApiKey, KeyRing, make_key
-from services.ingest.http.key_file import KeyFile, add_key, read_keys, revoke_key
+from services.ingest.http.key_file import API_KEYS, KeyFile
 from services.ingest.http.refusals import RefusedError
 from sinks.protocol.errors import ConfigurationError
 
@@ -68,7 +69,7 @@ def test_every_wrong_key_is_refused_in_the_same_words() -> None:
         bearer("tw_" + "0" * 12 + "_"),
         b"Basic " + text.encode(),
         text.encode(),
-        bearer(f"tw_{one.key_id}_{one.secret_sha256}"),
+        bearer(f"tw_{one.id}_{one.sha256}"),
     ]
     problems = set()
     for authorization in wrong:
@@ -92,9 +93,9 @@ def test_neither_the_key_nor_the_file_shows_the_secret(tmp_path: Path) -> None:
     """What was printed once is nowhere else."""
     key, text = key_of()
     secret = text.rpartition("_")[2]
-    add_key(tmp_path / "keys.json", key)
+    add_secret(tmp_path / "keys.json", API_KEYS, key)
     assert secret not in (tmp_path / "keys.json").read_text()
-    assert key.secret_sha256 not in repr(key)
+    assert key.sha256 not in repr(key)
 
 
 @pytest.mark.parametrize(
@@ -157,26 +158,26 @@ def test_the_file_gives_back_what_was_put_in(tmp_path: Path) -> None:
         topics=("views", "orders"), not_after=dt.datetime.max.replace(tzinfo=dt.UTC)
     )
     two, text = key_of("till")
-    add_key(path, one)
-    add_key(path, two)
-    assert read_keys(path) == [one, two]
+    add_secret(path, API_KEYS, one)
+    add_secret(path, API_KEYS, two)
+    assert read_secrets(path, API_KEYS) == [one, two]
     file = KeyFile(path)
     assert file.ring.authenticate(bearer(text), NOW) == two
-    revoke_key(path, two.key_id)
+    revoke_secret(path, API_KEYS, two.id)
     assert file.reload_if_changed()
     assert not file.reload_if_changed()
     with pytest.raises(RefusedError):
         file.ring.authenticate(bearer(text), dt.datetime.now(dt.UTC))
-    assert [key.key_id for key in file.ring.keys] == [one.key_id, two.key_id]
+    assert [key.id for key in file.ring.keys] == [one.id, two.id]
     with pytest.raises(ConfigurationError, match="KEY_UNKNOWN"):
-        revoke_key(path, "0" * 12)
+        revoke_secret(path, API_KEYS, "0" * 12)
 
 
 def test_a_file_that_is_not_valid_leaves_the_former_keys(tmp_path: Path) -> None:
     """It is complained of once; the next good version counts again."""
     path = tmp_path / "keys.json"
     key, text = key_of()
-    add_key(path, key)
+    add_secret(path, API_KEYS, key)
     good = path.read_text()
     file = KeyFile(path)
     path.write_text('{"keys": [')
@@ -216,9 +217,9 @@ def test_each_mistake_in_the_file_is_refused(
 ) -> None:
     """A key that is half understood lets nobody in."""
     path = tmp_path / "keys.json"
-    add_key(path, key_of()[0])
+    add_secret(path, API_KEYS, key_of()[0])
     content = json.loads(path.read_text())
     content["keys"][0][member] = value
     path.write_text(json.dumps(content))
     with pytest.raises(ConfigurationError, match="KEYS_MALFORMED"):
-        read_keys(path)
+        read_secrets(path, API_KEYS)

@@ -10,11 +10,12 @@ from typing import Any, cast
 
 import pytest
 
+from services.hashed_secrets import add_secret
 from services.ingest.http.api_keys import make_key
 from services.ingest.http.event_endpoint import EventEndpoint
 from services.ingest.http.event_ids import NamedEvent
 from services.ingest.http.kafka_sender import Delivery, KafkaSender
-from services.ingest.http.key_file import KeyFile, add_key
+from services.ingest.http.key_file import API_KEYS, KeyFile
 from services.ingest.http.metrics import IngestMetrics
 from services.ingest.http.refusals import RefusedError
 from services.ingest.http.request_body import (
@@ -70,7 +71,7 @@ class World:
             id_prefix="shop:",
             not_after=None,
         )
-        add_key(directory / "keys.json", key)
+        add_secret(directory / "keys.json", API_KEYS, key)
         self.sender = FakeSender()
         self.endpoint = EventEndpoint(
             served={"views": BY_FIELD},
@@ -183,7 +184,7 @@ def test_a_refusal_tells_no_topic_that_exists_from_one_that_does_not(
     key, world.text = make_key(
         producer="till", topics=["other"], id_prefix="till:", not_after=None
     )
-    add_key(tmp_path / "keys.json", key)
+    add_secret(tmp_path / "keys.json", API_KEYS, key)
     assert world.endpoint._keys.reload_if_changed()
     assert world.ask(b"", path="views") == world.ask(b"", path="nowhere")
     assert world.ask(b"", path="views")[0] == 403

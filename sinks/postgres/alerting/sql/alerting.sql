@@ -1,18 +1,5 @@
 -- What the alerts service reads and writes, all of it in the session that holds its lock.
 
--- name: session_settings
--- A service that is paused must not keep its successor waiting: the server ends the
--- session, and with it the lock.
-SELECT set_config('idle_session_timeout', %(idle_timeout)s, false),
-       set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, false),
-       set_config('lock_timeout', '10s', false);
-
--- name: try_lock
-SELECT pg_try_advisory_lock(%(lock)s);
-
--- name: installation
-SELECT installation_id FROM tallyweir.installation;
-
 -- name: pipeline_facts
 -- What the overview does not say: how long the oldest batch is in doubt, and whether
 -- the newest claim is a batch run's, which ends as it should.

@@ -11,7 +11,7 @@ WITH spanned AS (
            counted.read,
            counted.committed
     FROM tallyweir.batch
-    JOIN tallyweir.batch_measures USING (pipeline, sequence)
+    JOIN tallyweir.batch_usage USING (pipeline, sequence)
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(read), 0)::bigint AS read,
                coalesce(sum(committed), 0)::bigint AS committed
@@ -37,7 +37,7 @@ FROM spanned
 -- Numbers of one object of the measures, by their names.
 SELECT one.key AS name, sum(one.value::float8) AS value
 FROM tallyweir.batch
-JOIN tallyweir.batch_measures USING (pipeline, sequence)
+JOIN tallyweir.batch_usage USING (pipeline, sequence)
 CROSS JOIN LATERAL jsonb_each_text(measures -> %(object)s) AS one
 WHERE batch.pipeline = %(pipeline)s
   AND batch.published_at >= now() - %(span)s
@@ -50,7 +50,7 @@ SELECT step.key AS name,
        coalesce(sum((step.value ->> 'rows_out')::numeric), 0)::bigint AS rows_out,
        coalesce(sum((step.value ->> 'bytes')::numeric), 0)::bigint AS bytes
 FROM tallyweir.batch
-JOIN tallyweir.batch_measures USING (pipeline, sequence)
+JOIN tallyweir.batch_usage USING (pipeline, sequence)
 CROSS JOIN LATERAL jsonb_each(measures -> 'steps') AS step
 WHERE batch.pipeline = %(pipeline)s
   AND batch.published_at >= now() - %(span)s
@@ -59,7 +59,7 @@ GROUP BY step.key
 -- name: outputs
 SELECT output.output_table AS name, sum(output.rows)::bigint AS rows
 FROM tallyweir.batch
-JOIN tallyweir.batch_measures USING (pipeline, sequence)
+JOIN tallyweir.batch_usage USING (pipeline, sequence)
 JOIN tallyweir.batch_output AS output USING (pipeline, sequence)
 WHERE batch.pipeline = %(pipeline)s
   AND batch.published_at >= now() - %(span)s
@@ -67,5 +67,10 @@ GROUP BY output.output_table
 ORDER BY output.output_table
 
 -- name: size
--- With indexes; NULL where the home has no such table.
-SELECT pg_total_relation_size(to_regclass(%(table)s)) AS bytes
+-- With indexes; NULL where the home has no such table. Whoever may not look into its
+-- schema may know its size all the same.
+SELECT max(pg_total_relation_size(relation.oid)) AS bytes
+FROM pg_class AS relation
+JOIN pg_namespace AS place ON place.oid = relation.relnamespace
+WHERE place.nspname = %(schema)s
+  AND relation.relname = %(table)s

@@ -1,5 +1,31 @@
 -- Dead letters as people look through them. Only "letter" reads what a record holds.
 
+-- name: noted_letters
+-- What others select from: each letter with its newest note of being sent again.
+tallyweir.dead_letter AS letter
+LEFT JOIN LATERAL (
+    SELECT attempt, asked_at, sent_at, new_partition, new_offset
+    FROM tallyweir.redrive
+    WHERE redrive.pipeline = letter.pipeline
+      AND redrive.kafka_topic = letter.kafka_topic
+      AND redrive.kafka_partition = letter.kafka_partition
+      AND redrive.kafka_offset = letter.kafka_offset
+    ORDER BY attempt DESC
+    LIMIT 1
+) AS note ON true
+
+-- name: is_erased
+-- A condition: of such a letter only the position is left.
+EXISTS (
+    SELECT
+    FROM tallyweir.erased_row AS erased
+    WHERE erased.pipeline = letter.pipeline
+      AND erased.kept_in = 'aside:dead_letter'
+      AND erased.kafka_topic = letter.kafka_topic
+      AND erased.kafka_partition = letter.kafka_partition
+      AND erased.kafka_offset = letter.kafka_offset
+)
+
 -- name: groups
 -- A letter is redriven when Kafka has acknowledged it again.
 SELECT letter.reason,
@@ -34,17 +60,7 @@ SELECT letter.kafka_topic AS topic,
        note.asked_at AS redriven_at,
        note.new_partition,
        note.new_offset
-FROM tallyweir.dead_letter AS letter
-LEFT JOIN LATERAL (
-    SELECT asked_at, new_partition, new_offset
-    FROM tallyweir.redrive
-    WHERE redrive.pipeline = letter.pipeline
-      AND redrive.kafka_topic = letter.kafka_topic
-      AND redrive.kafka_partition = letter.kafka_partition
-      AND redrive.kafka_offset = letter.kafka_offset
-    ORDER BY attempt DESC
-    LIMIT 1
-) AS note ON true
+FROM {letters}
 WHERE letter.pipeline = %(pipeline)s
   AND letter.reason = %(reason)s
 ORDER BY letter.sequence DESC, letter.kafka_topic, letter.kafka_partition,

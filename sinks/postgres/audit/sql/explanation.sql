@@ -13,38 +13,11 @@ SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offs
 FROM {table}
 WHERE {event_id} = %(event_id)s;
 
--- name: dead_letters
+-- name: put_aside
+-- {table} is one of those for events that became no result, {told} what it tells of one.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
-       sequence, kafka_timestamp, reason, detail, key, payload
-FROM tallyweir.dead_letter
-WHERE pipeline = %(pipeline)s
-  AND event_id = %(event_id)s;
-
--- name: late_events
-SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
-       sequence, output_table, event_time, payload
-FROM tallyweir.late_event
-WHERE pipeline = %(pipeline)s
-  AND event_id = %(event_id)s;
-
--- name: expired_events
-SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
-       sequence, event_time, payload
-FROM tallyweir.expired_event
-WHERE pipeline = %(pipeline)s
-  AND event_id = %(event_id)s;
-
--- name: duplicate_events
-SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
-       sequence
-FROM tallyweir.duplicate_event
-WHERE pipeline = %(pipeline)s
-  AND event_id = %(event_id)s;
-
--- name: filtered_events
-SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
-       sequence, condition AS detail
-FROM tallyweir.filtered_event
+       {told}
+FROM tallyweir.{table}
 WHERE pipeline = %(pipeline)s
   AND event_id = %(event_id)s;
 
@@ -81,7 +54,7 @@ WHERE replaced.pipeline = %(pipeline)s
 -- name: waiting_messages
 -- What the relay has sent is not here any more.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
-       sequence, 'outbox:' || topic AS output_table
+       sequence, 'outbox:' || topic AS output
 FROM tallyweir.outbox
 WHERE pipeline = %(pipeline)s
   AND event_id = %(event_id)s;
@@ -120,7 +93,7 @@ ORDER BY note.kafka_partition, note.kafka_offset, note.attempt;
 -- name: dead_letter_at
 -- The letter of a copy that is found by where it came from: its ID was unreadable.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
-       sequence, kafka_timestamp, reason, detail, key, payload
+       {told}
 FROM tallyweir.dead_letter
 WHERE pipeline = %(pipeline)s
   AND kafka_topic = %(topic)s
@@ -160,18 +133,10 @@ WHERE pipeline = %(pipeline)s
 -- name: letters_without_id
 -- Of one that was erased it is known that it is none of those which are asked for.
 SELECT count(*) AS letters
-FROM tallyweir.dead_letter AS dead
+FROM tallyweir.dead_letter AS letter
 WHERE pipeline = %(pipeline)s
   AND event_id IS NULL
-  AND NOT EXISTS (
-      SELECT
-      FROM tallyweir.erased_row AS erased
-      WHERE erased.pipeline = dead.pipeline
-        AND erased.kept_in = 'aside:dead_letter'
-        AND erased.kafka_topic = dead.kafka_topic
-        AND erased.kafka_partition = dead.kafka_partition
-        AND erased.kafka_offset = dead.kafka_offset
-  );
+  AND NOT {is_erased};
 
 -- name: erasures
 SELECT DISTINCT act.epoch, act.done_at, act.done_by, act.reason

@@ -23,17 +23,7 @@ SELECT letter.kafka_topic AS topic,
        coalesce(note.attempt, 0) AS attempts,
        note.sent_at,
        note.asked_at
-FROM tallyweir.dead_letter AS letter
-LEFT JOIN LATERAL (
-    SELECT attempt, sent_at, asked_at
-    FROM tallyweir.redrive
-    WHERE redrive.pipeline = letter.pipeline
-      AND redrive.kafka_topic = letter.kafka_topic
-      AND redrive.kafka_partition = letter.kafka_partition
-      AND redrive.kafka_offset = letter.kafka_offset
-    ORDER BY attempt DESC
-    LIMIT 1
-) AS note ON true
+FROM {letters}
 WHERE letter.pipeline = %(pipeline)s
   AND (%(group)s::text IS NULL OR letter.reason = %(group)s)
   AND (%(topic)s::text IS NULL
@@ -42,15 +32,7 @@ WHERE letter.pipeline = %(pipeline)s
   AND (letter.kafka_topic, letter.kafka_partition, letter.kafka_offset)
       > (%(after_topic)s, %(after_partition)s, %(after_offset)s)
   -- Of what was erased there is nothing to send.
-  AND NOT EXISTS (
-      SELECT
-      FROM tallyweir.erased_row AS erased
-      WHERE erased.pipeline = letter.pipeline
-        AND erased.kept_in = 'aside:dead_letter'
-        AND erased.kafka_topic = letter.kafka_topic
-        AND erased.kafka_partition = letter.kafka_partition
-        AND erased.kafka_offset = letter.kafka_offset
-  )
+  AND NOT {is_erased}
   -- What dies of what is sent now is for the next time: or it would never end.
   AND letter.sequence <= %(through_sequence)s
 ORDER BY letter.kafka_topic, letter.kafka_partition, letter.kafka_offset

@@ -1,0 +1,98 @@
+"""Commands that make, list and revoke the secrets of a file; only hashes are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from services.cli.rendering import example, note, say_table
+
+if TYPE_CHECKING:
+    from services.hashed_secrets import SecretKind
+
+
+def add_secret_commands(  # noqa: PLR0913 - what tells one kind from another
+    app: typer.Typer,
+    create: Callable[..., None],
+    *,
+    name: str,
+    word: str,
+    about: str,
+    variable: str,
+    examples: Sequence[str],
+    load_kind: Callable[[], SecretKind[Any]],
+    headings: Sequence[str],
+    cells: Callable[[Any], Sequence[str]],
+) -> None:
+    """Add the group of one kind of secret to the command line.
+
+    Args:
+        app: The command line.
+        create: Makes a secret and prints it.
+        name: Of the group.
+        word: What a secret is called.
+        about: What the secrets are for.
+        variable: Names the file, where no option does.
+        examples: Of ``create``; the first is the group's.
+        load_kind: Imports the kind, which only a command that runs needs.
+        headings: Of what the list shows beside ids and expiries.
+        cells: The same of one secret.
+    """
+    option = typer.Option(..., "--file", envvar=variable, help="The file.")
+
+    def list_secrets(file: Path = option) -> None:
+        _list_secrets(file, load_kind(), headings, cells)
+
+    def revoke(
+        secret_id: str = typer.Argument(metavar="ID", help="As list shows it."),
+        file: Path = option,
+    ) -> None:
+        from services.hashed_secrets import revoke_secret
+
+        revoke_secret(file, load_kind(), secret_id)
+        note(f"The {word} {secret_id} is refused from now on.")
+
+    group = typer.Typer(
+        name=name,
+        help=f"{about}; only their hashes are kept.",
+        no_args_is_help=True,
+        epilog=example(examples[0]),
+    )
+    group.command(epilog=example(*examples))(create)
+    group.command(
+        "list",
+        help=f"List the {word}s, without their secrets, which nobody has.",
+        epilog=example(f"tallyweir {name} list"),
+    )(list_secrets)
+    group.command(
+        help=f"Let a {word} expire now; it stays in the file, and a running service "
+        "sees it within a second.",
+        epilog=example(f"tallyweir {name} revoke 0123456789ab"),
+    )(revoke)
+    app.add_typer(group)
+
+
+def _list_secrets(
+    file: Path,
+    kind: SecretKind[Any],
+    headings: Sequence[str],
+    cells: Callable[[Any], Sequence[str]],
+) -> None:
+    from services.hashed_secrets import read_secrets, utc_now
+
+    now = utc_now()
+    say_table(
+        ("id", *headings, "not after", "active"),
+        [
+            (
+                one.id,
+                *cells(one),
+                one.not_after.isoformat() if one.not_after else "-",
+                "yes" if one.is_active(now) else "no",
+            )
+            for one in read_secrets(file, kind)
+        ],
+    )
