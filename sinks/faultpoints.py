@@ -62,7 +62,20 @@ class VersionPoint(Enum):
     VERSION_IN_FORCE = "version_in_force"
 
 
-AnyPoint = FaultPoint | MergePoint | RedrivePoint | VersionPoint
+class ActPoint(Enum):
+    """Facts in the order in which an act on a pipeline makes them true.
+
+    All but the last are undone with the transaction. A fork reaches only the last two:
+    it claims nothing of the pipeline that it is made of.
+    """
+
+    CLAIMED = "act_claimed"
+    PIPELINE_HELD = "act_pipeline_held"
+    NOTED = "act_noted"
+    IN_FORCE = "act_in_force"
+
+
+AnyPoint = FaultPoint | MergePoint | RedrivePoint | VersionPoint | ActPoint
 
 
 class Side(Enum):
