@@ -72,7 +72,20 @@ class DrainPoint(Enum):
     DRAINED = "drained"
 
 
-AnyPoint = FaultPoint | MergePoint | RedrivePoint | VersionPoint | DrainPoint
+class ActPoint(Enum):
+    """Facts in the order in which an act on a pipeline makes them true.
+
+    All but the last are undone with the transaction. A fork reaches only the last two:
+    it claims nothing of the pipeline that it is made of.
+    """
+
+    CLAIMED = "act_claimed"
+    PIPELINE_HELD = "act_pipeline_held"
+    NOTED = "act_noted"
+    IN_FORCE = "act_in_force"
+
+
+AnyPoint = FaultPoint | MergePoint | RedrivePoint | VersionPoint | ActPoint | DrainPoint
 
 
 class Side(Enum):

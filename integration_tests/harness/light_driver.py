@@ -9,6 +9,9 @@ It reads one JSON object from its first argument::
 
     {"home": DSN, "databases": {name: DSN}, "until": OFFSET,
      "fault": {"point": "voted", "side": "before", "kind": "kill"}}
+
+The fault happens in the second batch, or in the one whose number it has as "batch". The
+server soon gives up a driver that hangs in a transaction, unless it "is_patient".
 """
 
 from __future__ import annotations
@@ -63,9 +66,12 @@ class LightDriver:
 
     def __init__(self, orders: Mapping[str, Any]) -> None:
         self._orders = orders
-        self._layout = layout(list(orders["databases"]))
+        self._layout = self._lay_out()
         self._attempts = 0
         self._epoch: Epoch | None = None
+
+    def _lay_out(self) -> HomeLayout:
+        return layout(list(self._orders["databases"]))
 
     def run(self) -> None:
         """Run to the end; an outage of a moment is outlived."""
@@ -157,9 +163,10 @@ class LightDriver:
 
 
 def _arm(orders: Mapping[str, Any]) -> None:
-    """Let the fault happen once, at its point in the second batch of the process."""
+    """Let the fault happen once, at its point in one batch of the process."""
     fault = orders["fault"]
     point, side = FaultPoint(fault["point"]), Side(fault["side"])
+    due = fault.get("batch", 2)
     batches = 0
 
     def count() -> None:
@@ -168,12 +175,12 @@ def _arm(orders: Mapping[str, Any]) -> None:
 
     def act() -> None:
         nonlocal batches
-        is_due = batches == 2 or (
-            batches == 1 and (FaultPoint.PLANNED, Side.BEFORE) == (point, side)
+        is_due = batches == due or (
+            batches == due - 1 and (FaultPoint.PLANNED, Side.BEFORE) == (point, side)
         )
         if not is_due:
             return
-        batches = 3
+        batches = due + 1
         _FAULTS[fault["kind"]](orders)
 
     if (FaultPoint.PLANNED, Side.BEFORE) == (point, side):
@@ -226,14 +233,15 @@ def _shorten_timeouts() -> None:
         statements["begin_settings"] = sql.SQL(short)
 
 
-def main() -> int:
-    """Run the driver; exit codes are those of real drivers."""
+def run_light_driver(kind: type[LightDriver]) -> int:
+    """Run a driver; exit codes are those of real drivers."""
     orders = json.loads(sys.argv[1])
-    _shorten_timeouts()
+    if not orders.get("is_patient"):
+        _shorten_timeouts()
     if orders.get("fault"):
         _arm(orders)
     try:
-        LightDriver(orders).run()
+        kind(orders).run()
     except TallyweirError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return error.exit_code
@@ -241,4 +249,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_light_driver(LightDriver))

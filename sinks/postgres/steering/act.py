@@ -18,6 +18,7 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
+from sinks.faultpoints import ActPoint, making
 from sinks.postgres.audit.audited_pipeline import fetch, fetch_pipeline
 from sinks.postgres.epoch_claims import insert_claim
 from sinks.postgres.sqlstate import translated
@@ -96,12 +97,18 @@ def acting(
     check_reason(request.reason)
     pipeline = request.pipeline
     timeout = f"{request.lock_timeout_ms}ms"
-    with translated(f"{request.kind} of a pipeline"), connection.transaction():
+    with (
+        translated(f"{request.kind} of a pipeline"),
+        making(ActPoint.IN_FORCE),
+        connection.transaction(),
+    ):
         fetch_pipeline(connection, pipeline)
         fetch(connection, _SQL["set_lock_timeout"], timeout=timeout)
-        epoch = _claim(connection, pipeline, check)
+        with making(ActPoint.CLAIMED):
+            epoch = _claim(connection, pipeline, check)
         # Whoever publishes holds this row. Who comes after us finds our claim.
-        (held,) = fetch(connection, _PUBLISH["lock_pipeline"], pipeline=pipeline)
+        with making(ActPoint.PIPELINE_HELD):
+            (held,) = fetch(connection, _PUBLISH["lock_pipeline"], pipeline=pipeline)
         act = Act(
             epoch=epoch,
             last_sequence=held["last_sequence"],
@@ -117,7 +124,8 @@ def acting(
             "after_sequence": act.last_sequence,
             "detail": Jsonb(act.detail),
         }
-        connection.execute(_SQL["note_act"], values)
+        with making(ActPoint.NOTED):
+            connection.execute(_SQL["note_act"], values)
         if request.dry_run:
             raise psycopg.Rollback
 

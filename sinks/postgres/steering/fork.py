@@ -20,6 +20,7 @@ from psycopg import Connection, IsolationLevel, Rollback
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
+from sinks.faultpoints import ActPoint, making
 from sinks.postgres.audit.audited_pipeline import (
     AuditedPipeline,
     fetch,
@@ -102,7 +103,11 @@ def fork(
     # One snapshot for all that is copied; whoever publishes meanwhile is not in it.
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     try:
-        with translated("forking a pipeline"), connection.transaction():
+        with (
+            translated("forking a pipeline"),
+            making(ActPoint.IN_FORCE),
+            connection.transaction(),
+        ):
             made = _fork(connection, request, new, tuple(empty))
             if request.dry_run:
                 raise Rollback
@@ -244,14 +249,13 @@ def _note(
         host=socket.gethostname(),
         process_id=os.getpid(),
     )
-    connection.execute(
-        _ACT["note_act"],
-        {
-            "pipeline": new,
-            "epoch": claim["epoch"],
-            "kind": request.kind,
-            "reason": request.reason,
-            "after_sequence": sequence,
-            "detail": Jsonb({"of": request.pipeline}),
-        },
-    )
+    values = {
+        "pipeline": new,
+        "epoch": claim["epoch"],
+        "kind": request.kind,
+        "reason": request.reason,
+        "after_sequence": sequence,
+        "detail": Jsonb({"of": request.pipeline}),
+    }
+    with making(ActPoint.NOTED):
+        connection.execute(_ACT["note_act"], values)

@@ -32,6 +32,7 @@ from sinks.postgres.steering.snapshot import (
     read_snapshots,
 )
 from sinks.postgres.steering.taken_back import TakenBack
+from sinks.postgres.versions.pipeline_versions import recall_held
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition, StoredPosition, decide_start
@@ -145,6 +146,7 @@ def _take_back(
     ]
     for one in later:
         delete_snapshot(connection, one)
+    recall_held(connection, pipeline.name, snapshot.epoch)
     connection.execute(
         _SQL["note_restore"],
         {

@@ -144,6 +144,9 @@ class TakenBack:
         )
 
     def _delete_ledger(self) -> None:
+        # Late: a relay that cannot move its cursor sends again what it has sent.
+        self._execute("hold_cursor")
+        found = fetch_one(self._connection, _SQL["messages_published"], **self._values)
         self._execute("delete_run_inputs")
         tables = fetch(self._connection, _SQL["tables_of_batches"])
         for row in tables:
@@ -153,17 +156,19 @@ class TakenBack:
         for table in ("accepted_gap", "offset_reset"):
             self._delete("delete_moves", table, schema="tallyweir")
         self._delete("delete_after", "batch", schema="tallyweir")
+        # The relay deletes what it sends: of what was published, the rest is in Kafka.
+        self.messages_sent = found["messages"] - self.rows["tallyweir.outbox"]
 
     def _count_messages(self) -> None:
-        """Have the relay's count be of the messages that are the pipeline's still."""
-        found = fetch_one(self._connection, _SQL["outbox_sent"], **self._values)
-        self.messages_sent = found["counted"] - found["sent"]
-        if found["sent"]:
-            self._connection.execute(
-                _SQL["count_sent"], {**self._values, "sent": found["sent"]}
-            )
-        else:
-            self._execute("forget_cursor")
+        """Have the relay's count be of the messages that are the pipeline's still.
+
+        A relay may send messages of earlier batches meanwhile, and adds to the count.
+        """
+        if not self.messages_sent:
+            return
+        values = {**self._values, "taken": self.messages_sent}
+        for statement in ("forget_cursor", "uncount_sent"):
+            self._connection.execute(_SQL[statement], values)
 
     def _put_back(self, target: sql.Identifier, copy_name: str) -> int:
         copy = self._snapshot.copy(copy_name)

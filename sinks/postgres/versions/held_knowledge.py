@@ -28,6 +28,21 @@ class HeldWindows:
     closed_through_us: int | None = None
     known_after_us: Mapping[str, int] = field(default_factory=dict)
 
+    def joined(self, other: HeldWindows) -> HeldWindows:
+        """Return what is known where both know it."""
+        columns = {**self.known_after_us, **other.known_after_us}
+        return HeldWindows(
+            closed_through_us=_later(self.closed_through_us, other.closed_through_us),
+            known_after_us={
+                column: max(
+                    held.known_after_us[column]
+                    for held in (self, other)
+                    if column in held.known_after_us
+                )
+                for column in columns
+            },
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldKnowledge:
@@ -40,6 +55,19 @@ class HeldKnowledge:
 
     ids_from_us: int | None = None
     windows: Mapping[str, HeldWindows] = field(default_factory=dict)
+
+    def joined(self, other: HeldKnowledge) -> HeldKnowledge:
+        """Return what is known where both know it."""
+        none = HeldWindows()
+        return HeldKnowledge(
+            ids_from_us=_later(self.ids_from_us, other.ids_from_us),
+            windows={
+                table: self.windows.get(table, none).joined(
+                    other.windows.get(table, none)
+                )
+                for table in {**self.windows, **other.windows}
+            },
+        )
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> HeldKnowledge:
@@ -85,3 +113,7 @@ class HeldKnowledge:
                 for one in output.aggregates
             ),
         )
+
+
+def _later(one_us: int | None, other_us: int | None) -> int | None:
+    return max((us for us in (one_us, other_us) if us is not None), default=None)

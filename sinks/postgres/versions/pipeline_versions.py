@@ -113,6 +113,21 @@ def read_in_force(
         return cursor.execute(_SQL["in_force"], {"pipeline": pipeline}).fetchone()
 
 
+def recall_held(connection: Connection[TupleRow], pipeline: str, epoch: int) -> None:
+    """Let the version in force know no more than the one that was when a claim was new.
+
+    The caller brings back what windows held then, and holds the pipeline's row.
+    """
+    versions = read_versions(connection, pipeline)
+    former = [one for one in versions if one.epoch is None or one.epoch <= epoch]
+    if not former or former[0] is versions[0]:
+        return
+    in_force, then = versions[0], former[0]
+    held = in_force.knowledge.joined(then.knowledge)
+    values = {"pipeline": pipeline, "version": in_force.version}
+    connection.execute(_SQL["put_held"], {**values, "held": Jsonb(held.to_json())})
+
+
 def was_superseded(
     connection: Connection[TupleRow], pipeline: str, definition_hash: str
 ) -> bool:

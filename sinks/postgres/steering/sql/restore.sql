@@ -195,38 +195,32 @@ DELETE FROM {target}
 WHERE pipeline = %(pipeline)s
   AND move > %(move)s
 
--- name: outbox_sent
--- Messages of the batches that stay which do not wait any more.
-SELECT (
-           SELECT coalesce(sum(rows), 0)::bigint
-           FROM tallyweir.batch_output
-           WHERE pipeline = %(pipeline)s
-             AND kind = 'outbox'
-       ) - (
-           SELECT count(*)
-           FROM tallyweir.outbox
-           WHERE pipeline = %(pipeline)s
-       ) - (
-           SELECT count(*)
-           FROM tallyweir.erased_row
-           WHERE pipeline = %(pipeline)s
-             AND starts_with(kept_in, 'outbox:')
-       ) AS sent,
-       (
-           SELECT coalesce(sum(messages), 0)::bigint
-           FROM tallyweir.relay_cursor
-           WHERE pipeline = %(pipeline)s
-             AND stream = 'outbox'
-       ) AS counted;
-
--- name: count_sent
-UPDATE tallyweir.relay_cursor
-SET messages = %(sent)s
+-- name: hold_cursor
+-- A relay moves its cursor first and deletes what it has sent then; who takes them in
+-- the same order never waits for it in a circle.
+SELECT
+FROM tallyweir.relay_cursor
 WHERE pipeline = %(pipeline)s
   AND stream = 'outbox'
+FOR UPDATE
+
+-- name: messages_published
+SELECT coalesce(sum(rows), 0)::bigint AS messages
+FROM tallyweir.batch_output
+WHERE pipeline = %(pipeline)s
+  AND sequence > %(sequence)s
+  AND kind = 'outbox';
 
 -- name: forget_cursor
+-- No message of the batches that stay was sent.
 DELETE FROM tallyweir.relay_cursor
+WHERE pipeline = %(pipeline)s
+  AND stream = 'outbox'
+  AND messages <= %(taken)s
+
+-- name: uncount_sent
+UPDATE tallyweir.relay_cursor
+SET messages = messages - %(taken)s
 WHERE pipeline = %(pipeline)s
   AND stream = 'outbox'
 

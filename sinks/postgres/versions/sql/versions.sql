@@ -52,3 +52,9 @@ UPDATE tallyweir.pipeline
 SET definition = %(definition)s,
     definition_hash = %(definition_hash)s
 WHERE pipeline = %(pipeline)s;
+
+-- name: put_held
+UPDATE tallyweir.pipeline_version
+SET held = %(held)s
+WHERE pipeline = %(pipeline)s
+  AND version = %(version)s;
