@@ -69,9 +69,11 @@ class Evidence:
             }
             for one in self.batches
         ]
-        text = json.dumps({"server": asdict(self.server), "batches": batches}, indent=1)
+        # A line for each batch, for people who compare them.
+        lines = ",\n".join(map(json.dumps, batches))
+        server = json.dumps(asdict(self.server))
         file = Path(folder) / f"{cause.replace(' ', '-')}.json"
-        file.write_text(text + "\n")
+        file.write_text(f'{{"server": {server},\n"batches": [\n{lines}\n]}}\n')
 
 
 def evidence_of(dsn: str, pipeline: str, lag: int) -> Evidence:
