@@ -1,69 +1,52 @@
-"""Ten causes staged for real, and whether each is named."""
+"""Ten causes staged for real, and whether each is named within three batches."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from integration_tests.harness.driver_world import PIPELINE, DriverWorld, numbered
-from integration_tests.harness.keyed_pipeline import write_python_pipeline
+from integration_tests.harness.evidence import (
+    Evidence,
+    assert_named,
+    each_look,
+    evidence_of,
+)
+from integration_tests.harness.measured_pipeline import (
+    BY_DRIVER,
+    BY_SPARK,
+    write_sleeping_transform,
+    write_totals,
+)
 from integration_tests.harness.postgres_driver import PIPELINE as NUMBERS
-from integration_tests.harness.readings import Sent
+from integration_tests.harness.readings import Sent, sent
 from integration_tests.harness.sharded_numbers import (
     Places,
     publish_three,
     start_driver,
     stop,
 )
-from integration_tests.harness.transforming_pipeline import write_transforming_pipeline
-from sinks.diagnosis import bottleneck
-from sinks.diagnosis.bottleneck import BATCHES_MIN, Bottleneck, Cause
-from sinks.postgres.audit import read_bottleneck
-from sinks.postgres.connection import connect
+from services.ingest.producer import EventProducer
+from sinks.diagnosis.bottleneck import Cause
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _DEADLINE_S = 90.0
 _POLL_S = 0.1
-#: Between two events of a slow producer.
-_PACE_S = 0.3
-_BY_SPARK = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "0"}
-_SKEWED = """
-import time
-from datetime import timedelta
-from spark_jobs.pipeline import AppendOutput, Pipeline, Source, ValueState, stateful
-
-
-@stateful(
-    table="totals",
-    key=["sensor"],
-    columns={{"total": "bigint"}},
-    state={{"total": ValueState(0)}},
-)
-def totals(key, events, state, timers, watermark):
-    time.sleep(0.01 * events.num_rows)
-    state["total"].value += events.num_rows
-    yield {{"total": state["total"].value}}
-
-
-pipeline = Pipeline(
-    name="readings",
-    source=Source(
-        topic="{topic}",
-        schema="reading.v1.avsc",
-        event_id="event_id",
-        event_time="at",
-        watermark_delay=timedelta(hours=1),
-    ),
-    outputs=(totals,),
-)
-"""
+#: Seconds between two events of a slow producer, and of a steady one.
+_SLOW_PACE_S = 0.3
+_STEADY_PACE_S = 0.02
+#: A transaction is old after a minute.
+_OLD_S = 60.0
+_LAG = 1_000_000
+#: After so many batches a driver that is never done was watched for long enough.
+_LOOKS = 10
 _WINDOWS = (
     PIPELINE
     + """
@@ -79,38 +62,18 @@ _WINDOWS = (
 )
 
 
-def _read(dsn: str, pipeline: str, lag: int) -> Bottleneck | None:
-    with connect(dsn, application_name="test reader") as home:
-        return read_bottleneck(home, pipeline, lag=lag)
-
-
-def _name_the_causes(world: DriverWorld, sent_records: int) -> Counter[Cause]:
-    """Look after each batch until all is read; count what was named."""
-    named: Counter[Cause] = Counter()
-    told: list[Bottleneck] = []
-    seen, ends_at = 0, time.monotonic() + _DEADLINE_S
-    while time.monotonic() < ends_at:
-        batches, read = world.fetch(
-            "SELECT count(DISTINCT sequence), coalesce(sum(read), 0) "
-            "FROM tallyweir.batch_partition"
-        )[0]
-        if batches >= BATCHES_MIN and batches > seen:
-            seen = batches
-            found = _read(world.home_dsn, "readings", sent_records - int(read))
-            if found is not None:
-                named[found.cause] += 1
-                told.append(found)
-        if read == sent_records:
-            print(*told, sep="\n")  # noqa: T201 - shown when the test fails
-            return named
-        time.sleep(_POLL_S)
-    raise AssertionError(f"{world.home_dsn}: not read in time; named {named}")
-
-
-def _run(world: DriverWorld, records: Sequence[Sent], *, batch: int) -> Counter[Cause]:
+def _looks(
+    world: DriverWorld,
+    records: Sequence[Sent],
+    *,
+    batch: int,
+    environment: Mapping[str, str] = BY_SPARK,
+) -> list[Evidence]:
+    """Look after each batch of a driver while another one waits for it."""
     world.topic.send(records)
-    with world.driver(batch=batch, environment=_BY_SPARK):
-        return _name_the_causes(world, len(records))
+    with world.driver(batch=batch, environment=environment):
+        looks = each_look(world, records)
+        return list(itertools.takewhile(lambda look: look.lag >= batch, looks))
 
 
 @pytest.fixture
@@ -122,31 +85,25 @@ def world(tmp_path: Path, kafka_bootstrap: str, home_dsn: str) -> DriverWorld:
 @pytest.mark.long
 def test_slow_python_is_named(world: DriverWorld) -> None:
     """A function of the transform that sleeps for each event."""
-    world.pipeline_file = world.directory / "readings.py"
-    write_transforming_pipeline(
-        world,
-        world.pipeline_file,
-        """
-        import time
-
-        @F.udf("int")
-        def slow(number):
-            time.sleep(0.05)
-            return 1
-
-        return events.withColumn("slept", slow("amount"))
-        """,
-    )
-    named = _run(world, numbered(world, 0, 1_200), batch=200)
-    assert named.most_common(1)[0][0] is Cause.SLOW_PYTHON, named
+    write_sleeping_transform(world, 0.005)
+    looks = _looks(world, numbered(world, 0, 14_000), batch=2_000)
+    assert_named(looks, Cause.SLOW_PYTHON)
 
 
 @pytest.mark.long
 def test_a_skewed_key_is_named(world: DriverWorld) -> None:
-    """All events are of one key, whose function sleeps for each."""
-    write_python_pipeline(world, _SKEWED)
-    named = _run(world, numbered(world, 0, 600), batch=100)
-    assert named.most_common(1)[0][0] is Cause.SKEW, named
+    """Of ten events nine are of one key, and the function takes its time for each."""
+    write_totals(world, "time.sleep(0.01 * events.num_rows)")
+    records = [
+        sent(
+            world.contract,
+            sensor=f"s{number % 70}" if number % 10 == 0 else "hot",
+            event_id=f"n{number}",
+            partition=number % 2,
+        )
+        for number in range(1_000)
+    ]
+    assert_named(_looks(world, records, batch=100), Cause.SKEW)
 
 
 @pytest.mark.long
@@ -157,15 +114,13 @@ def test_a_storm_of_dead_letters_is_named(world: DriverWorld) -> None:
     ]
     good = numbered(world, 0, 300)
     mixed = [one for pair in zip(broken, good, strict=True) for one in pair]
-    named = _run(world, mixed, batch=100)
-    assert set(named) == {Cause.DEAD_LETTERS}
+    assert_named(_looks(world, mixed, batch=100), Cause.DEAD_LETTERS)
 
 
 @pytest.mark.long
 def test_small_batches_are_named(world: DriverWorld) -> None:
     """Twenty events at a time, of some hundred that wait."""
-    named = _run(world, numbered(world, 0, 300), batch=20)
-    assert named.most_common(1)[0][0] is Cause.SMALL_BATCHES, named
+    assert_named(_looks(world, numbered(world, 0, 300), batch=20), Cause.SMALL_BATCHES)
 
 
 @pytest.mark.long
@@ -174,53 +129,66 @@ def test_too_few_partitions_are_named(
 ) -> None:
     """One, where eight tasks could run."""
     world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
-    records = numbered(world, 0, 192_000, partitions=(0,))
-    world.topic.send(records)
-    eight = {**_BY_SPARK, "TALLYWEIR_SPARK_MASTER": "local[8]"}
-    with world.driver(batch=24_000, environment=eight):
-        named = _name_the_causes(world, len(records))
-    assert named.most_common(1)[0][0] is Cause.FEW_PARTITIONS, named
+    records = numbered(world, 0, 240_000, partitions=(0,))
+    eight = {**BY_SPARK, "TALLYWEIR_SPARK_MASTER": "local[8]"}
+    looks = _looks(world, records, batch=24_000, environment=eight)
+    assert_named(looks, Cause.FEW_PARTITIONS)
+
+
+@pytest.mark.long
+def test_a_plain_backlog_has_none_of_the_causes(world: DriverWorld) -> None:
+    """What takes most of the time is told, and nobody is blamed."""
+    looks = _looks(world, numbered(world, 0, 240_000), batch=24_000)
+    assert_named(looks, Cause.STEP)
 
 
 @pytest.mark.long
 def test_a_slow_source_is_named(world: DriverWorld) -> None:
     """A few events now and then, for which it waits."""
     pace = threading.Event()
+    looks = []
     with world.driver():
         for number in range(8):
             world.topic.send(numbered(world, number, 1))
             world.await_read(number + 1)
-            pace.wait(_PACE_S)
-        found = _read(world.home_dsn, "readings", 0)
-    assert found is not None
-    assert found.cause is Cause.SOURCE, found
-    assert not found.is_trouble
+            pace.wait(_SLOW_PACE_S)
+            looks.append(evidence_of(world.home_dsn, "readings", lag=0))
+    assert_named(looks[2:], Cause.SOURCE)
+    assert not looks[-1].causes[0].is_trouble
 
 
 @pytest.mark.long
-def test_vacuum_that_is_held_back_is_named(
-    world: DriverWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An old snapshot, while batches change the same groups again and again."""
-    monkeypatch.setattr(bottleneck, "_XMIN_S", 1.0)
+def test_vacuum_that_is_held_back_is_named(world: DriverWorld) -> None:
+    """A report of more than a minute, while batches change the same groups."""
     world.write_pipeline(_WINDOWS)
-    same = numbered(world, 0, 2_000)
-    with psycopg.connect(world.home_dsn, application_name="a report") as old:
-        old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        old.execute("SELECT count(*) FROM pg_class").fetchone()
-        named = _run(world, same * 6, batch=2_000)
-    assert named[Cause.VACUUM], named
-    assert named.most_common(1)[0][0] is Cause.VACUUM, named
+    same = numbered(world, 0, 2_000) * 20
+    sent_records = list(same)
+    world.topic.send(same)
+    own = {**BY_DRIVER, "TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "2000"}
+    looks: list[Evidence] = []
+    with psycopg.connect(world.home_dsn, application_name="a report") as report:
+        report.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        report.execute("SELECT count(*) FROM pg_class").fetchone()
+        with world.driver(batch=2_000, environment=own):
+            for look in each_look(world, sent_records):
+                looks += [look] if look.server.xmin_s >= _OLD_S else []
+                if len(looks) == _LOOKS:
+                    break
+                if look.lag < len(same) // 2:
+                    world.topic.send(same)
+                    sent_records += same
+    assert_named(looks, Cause.VACUUM)
+    assert "a report" in looks[0].causes[0].saw
 
 
-def _await_cause(dsn: str, cause: Cause) -> Bottleneck:
+def _await_cause(dsn: str, cause: Cause) -> Evidence:
     ends_at = time.monotonic() + _DEADLINE_S
     while time.monotonic() < ends_at:
-        found = _read(dsn, NUMBERS, 1_000_000)
-        if found is not None and found.cause is cause:
+        found = evidence_of(dsn, NUMBERS, _LAG)
+        if found.cause is cause:
             return found
         time.sleep(_POLL_S)
-    raise AssertionError(f"{cause} was not named; the last was {found}")
+    raise AssertionError(f"{cause} was not named; the last was {found.causes}")
 
 
 def test_a_lock_on_a_table_is_named_with_its_holder(places: Places) -> None:
@@ -236,38 +204,49 @@ def test_a_lock_on_a_table_is_named_with_its_holder(places: Places) -> None:
             holder.rollback()
             publishing.join()
             stop(driver)
-    assert "a migration" in found.saw
-    assert "numbers" in found.saw
-    after = _read(places.home, NUMBERS, 1_000_000)
-    assert after is None or after.cause is not Cause.LOCK
+    assert "a migration" in found.causes[0].saw
+    assert "numbers" in found.causes[0].saw
+    found.record(Cause.LOCK)
+    assert evidence_of(places.home, NUMBERS, _LAG).cause is not Cause.LOCK
 
 
-def test_a_branch_in_doubt_is_named(
-    places: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_branch_in_doubt_is_named(places: Places) -> None:
     """Decided, and its driver died before it was committed."""
-    monkeypatch.setattr(bottleneck, "_IN_DOUBT_S", 1.0)
     places.kill_after_decision()
     found = _await_cause(places.home, Cause.IN_DOUBT)
-    assert "indoubt list" in found.remedy
+    assert "indoubt list" in found.causes[0].remedy
+    found.record(Cause.IN_DOUBT)
     stop(start_driver(places.home, places.billing))
-    after = _read(places.home, NUMBERS, 1_000_000)
-    assert after is None or after.cause is not Cause.IN_DOUBT
+    assert evidence_of(places.home, NUMBERS, _LAG).cause is not Cause.IN_DOUBT
 
 
 @pytest.mark.long
 def test_a_slow_disk_is_named(world: DriverWorld) -> None:
-    """Each COMMIT of a batch takes a second and a half, and the next waits for it."""
-    records = numbered(world, 0, 2_000)
-    world.topic.send(records[:10])
-    world.run_to_the_end()
+    """Its log takes a tenth of a second longer to be flushed; events come steadily."""
+    database = psycopg.conninfo.conninfo_to_dict(world.home_dsn)["dbname"]
     world.execute(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN PERFORM pg_sleep(1.5); RETURN NULL; END $$",
-        "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON tallyweir.batch_measures "
-        "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()",
+        f"ALTER DATABASE {database} SET commit_delay = 100000",
+        f"ALTER DATABASE {database} SET commit_siblings = 0",
     )
-    world.topic.send(records[10:])
-    with world.driver(batch=250, environment=_BY_SPARK):
-        named = _name_the_causes(world, len(records))
-    assert named.most_common(1)[0][0] is Cause.SLOW_DISK, named
+    ended = threading.Event()
+    sent_records: list[Sent] = []
+
+    def send_steadily() -> None:
+        producer = EventProducer(world.topic.bootstrap)
+        while not ended.wait(_STEADY_PACE_S):
+            for one in numbered(world, len(sent_records), 10):
+                assert one.value is not None
+                key = str(len(sent_records)).encode()
+                producer.send(world.topic.name, key=key, payload=one.value)
+                sent_records.append(one)
+
+    sending = threading.Thread(target=send_steadily)
+    with world.driver(environment=BY_DRIVER) as driver:
+        driver.wait_for("driver started")
+        sending.start()
+        try:
+            looks = list(itertools.islice(each_look(world, sent_records), _LOOKS))
+        finally:
+            ended.set()
+            sending.join()
+    assert_named(looks, Cause.SLOW_DISK)

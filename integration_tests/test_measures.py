@@ -9,58 +9,32 @@ from typing import Any
 import pytest
 
 from integration_tests.harness.driver_world import PIPELINE, DriverWorld, numbered
-from integration_tests.harness.keyed_pipeline import write_python_pipeline
+from integration_tests.harness.measured_pipeline import (
+    BY_DRIVER,
+    BY_SPARK,
+    write_sleeping_transform,
+    write_totals,
+)
 from integration_tests.harness.postgres_driver import (
     PostgresDriver,
     append_table,
     layout_of,
     query,
 )
-from integration_tests.harness.transforming_pipeline import write_transforming_pipeline
 from sinks.postgres import publication
 from sinks.postgres.audit import read_reported
 from sinks.postgres.connection import connect
 
-_BY_DRIVER: dict[str, str] = {}
-_BY_SPARK = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "0"}
 _DEDUPLICATED = (
     PIPELINE
     + """
     deduplicate: {{horizon: 7 days}}
 """
 )
-
-
 _REPORTING = """
-from datetime import timedelta
-from spark_jobs.pipeline import Pipeline, Source, ValueState, count, observe, stateful
-
-
-@stateful(
-    table="totals",
-    key=["sensor"],
-    columns={{"total": "bigint"}},
-    state={{"total": ValueState(0)}},
-)
-def totals(key, events, state, timers, watermark):
     count("seen", events.num_rows)
     for amount in events["amount"].to_pylist():
         observe("amount", amount)
-    state["total"].value += events.num_rows
-    yield {{"total": state["total"].value}}
-
-
-pipeline = Pipeline(
-    name="readings",
-    source=Source(
-        topic="{topic}",
-        schema="reading.v1.avsc",
-        event_id="event_id",
-        event_time="at",
-        watermark_delay=timedelta(hours=1),
-    ),
-    outputs=(totals,),
-)
 """
 
 
@@ -73,7 +47,7 @@ def _measures(world: DriverWorld) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("staged_by", [_BY_DRIVER, _BY_SPARK], ids=["driver", "spark"])
+@pytest.mark.parametrize("staged_by", [BY_DRIVER, BY_SPARK], ids=["driver", "spark"])
 def test_each_step_tells_its_seconds_and_rows(
     tmp_path: Path, kafka_bootstrap: str, home_dsn: str, staged_by: dict[str, str]
 ) -> None:
@@ -99,7 +73,7 @@ def test_each_step_tells_its_seconds_and_rows(
         task_s = sum(one["task_seconds"])
         of_steps = sum(s["seconds"] for n, s in one["steps"].items() if n != "read")
         assert 0 < of_steps <= task_s
-        assert ("tasks" in one["cpu_seconds"]) == (staged_by is _BY_SPARK)
+        assert ("tasks" in one["cpu_seconds"]) == (staged_by is BY_SPARK)
         assert one["cpu_seconds"]["driver"] > 0
         assert one["wal_bytes"] > 0
         assert one["slots"] >= 1
@@ -117,21 +91,7 @@ def test_a_transforms_python_is_told_apart(
 ) -> None:
     """It runs beneath the tasks that stage; workers that begin do not count."""
     world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
-    world.pipeline_file = tmp_path / "readings.py"
-    write_transforming_pipeline(
-        world,
-        world.pipeline_file,
-        """
-        import time
-
-        @F.udf("int")
-        def slow(number):
-            time.sleep(0.01)
-            return 1
-
-        return events.withColumn("slept", slow("amount"))
-        """,
-    )
+    write_sleeping_transform(world, 0.01)
     world.topic.send(numbered(world, 0, 100))
     world.run_to_the_end()
     (measures,) = _measures(world)
@@ -147,7 +107,7 @@ def test_what_functions_report_counts_once_although_it_runs_again(
 ) -> None:
     """The driver dies when the functions' votes are in, and nothing is committed."""
     world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
-    write_python_pipeline(world, _REPORTING)
+    write_totals(world, _REPORTING)
     world.topic.send(numbered(world, 0, 50))
     with world.driver(fault="after:keys_voted:1:SIGKILL") as driver:
         assert driver.wait() == -signal.SIGKILL

@@ -59,14 +59,25 @@ class PythonTime:
 def _python_seconds(voted: DataFrame) -> float:
     plan = voted._jdf.queryExecution().executedPlan()  # noqa: SLF001 - Spark's own
     _task, *own = _python_nodes(plan)
-    waited_ms = sum(_value(node, "pythonTotalTime") for node in own)
-    # Workers that begin are not the pipeline's.
-    begun_ms = sum(
-        _value(node, name)
-        for node in own
-        for name in ("pythonBootTime", "pythonInitTime")
+    return sum(map(_own_ms, own)) / 1_000
+
+
+def _own_ms(node: Any) -> int:  # noqa: ANN401 - of the JVM
+    total, boot, init = (f"python{name}Time" for name in ("Total", "Boot", "Init"))
+    return worked_ms(
+        total=_value(node, total), boot=_value(node, boot), init=_value(node, init)
     )
-    return max(0, waited_ms - begun_ms) / 1_000
+
+
+def worked_ms(*, total: int, boot: int, init: int) -> int:
+    """Return how long workers worked, of what Spark has counted, all in milliseconds.
+
+    A worker that begins is no work of the pipeline's. One that has worked before began
+    before its task: Spark leaves out its boot, which would be negative, and counts to
+    ``init`` for how long it has idled, which is no part of the total. Where some have
+    worked before and some have not, too little is told.
+    """
+    return max(0, total - boot - init) if boot else total
 
 
 def _python_nodes(node: Any) -> Iterator[Any]:  # noqa: ANN401 - of the JVM

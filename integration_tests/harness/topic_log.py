@@ -59,6 +59,7 @@ class TopicLog:
                 "bootstrap.servers": self.bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 5,
+                "queue.buffering.max.messages": 1_000_000,
                 "log_level": 0,
             }
         )

@@ -8,7 +8,7 @@ the greatest part is the one to look at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sinks.protocol.measures import Measures, StepMeasure
@@ -23,6 +23,8 @@ PYTHON_STEPS = ("transform", "predict")
 KEY_STEPS = ("read_keys", "keys", "copy_keys")
 COMMIT = "publish_commit"
 _PUBLISH = "publish_"
+#: Seconds of CPU that rounding may leave of many steps.
+_ROUNDING_S = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,14 @@ def loop_seconds(measures: Measures) -> float:
     """Return how long the driver's loop was at the batch."""
     seconds = measures.seconds
     return sum(seconds.get(name, 0.0) for name in (BETWEEN, "plan", "stage", "wait"))
+
+
+def staged_by_tasks(measures: Measures) -> bool:
+    """Tell whether Spark's tasks staged a batch, and not the driver by itself."""
+    keys_s = sum(
+        step.cpu_seconds for name, step in measures.steps.items() if name in KEY_STEPS
+    )
+    return measures.cpu_seconds.get("tasks", 0.0) > keys_s + _ROUNDING_S
 
 
 def time_by_part(measures: Measures) -> dict[str, float]:
@@ -70,6 +80,15 @@ def time_by_part(measures: Measures) -> dict[str, float]:
     if not whole:
         parts["publish"] = left
     return parts
+
+
+def added_parts(batches: Iterable[MeasuredBatch]) -> dict[str, float]:
+    """Return the seconds of each part of some batches, added up."""
+    added: dict[str, float] = {}
+    for batch in batches:
+        for name, seconds in time_by_part(batch.measures).items():
+            added[name] = added.get(name, 0.0) + seconds
+    return added
 
 
 def publish_parts(measures: Measures) -> dict[str, float]:

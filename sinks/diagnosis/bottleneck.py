@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,10 +11,9 @@ from sinks.diagnosis.batch_time import (
     COMMIT,
     SPARK,
     MeasuredBatch,
-    time_by_part,
 )
+from sinks.diagnosis.loop_times import LoopTimes
 from sinks.diagnosis.remedies import REMEDY_OF_PART
-from sinks.protocol.measures import Measures, sum_measures
 
 #: Fewer batches say too little; more than the newest of them are history.
 BATCHES_MIN = 3
@@ -29,15 +28,21 @@ _BLOAT = 0.5
 _DEAD_ROWS_MIN = 5_000
 #: Of what was read, so much is a storm of dead letters.
 _STORM = 0.2
+#: Fewer are no storm, however little was read.
+_STORM_MIN = 10
 #: A cause has to explain so much of the time.
 _SHARE_MIN = 0.2
 _HALF = 0.5
 #: Events of a batch that is small.
 _SMALL = 2_000
-#: How much longer the slowest task takes than the others do on average.
+#: How much longer tasks take than if their work were evenly shared out; and of what
+#: is the most that it can be.
 _UNEVEN = 2.0
+_UNEVEN_OF_MOST = 0.8
 #: Seconds of a COMMIT that a disk is slow at.
 _SLOW_COMMIT_S = 0.05
+#: Parts of a batch that go through the dead rows of the tables that it changes.
+_CHANGES_ROWS = ("publish_windows", "publish_keyed_state", "publish_rows", "read_keys")
 
 
 class Cause(StrEnum):
@@ -118,110 +123,37 @@ def find_bottleneck(
 ) -> Bottleneck | None:
     """Name what keeps a pipeline; None while too little is known.
 
-    What stops it altogether comes first, then what explains most of the time.
-
     Args:
         batches: The newest ones, with measures.
         server: At the moment.
     """
+    return next(iter(rank_causes(batches, server)), None)
+
+
+def rank_causes(
+    batches: Sequence[MeasuredBatch], server: ServerFacts
+) -> list[Bottleneck]:
+    """Name all that keeps a pipeline, the likeliest first; see ``find_bottleneck``.
+
+    What stops it altogether comes first, then what explains most of the time.
+    """
     newest = batches[-BATCHES_MAX:]
-    # Whatever took it long then: with nothing left to read it waits for events now.
-    times = _Times(newest, idle_s=server.since_commit_s if server.lag == 0 else 0.0)
-    held = next(_held_up(server, times), None)
-    if held is not None or len(newest) < BATCHES_MIN:
+    times = LoopTimes(
+        newest,
+        partitions=server.partitions,
+        # Whatever took it long then: with nothing left to read it waits for events.
+        idle_s=server.since_commit_s if server.lag == 0 else 0.0,
+    )
+    held = list(_held_up(server, times))
+    if len(newest) < BATCHES_MIN:
         return held
-    if times.dead >= _STORM:
-        return Bottleneck(
-            cause=Cause.DEAD_LETTERS,
-            share=times.dead,
-            saw=f"{times.dead:.0%} of what was read became dead letters.",
-            remedy="Look at the reasons with `tallyweir why` or on the page, and set "
-            "dead_letter_limit so that such a pipeline pauses itself.",
-        )
-    bloat = _bloat(server, times)
-    if bloat is not None:
-        return bloat
     found = [one for one in _candidates(times, server) if one.share >= _SHARE_MIN]
-    return max(found, key=lambda one: one.share, default=None) or _greatest(times)
+    # Of two alike the one that comes first stays first.
+    found.sort(key=lambda one: one.share, reverse=True)
+    return [*held, *_storm(newest), *found, *_greatest(times)]
 
 
-class _Times:
-    """The times of some batches, added up, and of waiting since."""
-
-    def __init__(
-        self, batches: Sequence[MeasuredBatch], *, idle_s: float = 0.0
-    ) -> None:
-        self.batches = batches
-        self.parts: dict[str, float] = {BETWEEN: idle_s}
-        for batch in batches:
-            for name, seconds in time_by_part(batch.measures).items():
-                self.parts[name] = self.parts.get(name, 0.0) + seconds
-        self.whole = sum(self.parts.values())
-        self.rows = sum(batch.read for batch in batches) / max(1, len(batches))
-
-    def share(self, *parts: str) -> float:
-        """Return the share of some parts together."""
-        if not self.whole:
-            return 0.0
-        return sum(self.parts.get(name, 0.0) for name in parts) / self.whole
-
-    @property
-    def dead(self) -> float:
-        read = sum(batch.read for batch in self.batches)
-        return sum(batch.dead for batch in self.batches) / read if read else 0.0
-
-    @property
-    def loop_s(self) -> float:
-        return self.whole / max(1, len(self.batches))
-
-    @property
-    def slots(self) -> int:
-        return max((one.measures.slots for one in self.batches), default=0)
-
-    def unevenness(self) -> float:
-        """Return how much longer the slowest task takes than the mean; 1 if alike."""
-        uneven = [
-            max(tasks) * len(tasks) / sum(tasks)
-            for tasks in (one.measures.task_seconds for one in self.batches)
-            if len(tasks) > 1 and any(tasks)
-        ]
-        return sum(uneven) / len(uneven) if uneven else 1.0
-
-    def uneven_keys(self) -> float:
-        """Return the same of the tasks that call functions on keyed state."""
-        steps = [one.measures.steps.get("keys") for one in self.batches]
-        uneven = [
-            one.seconds_max * one.tasks / one.seconds
-            for one in steps
-            if one is not None and one.tasks > 1 and one.seconds
-        ]
-        return sum(uneven) / len(uneven) if uneven else 1.0
-
-    def hottest_told(self) -> str:
-        """Say which key is the hottest of its output, if any is known."""
-        found = sum_measures(
-            Measures(hot_keys=one.measures.hot_keys) for one in self.batches
-        ).hot_keys
-        each = [
-            (events / one.events, key, output)
-            for output, one in found.items()
-            for key, events in one.keys.items()
-        ]
-        if not each:
-            return ""
-        share, key, output = max(each)
-        return f"; of the events of {output}, {share:.0%} are of the key {key}"
-
-    def commit_s(self) -> float:
-        found = [
-            one.measures.seconds["commit_before"]
-            for one in self.batches
-            if "commit_before" in one.measures.seconds
-        ]
-        return sum(found) / len(found) if found else 0.0
-
-
-def _held_up(server: ServerFacts, times: _Times) -> Iterator[Bottleneck]:
+def _held_up(server: ServerFacts, times: LoopTimes) -> Iterator[Bottleneck]:
     """Yield what stops the pipeline at this moment."""
     waits_for_branch = server.lock_is_prepared and server.lock_wait_s >= _HELD_S
     if waits_for_branch or server.in_doubt_s >= _IN_DOUBT_S:
@@ -244,17 +176,31 @@ def _held_up(server: ServerFacts, times: _Times) -> Iterator[Bottleneck]:
         )
 
 
-def _bloat(server: ServerFacts, times: _Times) -> Bottleneck | None:
+def _storm(batches: Sequence[MeasuredBatch]) -> Iterator[Bottleneck]:
+    read = sum(batch.read for batch in batches)
+    dead = sum(batch.dead for batch in batches)
+    if dead < max(_STORM_MIN, _STORM * read):
+        return
+    yield Bottleneck(
+        cause=Cause.DEAD_LETTERS,
+        share=dead / read,
+        saw=f"{dead / read:.0%} of what was read became dead letters.",
+        remedy="Look at the reasons with `tallyweir why` or on the page, and set "
+        "dead_letter_limit so that such a pipeline pauses itself.",
+    )
+
+
+def _bloat(server: ServerFacts, times: LoopTimes) -> Iterator[Bottleneck]:
     rows = server.dead_rows + server.live_rows
     if (
         server.xmin_s < _XMIN_S
         or server.dead_rows < _DEAD_ROWS_MIN
         or server.dead_rows < _BLOAT * rows
     ):
-        return None
-    return Bottleneck(
+        return
+    yield Bottleneck(
         cause=Cause.VACUUM,
-        share=times.share(*(p for p in times.parts if p.startswith("publish"))),
+        share=times.share(*_CHANGES_ROWS),
         saw=f"{server.dead_rows:,} of {rows:,} rows of its tables are dead and must "
         f"stay, because of {server.xmin_holder} for {server.xmin_s:.0f} s.",
         remedy="End that transaction, or drop the replication slot that nobody reads; "
@@ -262,10 +208,11 @@ def _bloat(server: ServerFacts, times: _Times) -> Bottleneck | None:
     )
 
 
-def _candidates(times: _Times, server: ServerFacts) -> Iterator[Bottleneck]:
+def _candidates(times: LoopTimes, server: ServerFacts) -> Iterator[Bottleneck]:
     """Yield what explains a share of the time; of two alike, the cause comes first."""
     has_backlog = server.lag is None or server.lag >= max(1, times.rows)
     yield from _candidates_of_tasks(times, server, has_backlog=has_backlog)
+    yield from _bloat(server, times)
     own = {name: times.share(name) for name in ("transform", "predict", "keys")}
     part = max(own, key=own.__getitem__)
     yield Bottleneck(
@@ -280,7 +227,7 @@ def _candidates(times: _Times, server: ServerFacts) -> Iterator[Bottleneck]:
     if commit_s >= _SLOW_COMMIT_S:
         yield Bottleneck(
             cause=Cause.SLOW_DISK,
-            share=times.share(COMMIT, "publish_lock"),
+            share=times.share(COMMIT),
             saw=f"A COMMIT takes {commit_s * 1000:.0f} ms.",
             remedy="Put pg_wal on a faster disk, or look for the standby that commits "
             "wait for; batches of more events wait less often.",
@@ -308,26 +255,26 @@ def _candidates(times: _Times, server: ServerFacts) -> Iterator[Bottleneck]:
 
 
 def _candidates_of_tasks(
-    times: _Times, server: ServerFacts, *, has_backlog: bool
+    times: LoopTimes, server: ServerFacts, *, has_backlog: bool
 ) -> Iterator[Bottleneck]:
     """Yield what keeps tasks from working side by side."""
     in_tasks = times.share(*(p for p in times.parts if _is_task_part(p)))
-    for uneven, share in (
-        (times.unevenness(), in_tasks),
-        (times.uneven_keys(), times.share("keys")),
+    for (busiest, tasks), share in (
+        (times.busiest_task(has_backlog=has_backlog), in_tasks),
+        (times.busiest_of_keys(), times.share("keys")),
     ):
-        if uneven >= min(_UNEVEN, 0.8 * max(2, times.slots)):
+        if tasks > 1 and busiest * tasks >= min(_UNEVEN, _UNEVEN_OF_MOST * tasks):
             yield Bottleneck(
                 cause=Cause.SKEW,
                 share=share,
-                saw=f"The slowest task takes {uneven:.1f} times as long as the mean"
+                saw=f"One of {tasks} tasks has {busiest:.0%} of their work"
                 f"{times.hottest_told()}.",
                 remedy="Spread the hot key or the partition it is in: key by more "
                 "columns, or give producers a finer partition key.",
             )
     # A laptop runs two tasks for each of its cores, so half of them are enough.
     too_few = 0 < 2 * server.partitions < times.slots
-    if has_backlog and too_few and times.rows >= _SMALL:
+    if has_backlog and too_few and times.is_by_tasks and times.rows >= _SMALL:
         yield Bottleneck(
             cause=Cause.FEW_PARTITIONS,
             share=in_tasks * (1 - server.partitions / times.slots),
@@ -338,12 +285,12 @@ def _candidates_of_tasks(
         )
 
 
-def _greatest(times: _Times) -> Bottleneck | None:
-    """Name the greatest part of the time, where nothing else explains it."""
+def _greatest(times: LoopTimes) -> Iterator[Bottleneck]:
+    """Yield the greatest part of the time, for where nothing else explains it."""
     if not times.whole:
-        return None
+        return
     part = max(times.parts, key=times.parts.__getitem__)
-    return Bottleneck(
+    yield Bottleneck(
         cause=Cause.STEP,
         share=times.share(part),
         saw=f"Most of the time goes into {part.replace('_', ' ')}.",
@@ -356,9 +303,3 @@ def _is_task_part(name: str) -> bool:
     return name not in {BETWEEN, "plan", SPARK, "keys", "read_keys", "copy_keys"} and (
         not name.startswith("publish")
     )
-
-
-def shares(batches: Sequence[MeasuredBatch]) -> Mapping[str, float]:
-    """Return the share of each part of the time of some batches."""
-    times = _Times(batches)
-    return {name: times.share(name) for name in times.parts}

@@ -10,10 +10,10 @@ from sinks.diagnosis.batch_time import (
     BETWEEN,
     KEY_STEPS,
     MeasuredBatch,
+    added_parts,
     publish_parts,
     step_seconds,
 )
-from sinks.diagnosis.bottleneck import shares
 from sinks.protocol.measures import Measures
 
 _BOXES = {
@@ -60,7 +60,9 @@ class PartFigures:
     def __init__(self, batches: Sequence[MeasuredBatch]) -> None:
         self._batches = batches
         self._seconds = [_seconds(batch.measures) for batch in batches]
-        self._shares = shares(batches)
+        parts = added_parts(batches)
+        whole = sum(parts.values())
+        self._shares = {n: s / whole if whole else 0.0 for n, s in parts.items()}
         self._parts = list(dict.fromkeys(part for one in self._seconds for part in one))
 
     def of_parts(self) -> tuple[StepFigures, ...]:

@@ -14,6 +14,7 @@ from sinks.diagnosis.bottleneck import (
     Cause,
     ServerFacts,
     find_bottleneck,
+    rank_causes,
 )
 from sinks.diagnosis.remedies import REMEDY_OF_PART
 from sinks.protocol.hot_keys import HotKeys
@@ -59,6 +60,7 @@ def _batches(
     measures = Measures(
         steps={n: _step(s) for n, s in _STEPS.items()} | dict(steps or {}),
         seconds={**_SECONDS, **(seconds or {})},
+        cpu_seconds={"tasks": 1.0},
         task_seconds=tasks,
         slots=2,
     )
@@ -91,6 +93,20 @@ def _found(
     return found.cause, found.share
 
 
+def test_all_that_keeps_a_pipeline_is_ranked() -> None:
+    """What stops it, then what explains most of the time, and its greatest part."""
+    slow = {"keys": _step(5.0, tasks=4, uneven=3.5)}
+    batches = _with_slots(_batches(seconds={"wait": 5.1}, steps=slow, dead=30_000), 4)
+    waits = replace(_BACKLOG, lock_wait_s=20, lock_told="Process 7 holds it.")
+    assert [one.cause for one in rank_causes(batches, waits)] == [
+        Cause.LOCK,
+        Cause.DEAD_LETTERS,
+        Cause.SKEW,
+        Cause.SLOW_PYTHON,
+        Cause.STEP,
+    ]
+
+
 def test_slow_python_of_a_transform_is_named() -> None:
     """Its time is that of the workers beneath the tasks, not of reading."""
     slow = {"transform": StepMeasure(seconds=16.0, tasks=2), "read": _step(8.2)}
@@ -121,6 +137,29 @@ def test_a_skewed_partition_is_named() -> None:
     assert cause is Cause.SKEW
 
 
+def test_a_partition_that_has_all_that_waits_is_a_skew() -> None:
+    """The tasks of the others have nothing to read, so nobody measures them."""
+    batches = _batches(tasks=(0.9,))
+    assert _found(batches)[0] is Cause.SKEW
+    assert _found(batches, replace(_BACKLOG, lag=10))[0] is not Cause.SKEW
+
+
+def test_tasks_that_take_turns_may_differ() -> None:
+    """While one of them takes long, the others run one after the other."""
+    batches = _batches(tasks=(0.9, *[0.2] * 5))
+    assert _found(batches)[0] is not Cause.SKEW
+
+
+def test_a_batch_that_the_driver_stages_has_no_work_to_share() -> None:
+    """There is one task, however many could run."""
+    batches = [
+        replace(one, measures=replace(one.measures, cpu_seconds={"driver": 1.0}))
+        for one in _with_slots(_batches(tasks=(0.9,)), 8)
+    ]
+    assert _found(batches)[0] is Cause.STEP
+    assert _found(batches, replace(_BACKLOG, partitions=1))[0] is Cause.STEP
+
+
 def test_the_hottest_key_is_told_with_the_skew() -> None:
     """As it is kept: its hash, unless the pipeline shows keys."""
     hot = {"totals": HotKeys(events=100, keys={"#ab": 70, "#cd": 10})}
@@ -137,6 +176,30 @@ def test_a_slow_disk_is_named() -> None:
     """Staging waits for a batch whose COMMIT takes long."""
     slow = {"wait": 2.0, "publish": 0.4, "commit_before": 1.6}
     cause, share = _found(_batches(seconds=slow))
+    assert cause is Cause.SLOW_DISK
+    assert share > 0.4
+
+
+def test_a_disk_that_hung_once_is_not_slow() -> None:
+    """Its COMMIT in the middle is as fast as ever."""
+    batches = _batches()
+    hung = {**batches[1].measures.seconds, "wait": 9.0, "commit_before": 9.0}
+    batches[1] = replace(
+        batches[1], measures=replace(batches[1].measures, seconds=hung)
+    )
+    assert _found(batches)[0] is not Cause.SLOW_DISK
+
+
+def test_a_start_is_not_what_keeps_a_pipeline() -> None:
+    """The first batch of a driver waits for workers and code that begin."""
+    slow = {"wait": 2.0, "publish": 0.4, "commit_before": 1.6}
+    batches = _batches(seconds=slow, read=300)
+    first = {**batches[0].measures.seconds, "stage": 60.0}
+    del first["commit_before"]
+    batches[0] = replace(
+        batches[0], measures=replace(batches[0].measures, seconds=first)
+    )
+    cause, share = _found(batches)
     assert cause is Cause.SLOW_DISK
     assert share > 0.4
 
@@ -226,6 +289,19 @@ def test_vacuum_is_not_blamed_for_what_is_usual(facts: dict[str, float]) -> None
     )
     usual = replace(bloated, **facts)  # type: ignore[arg-type]  # one name each
     assert _found(_batches(), usual)[0] is not Cause.VACUUM
+
+
+def test_dead_rows_are_not_blamed_for_slow_python() -> None:
+    """Publishing goes through them, but nobody waits for it."""
+    bloated = replace(_BACKLOG, xmin_s=900, dead_rows=90_000, live_rows=10_000)
+    slow = {"transform": StepMeasure(seconds=16.0, tasks=2), "read": _step(8.2)}
+    batches = _batches(seconds={"stage": 9.0}, steps=slow)
+    assert _found(batches, bloated)[0] is Cause.SLOW_PYTHON
+
+
+def test_a_few_dead_letters_are_no_storm() -> None:
+    """However little is read."""
+    assert _found(_batches(read=5, dead=3))[0] is not Cause.DEAD_LETTERS
 
 
 def test_a_storm_of_dead_letters_is_named() -> None:

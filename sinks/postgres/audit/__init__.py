@@ -36,6 +36,7 @@ from sinks.postgres.audit.measures import (
     HotKey,
     StateSize,
     read_bottleneck,
+    read_evidence,
     read_reported,
 )
 from sinks.postgres.audit.narration import narrate, narrate_unknown
@@ -106,6 +107,7 @@ __all__ = [
     "read_batches",
     "read_bottleneck",
     "read_dead_letters",
+    "read_evidence",
     "read_history",
     "read_job_graph",
     "read_key",

@@ -104,6 +104,16 @@ def read_bottleneck(
 ) -> Bottleneck | None:
     """Name what keeps a pipeline from being faster; None while nobody can tell.
 
+    See ``read_evidence``.
+    """
+    return find_bottleneck(*read_evidence(connection, pipeline, lag=lag))
+
+
+def read_evidence(
+    connection: Connection[TupleRow], pipeline: str, *, lag: int | None
+) -> tuple[tuple[MeasuredBatch, ...], ServerFacts]:
+    """Read what shows the bottleneck of a pipeline.
+
     Args:
         connection: To the home, not inside of a transaction. Nothing is written.
         pipeline: Its name.
@@ -117,7 +127,7 @@ def read_bottleneck(
         audited = read_pipeline(connection, pipeline)
         batches = read_measured(connection, audited, newest=BATCHES_MAX)
         facts = _read_facts(connection, audited, lag)
-    return find_bottleneck(batches, facts)
+    return batches, facts
 
 
 def read_reported(
