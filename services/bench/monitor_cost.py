@@ -44,8 +44,8 @@ from services.bench.driver_run import (
 from services.bench.rates import check_verified, warm_up
 from services.endpoints import Endpoints, child_environment
 
-_EVENTS = 4_000_000
-_RUNS = 6
+_EVENTS = 3_000_000
+_RUNS = 4
 _SEED = 7
 #: Small, so that few of them lie in two turns.
 _BATCH = {"TALLYWEIR_BATCH_OFFSETS_MAX": "100000"}
