@@ -170,9 +170,13 @@ def test_a_budget_that_is_passed_fires_and_ends(
 
 
 def test_the_doctor_warns_of_a_rule_about_no_pipeline(
-    home: RelayedHome, receiver: HttpReceiver, tmp_path: Path
+    home: RelayedHome,
+    receiver: HttpReceiver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It may be one that is yet to start, so it is no failure."""
+    monkeypatch.setenv("HOOK_SECRET", "hush")
     rules = write_rules(
         tmp_path,
         receiver.url,

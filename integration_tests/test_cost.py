@@ -77,7 +77,11 @@ def test_a_day_over_the_budget_ends_with_1(
     code, out, _ = commands.run("cost", PIPELINE, "--prices", str(prices), "--json")
     assert code == 0
     found = json.loads(out)
-    assert found["budget"] == {"per_day": 1e12, "is_over": False}
+    assert found["budget"] == {
+        "per_day": 1e12,
+        "per_million_events": None,
+        "is_over": False,
+    }
     assert found["cost"]["total"] == pytest.approx(6.0)
 
 

@@ -149,7 +149,7 @@ def _statements(
 
 _VIEWS = (
     *("conservation", "standing_from", "visible_through", "visible_offset"),
-    *("put_aside", "second_chance", "no_result"),
+    *("put_aside", "second_chance", "no_result", "batch_usage"),
 )
 
 

@@ -23,9 +23,15 @@ SECRET = {"HOOK_SECRET": "hush"}
 def alerted_home(dsn: str, bootstrap: str) -> RelayedHome:
     """Make a pipeline whose driver is gone, and its empty topic."""
     made = RelayedHome(dsn=dsn, bootstrap=bootstrap)
-    source = json.dumps({"source": {"topic": made.topic}, "outputs": []})
+    source = {
+        "topic": made.topic,
+        "schema": "reading.v1",
+        "event_id": {"field": "event_id"},
+        "event_time": "at",
+    }
+    definition = json.dumps({"source": source, "outputs": []})
     made.execute(
-        f"UPDATE tallyweir.pipeline SET definition = '{source}' "
+        f"UPDATE tallyweir.pipeline SET definition = '{definition}' "
         f"WHERE pipeline = '{made.pipeline}'"
     )
     return made
