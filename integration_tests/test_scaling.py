@@ -139,7 +139,7 @@ class _World(DriverWorld):
         began, first = time.monotonic(), len(self.sent)
         while not until():
             passed = time.monotonic() - began
-            assert passed < 2 * _DEADLINE_S, self.decisions()
+            assert passed < _DEADLINE_S, self.decisions()
             self.send(first + int(rate * passed) - len(self.sent))
             time.sleep(_POLL_S)
 
