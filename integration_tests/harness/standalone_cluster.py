@@ -41,11 +41,13 @@ class StandaloneCluster:
     ) -> None:
         """Wait until so many executors run, whatever anybody says of them."""
         deadline = time.monotonic() + timeout_s
-        while (found := self._executors()) != wanted:
+        while (found := self.executors) != wanted:
             assert time.monotonic() < deadline, f"{found} executors, not {wanted}"
             time.sleep(_POLL_S)
 
-    def _executors(self) -> int:
+    @property
+    def executors(self) -> int:
+        """How many run, by their processes."""
         children = [c for pid in self.workers for c in psutil.Process(pid).children()]
         return sum(c.status() != psutil.STATUS_ZOMBIE for c in children)
 

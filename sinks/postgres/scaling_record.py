@@ -111,6 +111,7 @@ class ScalingRecord:
             "expected_rate": load and load.expected_rate,
             "rate": load and load.rate,
             "busy": load and load.busy,
+            "hot_key_share": load and load.hot_key_share,
         }
         self._session.run(
             "recording a decision on scaling",

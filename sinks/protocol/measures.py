@@ -1,8 +1,8 @@
 """What a batch has cost, step by step: seconds, CPU, rows and bytes.
 
 Measures travel with the votes and are written with the batch, so what an attempt has
-measured that did not vote is never counted. Nothing depends on them: they take no part
-in any decision, and a batch without them is as good.
+measured that did not vote is never counted. No batch depends on them: what is published
+is the same without. Only how a pipeline is scaled is decided from them.
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ class Because(StrEnum):
     STUCK = "stuck"
     NOT_BUSY = "not_busy"
     AT_MOST = "at_most"
+    HOT_KEY = "hot_key"
     NO_MORE_TASKS = "no_more_tasks"
     NO_MORE_CONNECTIONS = "no_more_connections"
     STILL_STARTING = "still_starting"
@@ -236,17 +237,19 @@ def _choose_executors(
         )
     if load is None:
         return _Choice(present, Because.TOO_LITTLE_SEEN, "Too little was seen yet.")
-    ceiling = _ceiling(bounds, limits, cores=seen[-1].cores)
+    ceiling = _ceiling(bounds, limits, load, seen[-1].cores, present)
     asked = wanted_executors(load, present)
     wanted = max(bounds.least, min(ceiling.number, asked.number))
     if wanted > present:
         return _raise(wanted, asked, seen[-1], former)
     if wanted < present:
-        return _lower(wanted, asked, ceiling.number, seen, former)
+        return _lower(wanted, asked, ceiling, seen, former)
     return _keep(present, asked, ceiling)
 
 
-def _ceiling(bounds: Range, limits: Limits, *, cores: int) -> _Choice:
+def _ceiling(
+    bounds: Range, limits: Limits, load: Load, cores: int, present: int
+) -> _Choice:
     """Return the most executors that are allowed and can help."""
     choices = [
         _Choice(bounds.most, Because.AT_MOST, f"No more than {bounds.most} may be."),
@@ -263,6 +266,19 @@ def _ceiling(bounds: Range, limits: Limits, *, cores: int) -> _Choice:
                 Because.NO_MORE_CONNECTIONS,
                 f"The databases have connections for {limits.connections} tasks, and "
                 f"an executor runs {cores}.",
+            )
+        )
+    if load.hot_key_share > 0:
+        # While one core does the hottest key, so many are busy for as long as is meant.
+        share_of_one = load.hot_key_share * BUSY_TARGET * cores
+        shared = math.floor(min(bounds.most, 1 / share_of_one))
+        choices.append(
+            _Choice(
+                # Those that are there do help a little, so none goes for that.
+                max(present, shared),
+                Because.HOT_KEY,
+                f"One key takes {load.hot_key_share:.0%} of the tasks' time, and one "
+                "task does it: further executors would wait for that.",
             )
         )
     return min(choices, key=lambda choice: choice.number)
@@ -294,7 +310,7 @@ def _raise(wanted: int, asked: _Choice, now: Observation, former: Standing) -> _
 def _lower(
     wanted: int,
     asked: _Choice,
-    ceiling: int,
+    ceiling: _Choice,
     seen: Sequence[Observation],
     former: Standing,
 ) -> _Choice:
@@ -309,9 +325,11 @@ def _lower(
         load = measure_load(seen[: last + 1])
         if load is not None:
             then = wanted_executors(load, present).number
-            wanted = max(wanted, min(ceiling, then))
+            wanted = max(wanted, min(ceiling.number, then))
     if wanted >= present:
         return _cooling(present, asked, LOWER_PAUSE_S)
+    if asked.number >= present:
+        return _Choice(wanted, ceiling.because, f"{asked.reason} {ceiling.reason}")
     return _Choice(wanted, asked.because, asked.reason)
 
 

@@ -30,6 +30,10 @@ class Observation:
         cores: Tasks that one executor runs at a time.
         full_batches_s: Seconds of each batch that was published since the observation
             before, and that was as large as a batch may be.
+        steps_s: Seconds that the steps of published batches took, added up over their
+            tasks, since whenever.
+        hot_key_s: Of these, what went to the hottest key of each batch; 0 where keys
+            are not worked on one by one.
     """
 
     at_s: float
@@ -39,6 +43,8 @@ class Observation:
     executors: int = 0
     cores: int = 1
     full_batches_s: tuple[float, ...] = ()
+    steps_s: float = 0.0
+    hot_key_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,8 @@ class Load:
         rate: Offsets that were published a second.
         busy: Share of the executors' cores that ran a task; 0 to 1.
         executors: How many were there, on average.
+        hot_key_share: Share of the batches' steps that was for the hottest key of each,
+            one task at a time; 0 to 1.
     """
 
     backlog: int
@@ -60,6 +68,7 @@ class Load:
     rate: float
     busy: float
     executors: float
+    hot_key_share: float = 0.0
 
     @property
     def backlog_s(self) -> float | None:
@@ -89,6 +98,7 @@ def measure_load(seen: Sequence[Observation]) -> Load | None:
         executor_s += executors * passed
         core_s += executors * after.cores * passed
     busy_s = max(0.0, last.busy_s - first.busy_s)
+    steps_s = last.steps_s - first.steps_s
     return Load(
         backlog=max(0, last.arrived - last.published),
         arrival_rate=arrival_rate,
@@ -96,6 +106,8 @@ def measure_load(seen: Sequence[Observation]) -> Load | None:
         rate=max(0, last.published - first.published) / seconds,
         busy=min(1.0, busy_s / core_s) if core_s > 0 else 0.0,
         executors=executor_s / seconds,
+        # Both are of the very batches, unlike what Spark tells of its executors.
+        hot_key_share=(last.hot_key_s - first.hot_key_s) / steps_s if steps_s else 0.0,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from structlog.typing import FilteringBoundLogger
@@ -26,6 +26,7 @@ from sinks.scaling.decision import (
     Standing,
     decide,
 )
+from sinks.scaling.hot_key_time import hot_key_seconds, step_seconds
 from sinks.scaling.load import LOAD_WINDOW_S, Observation
 from spark_jobs.batch_report import BatchReport
 from spark_jobs.home_layout import SHARDS
@@ -53,6 +54,7 @@ class Scaler:
         pool: Spark's executors; None where the driver itself runs all tasks.
         batch_offsets: Offsets that a batch reads at most, while nobody steers that.
         shuffles: Whether a batch has tasks that are not one of a partition's.
+        keyed: Tables of the outputs whose functions get a key's events in order.
         log: Of the driver.
         clock: Seconds, monotonic.
     """
@@ -65,6 +67,7 @@ class Scaler:
         pool: ExecutorPool | None,
         batch_offsets: int,
         shuffles: bool,
+        keyed: Collection[str],
         log: FilteringBoundLogger,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -72,6 +75,7 @@ class Scaler:
         self._dsns = dsns
         self._pool = pool
         self._shuffles = shuffles
+        self._keyed = keyed
         self._log = log
         self._clock = clock
         #: What is not steered keeps what it was set to.
@@ -83,6 +87,7 @@ class Scaler:
         self._claim: Claim | None = None
         self._published: dict[TopicPartition, int] = {}
         self._full_batches_s: list[float] = []
+        self._steps_s = self._hot_key_s = 0.0
         self._connections: int | None = None
         self._connections_at_s = -math.inf
         self._is_failing = False
@@ -128,7 +133,10 @@ class Scaler:
     def note_published(self, report: BatchReport) -> None:
         """Take note of a batch that is published."""
         ranges = report.plan.ranges
+        measures = report.result.tally.measures
         with self._noting:
+            self._steps_s += step_seconds(measures)
+            self._hot_key_s += hot_key_seconds(measures, self._keyed)
             self._published |= {one.topic_partition: one.until_offset for one in ranges}
             if sum(one.length for one in ranges) >= _FULL * self.batch_offsets:
                 self._full_batches_s.append(report.seconds)
@@ -182,6 +190,7 @@ class Scaler:
         with self._noting:
             published = {place: self._published.get(place, 0) for place in ends}
             full, self._full_batches_s = self._full_batches_s, []
+            steps_s, hot_key_s = self._steps_s, self._hot_key_s
         now = Observation(
             at_s=self._clock(),
             arrived=sum(ends.values()),
@@ -190,6 +199,8 @@ class Scaler:
             executors=pool.executors,
             cores=pool.cores,
             full_batches_s=tuple(full),
+            steps_s=steps_s,
+            hot_key_s=hot_key_s,
         )
         oldest_s = now.at_s - LOWER_PAUSE_S - LOAD_WINDOW_S
         self._seen = [one for one in self._seen if one.at_s >= oldest_s] + [now]
@@ -268,6 +279,7 @@ def open_scaler(pipeline: PreparedPipeline, log: FilteringBoundLogger) -> Scaler
         pool=open_pool(pipeline.spark),
         batch_offsets=settings.batch_offsets_max,
         shuffles=pipeline.shuffles,
+        keyed=[output.table for output in pipeline.layout.keyed],
         log=log,
     )
 

@@ -38,6 +38,7 @@ class RecordedDecision:
     expected_rate: float | None
     rate: float | None
     busy: float | None
+    hot_key_share: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

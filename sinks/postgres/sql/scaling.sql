@@ -17,7 +17,8 @@ INSERT INTO tallyweir.scaling_decision (
     pipeline, epoch, executors, executors_before, batch_offsets, batch_offsets_before,
     because, reason, executors_min, executors_max, batch_offsets_min,
     batch_offsets_max, executors_wanted, executors_there, executor_cores, tasks_max,
-    connections_max, backlog, backlog_s, arrival_rate, expected_rate, rate, busy
+    connections_max, backlog, backlog_s, arrival_rate, expected_rate, rate, busy,
+    hot_key_share
 )
 VALUES (
     %(pipeline)s, %(epoch)s, %(executors)s, %(executors_before)s, %(batch_offsets)s,
@@ -25,7 +26,7 @@ VALUES (
     %(executors_max)s, %(batch_offsets_min)s, %(batch_offsets_max)s,
     %(executors_wanted)s, %(executors_there)s, %(executor_cores)s, %(tasks_max)s,
     %(connections_max)s, %(backlog)s, %(backlog_s)s, %(arrival_rate)s,
-    %(expected_rate)s, %(rate)s, %(busy)s
+    %(expected_rate)s, %(rate)s, %(busy)s, %(hot_key_share)s
 )
 
 -- name: free_connections
@@ -45,7 +46,7 @@ SELECT current_setting('max_connections')::integer
 SELECT decided_at, epoch, executors, executors_before, executors_there,
        executors_wanted, batch_offsets, batch_offsets_before, because, reason,
        tasks_max, connections_max, backlog, backlog_s, arrival_rate, expected_rate,
-       rate, busy
+       rate, busy, hot_key_share
 FROM tallyweir.scaling_decision
 WHERE pipeline = %(pipeline)s
 ORDER BY decision DESC

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,16 +15,19 @@ from sinks.scaling.decision import (
     LOWER_PAUSE_S,
     RAISE_PAUSE_S,
     Because,
-    Decision,
     Limits,
-    Standing,
     decide,
 )
-from sinks.scaling.load import LOAD_WINDOW_S, Observation, measure_load
-
-_LOOK_S = 5.0
-_NO_LIMITS = Limits(tasks=1_000)
-_FREE = Bounds(executors=Range(least=1, most=16))
+from sinks.scaling.load import Observation, measure_load
+from sinks.scaling.tests.observed_loads import (
+    FREE,
+    LOOK_S,
+    NO_LIMITS,
+    decide_all,
+    recent,
+    stands,
+    steady,
+)
 
 
 @st.composite
@@ -39,6 +41,7 @@ def _histories(draw: st.DrawFn) -> list[Observation]:
                 st.floats(-0.2, 1.2),
                 st.integers(0, 20),
                 st.lists(st.floats(0.01, 100), max_size=2),
+                st.just(0.0) | st.floats(0, 1),
             ),
             min_size=1,
             max_size=120,
@@ -46,74 +49,27 @@ def _histories(draw: st.DrawFn) -> list[Observation]:
     )
     seen = []
     arrived = published = 0
-    busy_s = 0.0
-    for number, (more, share, busy, executors, full) in enumerate(steps):
+    busy_s = steps_s = hot_key_s = 0.0
+    for number, (more, share, busy, executors, full, hot) in enumerate(steps):
         arrived += more
         published = min(arrived, published + int(share * more))
-        busy_s += busy * executors * _LOOK_S
+        busy_s += busy * executors * LOOK_S
+        # Of a batch now and then; the hottest key has a part of it.
+        steps_s += LOOK_S if hot else 0
+        hot_key_s += hot * LOOK_S
         seen.append(
             Observation(
-                at_s=number * _LOOK_S,
+                at_s=number * LOOK_S,
                 arrived=arrived,
                 published=published,
                 busy_s=busy_s,
                 executors=executors,
                 full_batches_s=tuple(full),
+                steps_s=steps_s,
+                hot_key_s=hot_key_s,
             )
         )
     return seen
-
-
-def _kept(seen: Sequence[Observation]) -> list[Observation]:
-    oldest = seen[-1].at_s - LOWER_PAUSE_S - LOAD_WINDOW_S
-    return [one for one in seen if one.at_s >= oldest]
-
-
-def _standing(executors: int | None = 1, batch: int | None = None) -> Standing:
-    return Standing(
-        executors=executors,
-        batch_offsets=batch,
-        executors_changed_at_s=0.0,
-        batch_changed_at_s=0.0,
-    )
-
-
-def _run(
-    bounds: Bounds,
-    seen: Sequence[Observation],
-    standing: Standing,
-    limits: Limits = _NO_LIMITS,
-) -> list[Decision]:
-    decisions = []
-    for last in range(len(seen)):
-        decisions.append(decide(bounds, limits, _kept(seen[: last + 1]), standing))
-        standing = decisions[-1].standing
-    return decisions
-
-
-def _steady(  # noqa: PLR0913 - each is a figure of the load
-    *,
-    seconds: float = 300,
-    arriving: float,
-    done: float,
-    busy: float,
-    executors: int,
-    backlog: int = 0,
-    full: tuple[float, ...] = (),
-) -> list[Observation]:
-    """Make observations of a load that does not change."""
-    looks = int(seconds / _LOOK_S) + 1
-    return [
-        Observation(
-            at_s=n * _LOOK_S,
-            arrived=backlog + int(n * _LOOK_S * arriving),
-            published=int(n * _LOOK_S * done),
-            busy_s=n * _LOOK_S * busy * executors,
-            executors=executors,
-            full_batches_s=full,
-        )
-        for n in range(looks)
-    ]
 
 
 @settings(max_examples=200, deadline=None)
@@ -134,10 +90,10 @@ def test_nothing_is_ever_outside_of_the_bounds(
     """Whatever was seen, stood before, or caps the number."""
     executors = Range(least=least, most=least + wider)
     batch = Range(least=1_000 * least, most=1_000 * (least + wider))
-    decisions = _run(
+    decisions = decide_all(
         Bounds(executors=executors, batch_offsets=batch),
         seen,
-        _standing(standing, 1_000 * standing),
+        stands(standing, 1_000 * standing),
         limits,
     )
     for decision in decisions:
@@ -152,13 +108,13 @@ def test_nothing_is_ever_outside_of_the_bounds(
 @given(_histories())
 def test_changes_keep_their_distance_under_any_input(seen: list[Observation]) -> None:
     """No flapping: a rise has its pause before it, and a fall a longer one."""
-    standing = _standing(4, 50_000)
+    standing = stands(4, 50_000)
     bounds = Bounds(
         executors=Range(least=1, most=16),
         batch_offsets=Range(least=10_000, most=1_000_000),
     )
     changed_s = batch_changed_s = 0.0
-    for one, decision in zip(seen, _run(bounds, seen, standing), strict=True):
+    for one, decision in zip(seen, decide_all(bounds, seen, standing), strict=True):
         now, was = decision.standing, standing
         assert now.executors is not None
         assert was.executors is not None
@@ -180,12 +136,12 @@ def test_more_backlog_never_means_fewer_executors(
     seen: list[Observation], standing: int, more: int
 ) -> None:
     """Of two pipelines that differ in nothing else."""
-    kept = _kept(seen)
+    kept = recent(seen)
     fuller = [*kept[:-1], replace(kept[-1], arrived=kept[-1].arrived + more)]
     changed_s = kept[-1].at_s - LOWER_PAUSE_S
-    former = replace(_standing(standing), executors_changed_at_s=changed_s)
-    few = decide(_FREE, _NO_LIMITS, kept, former).standing.executors
-    many = decide(_FREE, _NO_LIMITS, fuller, former).standing.executors
+    former = replace(stands(standing), executors_changed_at_s=changed_s)
+    few = decide(FREE, NO_LIMITS, kept, former).standing.executors
+    many = decide(FREE, NO_LIMITS, fuller, former).standing.executors
     assert few is not None
     assert many is not None
     assert few <= many
@@ -193,8 +149,8 @@ def test_more_backlog_never_means_fewer_executors(
 
 def test_a_pipeline_with_nothing_to_do_goes_down_to_the_least() -> None:
     """And no further, once that has been so for the pause."""
-    seen = _steady(arriving=0, done=0, busy=0, executors=6)
-    decisions = _run(Bounds(executors=Range(least=2, most=8)), seen, _standing(6))
+    seen = steady(arriving=0, done=0, busy=0, executors=6)
+    decisions = decide_all(Bounds(executors=Range(least=2, most=8)), seen, stands(6))
     assert decisions[-1].standing.executors == 2
     changed = [one for one in decisions if one.standing.executors == 2]
     assert changed[0].because is Because.IDLE
@@ -203,16 +159,16 @@ def test_a_pipeline_with_nothing_to_do_goes_down_to_the_least() -> None:
 
 def test_executors_that_are_busy_with_no_offsets_are_idle() -> None:
     """A batch that is staged again and again, or timers: nothing arrives for them."""
-    seen = _steady(arriving=0, done=0, busy=0.9, executors=3)
-    decisions = _run(_FREE, seen, _standing(3))
+    seen = steady(arriving=0, done=0, busy=0.9, executors=3)
+    decisions = decide_all(FREE, seen, stands(3))
     assert decisions[-1].standing.executors == 1
     assert decisions[-1].wanted == 0
 
 
 def test_a_backlog_with_busy_executors_is_answered_within_the_short_pause() -> None:
     """By twice as many at most, for what many can do is not known yet."""
-    seen = _steady(arriving=5_000, done=1_000, busy=0.95, executors=1, backlog=50_000)
-    decisions = _run(_FREE, seen, _standing(1))
+    seen = steady(arriving=5_000, done=1_000, busy=0.95, executors=1, backlog=50_000)
+    decisions = decide_all(FREE, seen, stands(1))
     first = next(one for one in decisions if one.standing.executors != 1)
     assert first.standing.executors == 2
     assert seen[decisions.index(first)].at_s == RAISE_PAUSE_S
@@ -222,8 +178,8 @@ def test_a_backlog_with_busy_executors_is_answered_within_the_short_pause() -> N
 
 def test_more_executors_than_are_there_yet_are_not_asked_for() -> None:
     """A cluster that is full, or slow to start some, is given no longer list."""
-    seen = _steady(arriving=5_000, done=1_000, busy=0.95, executors=1, backlog=50_000)
-    decision = _run(_FREE, seen, _standing(2))[-1]
+    seen = steady(arriving=5_000, done=1_000, busy=0.95, executors=1, backlog=50_000)
+    decision = decide_all(FREE, seen, stands(2))[-1]
     assert decision.standing.executors == 2
     assert decision.because is Because.STILL_STARTING
 
@@ -236,8 +192,8 @@ def test_a_backlog_that_executors_cannot_help_changes_nothing(
     done: float, busy: float, because: Because
 ) -> None:
     """Neither a pipeline that is stuck, nor one that waits for something else."""
-    seen = _steady(arriving=5_000, done=done, busy=busy, executors=4, backlog=50_000)
-    decision = _run(_FREE, seen, _standing(4))[-1]
+    seen = steady(arriving=5_000, done=done, busy=busy, executors=4, backlog=50_000)
+    decision = decide_all(FREE, seen, stands(4))[-1]
     assert decision.standing.executors == 4
     assert decision.because is because
 
@@ -256,32 +212,39 @@ def test_what_cannot_help_or_is_not_there_caps_the_number(
     """A task for each executor, and a connection for each task."""
     seen = [
         replace(one, executors=most)
-        for one in _steady(
+        for one in steady(
             arriving=90_000, done=1_000, busy=0.95, executors=1, backlog=10**7
         )
     ]
     seen = [replace(one, busy_s=one.at_s * most) for one in seen]
-    decision = _run(_FREE, seen, _standing(most), limits)[-1]
+    decision = decide_all(FREE, seen, stands(most), limits)[-1]
     assert decision.standing.executors == most
     assert decision.because is because
     assert decision.wanted is not None
     assert decision.wanted > most
 
 
+def test_a_cap_that_lowers_executors_says_so() -> None:
+    """More are wanted, and yet they go: the reason is what caps them."""
+    seen = steady(arriving=5_000, done=1_000, busy=0.95, executors=4, backlog=50_000)
+    decisions = decide_all(FREE, seen, stands(4), Limits(tasks=2))
+    lowered = next(one for one in decisions if one.standing.executors != 4)
+    assert lowered.standing.executors == 2
+    assert lowered.because is Because.NO_MORE_TASKS
+
+
 def test_new_bounds_are_followed_at_once() -> None:
     """The operator decides, whatever was changed a moment ago."""
-    seen = _steady(seconds=5, arriving=0, done=0, busy=0, executors=9)
-    former = replace(_standing(9), executors_changed_at_s=5.0)
-    decision = decide(
-        Bounds(executors=Range(least=1, most=3)), _NO_LIMITS, seen, former
-    )
+    seen = steady(seconds=5, arriving=0, done=0, busy=0, executors=9)
+    former = replace(stands(9), executors_changed_at_s=5.0)
+    decision = decide(Bounds(executors=Range(least=1, most=3)), NO_LIMITS, seen, former)
     assert decision.standing.executors == 3
     assert decision.because is Because.BOUNDS
 
 
 def test_a_rising_rate_is_answered_before_it_is_there() -> None:
     """Executors take a while, so the trend is drawn out; a falling one is not."""
-    rising = _steady(seconds=60, arriving=1_000, done=1_000, busy=0.7, executors=1)
+    rising = steady(seconds=60, arriving=1_000, done=1_000, busy=0.7, executors=1)
     rising = [
         replace(one, arrived=one.arrived + int(10 * one.at_s**2)) for one in rising
     ]
@@ -301,35 +264,35 @@ _BATCHES = Bounds(batch_offsets=Range(least=50_000, most=400_000))
 
 def test_short_full_batches_of_a_long_backlog_are_made_larger() -> None:
     """What a batch costs by itself is spread over more; without a backlog it is not."""
-    late = _steady(
+    late = steady(
         arriving=1_000, done=1_000, busy=0.9, executors=0, backlog=10**5, full=(1.0,)
     )
-    decisions = _run(_BATCHES, late, _standing(None, 100_000))
+    decisions = decide_all(_BATCHES, late, stands(None, 100_000))
     assert decisions[-1].standing.batch_offsets == 400_000
     changes = {one.standing.batch_offsets for one in decisions}
     assert changes == {100_000, 200_000, 400_000}
-    fresh = _steady(arriving=1_000, done=1_000, busy=0.9, executors=0, full=(1.0,))
-    decisions = _run(_BATCHES, fresh, _standing(None, 100_000))
+    fresh = steady(arriving=1_000, done=1_000, busy=0.9, executors=0, full=(1.0,))
+    decisions = decide_all(_BATCHES, fresh, stands(None, 100_000))
     assert decisions[-1].standing.batch_offsets == 100_000
 
 
 def test_batches_of_the_size_before_say_nothing_of_the_new_one() -> None:
     """Else one slow minute would halve the size again and again."""
-    looks = _steady(arriving=1_000, done=1_000, busy=0.9, executors=0, seconds=200)
+    looks = steady(arriving=1_000, done=1_000, busy=0.9, executors=0, seconds=200)
     seen = [
         replace(one, full_batches_s=(40.0,) if one.at_s <= 60 else ()) for one in looks
     ]
-    decisions = _run(_BATCHES, seen, _standing(None, 400_000))
+    decisions = decide_all(_BATCHES, seen, stands(None, 400_000))
     sizes = {one.standing.batch_offsets for one in decisions}
     assert sizes == {400_000, 200_000}
 
 
 def test_long_full_batches_are_made_smaller() -> None:
     """Results wait for the end of their batch."""
-    late = _steady(
+    late = steady(
         arriving=1_000, done=1_000, busy=0.9, executors=0, backlog=10**5, full=(40.0,)
     )
-    decisions = _run(_BATCHES, late, _standing(None, 300_000))
+    decisions = decide_all(_BATCHES, late, stands(None, 300_000))
     assert {one.standing.batch_offsets for one in decisions} >= {300_000, 150_000}
     assert decisions[-1].standing.executors is None
 

@@ -12,8 +12,10 @@ from structlog.testing import capture_logs
 
 from sinks.postgres.scaling_record import LastDecided, ScalingRecord
 from sinks.protocol.errors import RetryableError
+from sinks.protocol.hot_keys import HotKeys
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim
+from sinks.protocol.measures import NOTHING_MEASURED, Measures, StepMeasure
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.scaling.bounds import NOT_SCALED, Bounds, Range
 from sinks.scaling.decision import RAISE_PAUSE_S, Because, Decision
@@ -73,12 +75,15 @@ class _Scene:
         self.pool = pool
         self.now_s = 0.0
         self.arrived = 0
+        #: Of every batch.
+        self.measures = NOTHING_MEASURED
         self.scaler = Scaler(
             cast("ScalingRecord", record),
             dsns={},
             pool=cast("ExecutorPool | None", pool),
             batch_offsets=1_000,
             shuffles=True,
+            keyed=["totals"],
             log=structlog.get_logger(),
             clock=lambda: self.now_s,
         )
@@ -97,7 +102,7 @@ class _Scene:
             self.scaler.look({_PLACE: self.arrived})
 
     def publish(self, until: int, *, read: int = 1, seconds: float = 1.0) -> None:
-        report = _report(until - read, until, seconds)
+        report = _report(until - read, until, seconds, self.measures)
         self.scaler.note_published(report)
 
 
@@ -107,11 +112,13 @@ def _claim() -> Claim:
     )
 
 
-def _report(begin: int, end: int, seconds: float) -> BatchReport:
+def _report(begin: int, end: int, seconds: float, measures: Measures) -> BatchReport:
     """Return what a scaler looks at of a report."""
     covered = OffsetRange(topic_partition=_PLACE, from_offset=begin, until_offset=end)
     plan = SimpleNamespace(ranges=(covered,))
-    return cast("BatchReport", SimpleNamespace(plan=plan, seconds=seconds))
+    result = SimpleNamespace(tally=SimpleNamespace(measures=measures))
+    report = SimpleNamespace(plan=plan, seconds=seconds, result=result)
+    return cast("BatchReport", report)
 
 
 @pytest.fixture(autouse=True)
@@ -164,6 +171,26 @@ def test_a_backlog_raises_executors_and_quiet_lowers_them_again() -> None:
     assert changes == [(1, 2), (2, 4), (4, 3), (3, 1)]
     reasons = {one.because for one in scene.record.decisions}
     assert {Because.BACKLOG, Because.AT_MOST, Because.IDLE} <= reasons
+
+
+def test_a_backlog_of_one_key_raises_no_executors() -> None:
+    """One task does it; what the keys of windows have is spread over all."""
+    hot = HotKeys(events=100, keys={"a": 95})
+    keys = {"keys": StepMeasure(seconds=4.5), "copy": StepMeasure(seconds=0.5)}
+    scene = _Scene(_Record(bounds=_TO_4), _Pool())
+    scene.measures = Measures(steps=keys, hot_keys={"totals": hot})
+    scene.pass_seconds(4 * RAISE_PAUSE_S, arriving=5_000)
+    assert scene.pool is not None
+    assert scene.pool.asked == [1]
+    last = scene.record.decisions[-1]
+    assert last.because is Because.HOT_KEY
+    assert last.load is not None
+    assert last.load.hot_key_share == pytest.approx(0.95 * 0.9)
+    scene = _Scene(_Record(bounds=_TO_4), _Pool())
+    scene.measures = Measures(steps=keys, hot_keys={"by_hour": hot})
+    scene.pass_seconds(4 * RAISE_PAUSE_S, arriving=5_000)
+    assert scene.pool is not None
+    assert scene.pool.asked == [1, 2, 4]
 
 
 def test_a_decision_that_only_repeats_the_one_before_it_is_not_written_down() -> None:

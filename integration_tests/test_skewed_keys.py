@@ -1,0 +1,140 @@
+"""A hot key slows nothing down that adds events up: nothing is moved by key for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.readings import Sent, sent
+from integration_tests.harness.transforming_pipeline import (
+    write_transforming_pipeline,
+)
+from services.bench.skewed_keys import measure_skewed_keys
+from services.bench.spark_event_log import sum_shuffled_bytes
+from spark_jobs.event_frame import OFFSET, PLACE
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+_PIPELINE = """
+    pipeline: readings
+    source:
+      topic: {topic}
+      schema: reading.v1.avsc
+      event_id: event_id
+      event_time: at
+      watermark_delay: 1 hour
+    enrich:
+      - table: sites
+        on: {{site: code}}
+        select: {{place: name}}
+    outputs:
+      - append: {{table: readings}}
+      - window:
+          table: by_place
+          fixed: 1 hour
+          by: [place]
+          aggregate: {{events: count(*), amounts: approx_count_distinct(amount)}}
+      - window:
+          table: visits
+          session: {{gap: 1 minute}}
+          by: [site]
+          aggregate: {{events: count(*), p95: 'approx_percentile(amount, 0.95)'}}
+"""
+_COUNT = 2_000
+
+
+@pytest.mark.parametrize("is_transformed", [False, True])
+def test_no_event_is_moved_by_a_key(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, *, is_transformed: bool
+) -> None:
+    """Lookups are broadcast, windows added up where events are; as Spark's plan says.
+
+    Behind a transform rows are moved, by where they were in Kafka.
+    """
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.write_pipeline(_PIPELINE)
+    if is_transformed:
+        world.pipeline_file = tmp_path / "readings.py"
+        body = 'return events.withColumn("twice", F.col("amount") * 2)'
+        write_transforming_pipeline(world, world.pipeline_file, body)
+    world.execute(
+        "CREATE TABLE sites (code text PRIMARY KEY, name text)",
+        "INSERT INTO sites VALUES ('hot', 'roof'), ('other', 'cellar')",
+    )
+    everything = world.topic.send(_skewed(world))
+    log = tmp_path / "events"
+    log.mkdir()
+    world.run_to_the_end(environment=_event_log(log))
+    world.assert_fates(everything)
+    (file,) = log.iterdir()
+    lines = file.read_text().splitlines(keepends=True)
+    plans = [plan for line in lines for plan in _plans(line)]
+    assert any("MapInArrow" in plan for plan in plans)
+    moved = [
+        found
+        for plan in plans
+        for found in re.findall(r"(?<!Broadcast)Exchange [^\n]+", plan)
+    ]
+    if is_transformed:
+        assert moved
+        assert all(PLACE in one and OFFSET in one for one in moved), moved
+        return
+    assert moved == []
+    assert any("BroadcastHashJoin" in plan for plan in plans)
+    assert sum_shuffled_bytes(lines) == 0
+    hot = "SELECT sum(events) FROM {} WHERE {} = '{}'"
+    for table, column, key in (
+        ("by_place", "place", "roof"),
+        ("visits", "site", "hot"),
+    ):
+        assert world.value(hot.format(table, column, key)) == _COUNT * 0.9
+
+
+def test_windows_of_a_hot_key_are_as_fast_as_those_of_even_ones(home_dsn: str) -> None:
+    """Of every kind, in turns; each of them counts every event once."""
+    measured = measure_skewed_keys(home_dsn, events=20_000)
+    assert len(measured) > 1
+    # By the clock of a machine that does other things as well; ratios are 1 and more.
+    slow = {one["case"]: one["ratio"] for one in measured if one["ratio"] < 0.6}
+    assert not slow
+    for one in measured:
+        assert one["hot"]["rows"] <= one["even"]["rows"], one
+
+
+def _skewed(world: DriverWorld) -> list[Sent]:
+    return [
+        sent(
+            world.contract,
+            event_id=f"n{number}",
+            site="hot" if number % 10 else "other",
+            amount=number % 100,
+            partition=number % 2,
+        )
+        for number in range(_COUNT)
+    ]
+
+
+def _event_log(directory: Path) -> dict[str, str]:
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": directory.as_uri(),
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+    }
+    options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    return {
+        "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell",
+        # Every batch is for Spark.
+        "TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "0",
+    }
+
+
+def _plans(line: str) -> list[str]:
+    if "physicalPlanDescription" not in line:
+        return []
+    plan = json.loads(line).get("physicalPlanDescription")
+    return [plan] if plan else []
