@@ -222,6 +222,8 @@ def test_a_version_is_rolled_back_by_the_verdict_of_plan(
     page: Page, home_dsn: str, kafka_bootstrap: str, tmp_path: Path
 ) -> None:
     """The versions are listed with what going back would mean."""
+    log = TopicLog(kafka_bootstrap, "numbers")
+    log.create(1)
     publish(PostgresDriver(dsn=home_dsn, layout=FIRST), 0, 3, [3])
     change(home_dsn, SECOND)
     source = (
@@ -247,6 +249,7 @@ def test_a_version_is_rolled_back_by_the_verdict_of_plan(
     newest = query(home_dsn, f"{versions} ORDER BY 1 DESC LIMIT 1")[0]
     assert newest[:2] == (3, 1)
     assert newest[2].startswith("operator.name through ")
+    log.delete()
 
 
 def test_bounds_are_set_and_taken_away_beside_what_was_decided(

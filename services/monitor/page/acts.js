@@ -40,14 +40,13 @@ function open(act, pipeline, given, done = () => {}) {
   const form = el("form", {}, fields.map((one) => one.shown), el("p", {}, el("button", {}, "Show what it would do")));
   const box = el("dialog", { class: "act", "aria-label": act.title },
     el("h2", {}, name), form, told, el("p", { class: "ends" }, confirm, close));
-  let words = 0;
   let isDoing = false;
   let endsElsewhere = null;
 
   async function run(isDry) {
-    const mine = words;
     confirm.disabled = true;
     isDoing = !isDry;
+    // What is shown will be of these words.
     form.inert = true;
     close.textContent = isDry ? "Cancel" : "Close";
     const stop = tick(told, isDry ? "" : "Closing this does not end it: the acts on the page Steering tell how it went.");
@@ -57,7 +56,7 @@ function open(act, pipeline, given, done = () => {}) {
         { body: { arguments: { ...given, ...typed }, dry_run: isDry } });
       told.replaceChildren(...lines(found.told));
       if (isDry) {
-        confirm.disabled = mine !== words;
+        confirm.disabled = false;
         confirm.focus();
         return;
       }
@@ -85,7 +84,6 @@ function open(act, pipeline, given, done = () => {}) {
   });
   // What is shown was for other words.
   form.addEventListener("input", () => {
-    words += 1;
     confirm.disabled = true;
     told.replaceChildren();
   });
