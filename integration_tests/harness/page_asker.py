@@ -81,7 +81,8 @@ class ActDialog:
         button.press("Enter")
         self.box = page.get_by_role("dialog", name=title)
         self.told = self.box.locator(".told")
-        self.confirm = self.box.locator(".ends button").first
+        ends = self.box.locator(".ends")
+        self.confirm = ends.get_by_role("button", name=title, exact=True)
         expect(self.confirm).to_be_disabled()
 
     def try_out(self, *told: str, **values: str) -> None:

@@ -1,4 +1,4 @@
-"""``python -m integration_tests.pages.screenshots URL PIPELINE TOKEN``: for the docs.
+"""``python -m integration_tests.pages.screenshots URL PIPELINE TOKEN ID``: for docs.
 
 They are of a monitor that runs, of a pipeline that works and has dead letters, seen by
 an admin where it says so, and are written to ``docs/monitor``.
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("pipeline")
     parser.add_argument("token", help="An admin's.")
+    parser.add_argument("event_id", help="Of an event whose erasure is tried.")
     given = parser.parse_args()
     _PICTURES.mkdir(exist_ok=True)
     pages = {
@@ -42,7 +43,8 @@ def main() -> None:
         _take(browser, pipeline, "pipeline-dark", _DESK, is_dark=True)
         _take(browser, pipeline, "pipeline-phone", _PHONE)
         _take_as_operator(browser, given.url, given.pipeline, given.token)
-        _take_steering(browser, given.url, given.pipeline, given.token)
+        take_steering(browser, given.url, given.pipeline, given.token)
+        take_dry_runs(browser, given.url, given.pipeline, given.token, given.event_id)
 
 
 def _take(
@@ -84,8 +86,8 @@ def _enter(page: Page, url: str, token: str) -> None:
     expect(page.locator("#access")).to_contain_text("leave")
 
 
-def _take_steering(browser: Browser, url: str, pipeline: str, token: str) -> None:
-    """Take the page of acts, in the dark and on a phone too, and two dry runs."""
+def take_steering(browser: Browser, url: str, pipeline: str, token: str) -> None:
+    """Take the page of acts, in the dark and on a phone too."""
     for name, size, is_dark in (
         ("steering", _DESK, False),
         ("steering-dark", _DESK, True),
@@ -98,11 +100,21 @@ def _take_steering(browser: Browser, url: str, pipeline: str, token: str) -> Non
         offsets = page.get_by_role("region", name="Offsets").locator("tbody td")
         expect(offsets.first).to_be_visible(timeout=_ACT_MS)
         page.screenshot(path=_PICTURES / f"{name}.png", full_page=not is_dark)
-        if name == "steering":
-            place = offsets.first.inner_text().replace("[", ":").replace("]", "")
-            _take_dry_run(page, "Move offsets", "offsets-reset", to_offset=f"{place}=0")
-            _take_dry_run(page, "Erase an event", "erase", id="made-up")
         page.close()
+
+
+def take_dry_runs(
+    browser: Browser, url: str, pipeline: str, token: str, event_id: str
+) -> None:
+    """Take what a move and an erasure would do; no snapshot may be there."""
+    page = browser.new_page(viewport=_DESK)
+    _enter(page, f"{url}/#/{pipeline}/steering", token)
+    cell = page.get_by_role("region", name="Offsets").locator("tbody td").first
+    expect(cell).to_contain_text("[", timeout=_ACT_MS)
+    place = cell.inner_text().replace("[", ":").replace("]", "")
+    _take_dry_run(page, "Move offsets", "offsets-reset", to_offset=f"{place}=0")
+    _take_dry_run(page, "Erase an event", "erase", id=event_id)
+    page.close()
 
 
 def _take_dry_run(page: Page, title: str, picture: str, **values: str) -> None:

@@ -239,7 +239,7 @@ def test_a_version_is_rolled_back_by_the_verdict_of_plan(
         rows = _section(page, "Versions").locator("tbody tr")
         expect(rows.first).to_contain_text("2, in force")
         expect(rows.first.get_by_role("button", name="Roll back")).to_have_count(0)
-        expect(rows.nth(1)).to_contain_text("compatible")
+        expect(rows.nth(1)).to_contain_text("needs migration")
         act = ActDialog(page, rows.nth(1).get_by_role("button", name="Roll back"))
         act.try_out("It could be version 3", reason="the value is wrong")
         assert read_database(home_dsn) == before
@@ -259,9 +259,10 @@ def test_bounds_are_set_and_taken_away_beside_what_was_decided(
     with psycopg.connect(steered.dsn) as home:
         home.execute(
             "INSERT INTO tallyweir.scaling_decision (pipeline, epoch, executors, "
-            "executors_before, because, reason, executors_wanted, executors_there, "
-            "executor_cores, tasks_max, connections_max, backlog, backlog_s, "
-            "arrival_rate, expected_rate, rate, busy) VALUES (%s, 1, 4, 2, 'backlog', "
+            "executors_before, executors_min, executors_max, because, reason, "
+            "executors_wanted, executors_there, executor_cores, tasks_max, "
+            "connections_max, backlog, backlog_s, arrival_rate, expected_rate, rate, "
+            "busy) VALUES (%s, 1, 4, 2, 1, 8, 'backlog', "
             "'4 are needed', 4, 2, 1, 8, 60, 90000, 45, 2500, 2600, 2000, 0.9)",
             (PIPELINE,),
         )
