@@ -11,7 +11,8 @@ import httpx
 from playwright.sync_api import Locator, Page, expect
 
 from integration_tests.harness.monitor_service import running_monitor
-from services.monitor.tokens import Role, add_token, make_token
+from services.hashed_secrets import add_secret
+from services.monitor.tokens import PAGE_TOKENS, Role, make_token
 
 #: A dry run asks Kafka, and a busy machine takes its time.
 _ACT_MS = 20_000
@@ -62,7 +63,7 @@ def asking(home_dsn: str, bootstrap: str, folder: Path) -> Iterator[PageAsker]:
         token, tokens[role] = make_token(
             name=f"{role.value}.name", role=role, not_after=None
         )
-        add_token(file, token)
+        add_secret(file, PAGE_TOKENS, token)
     with running_monitor(home_dsn, bootstrap, "--tokens", str(file)) as client:
         yield PageAsker(client=client, tokens=tokens)
 
