@@ -77,7 +77,7 @@ def read_offsets(
 
 
 def offsets_at(
-    endpoints: Endpoints,
+    bootstrap: str,
     home: Connection[TupleRow],
     pipeline: str,
     moment: datetime,
@@ -93,7 +93,7 @@ def offsets_at(
         for place in audit.read_next_offsets(home, pipeline)
         if place in broker
     }
-    return TopicTimes(endpoints.kafka_bootstrap).offsets_at(moment, ends)
+    return TopicTimes(bootstrap).offsets_at(moment, ends)
 
 
 def _partition(

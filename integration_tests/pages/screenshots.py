@@ -1,14 +1,14 @@
-"""``python -m integration_tests.pages.screenshots URL PIPELINE TOKEN``: for the docs.
+"""``python -m integration_tests.pages.screenshots URL PIPELINE TOKEN ID``: for docs.
 
 They are of a monitor that runs, of a pipeline that works and has dead letters, seen by
-an operator where it says so, and are written to ``docs/monitor``.
+an admin where it says so, and are written to ``docs/monitor``.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from playwright.sync_api import Browser, ViewportSize, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from integration_tests.harness.headless_chromium import running_chromium
 from services.embedded.state_directory import ROOT
@@ -25,7 +25,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("pipeline")
-    parser.add_argument("token", help="An operator's.")
+    parser.add_argument("token", help="An admin's.")
+    parser.add_argument("event_id", help="Of an event whose erasure is tried.")
     given = parser.parse_args()
     _PICTURES.mkdir(exist_ok=True)
     pages = {
@@ -42,6 +43,8 @@ def main() -> None:
         _take(browser, pipeline, "pipeline-dark", _DESK, is_dark=True)
         _take(browser, pipeline, "pipeline-phone", _PHONE)
         _take_as_operator(browser, given.url, given.pipeline, given.token)
+        take_steering(browser, given.url, given.pipeline, given.token)
+        take_dry_runs(browser, given.url, given.pipeline, given.token, given.event_id)
 
 
 def _take(
@@ -59,10 +62,7 @@ def _take(
 def _take_as_operator(browser: Browser, url: str, pipeline: str, token: str) -> None:
     """Take what is only shown to who has a token: a letter, and an act's dry run."""
     page = browser.new_page(viewport=_DESK)
-    page.goto(f"{url}/#/{pipeline}/dead-letters")
-    page.get_by_role("button", name="Enter token").click()
-    page.get_by_label("Token", exact=True).fill(token)
-    page.keyboard.press("Enter")
+    _enter(page, f"{url}/#/{pipeline}/dead-letters", token)
     page.get_by_role("button", name="Send again", exact=True).first.click()
     page.get_by_label("Reason").fill("the contract is there now")
     page.keyboard.press("Enter")
@@ -76,6 +76,56 @@ def _take_as_operator(browser: Browser, url: str, pipeline: str, token: str) -> 
     expect(page.get_by_label("payload in hex")).to_be_visible()
     page.screenshot(path=_PICTURES / "letter.png")
     page.close()
+
+
+def _enter(page: Page, url: str, token: str) -> None:
+    page.goto(url)
+    page.get_by_role("button", name="Enter token").click()
+    page.get_by_label("Token", exact=True).fill(token)
+    page.keyboard.press("Enter")
+    expect(page.locator("#access")).to_contain_text("leave")
+
+
+def take_steering(browser: Browser, url: str, pipeline: str, token: str) -> None:
+    """Take the page of acts, in the dark and on a phone too."""
+    for name, size, is_dark in (
+        ("steering", _DESK, False),
+        ("steering-dark", _DESK, True),
+        ("steering-phone", _PHONE, False),
+    ):
+        page = browser.new_page(
+            viewport=size, color_scheme="dark" if is_dark else "light"
+        )
+        _enter(page, f"{url}/#/{pipeline}/steering", token)
+        offsets = page.get_by_role("region", name="Offsets").locator("tbody td")
+        expect(offsets.first).to_be_visible(timeout=_ACT_MS)
+        page.screenshot(path=_PICTURES / f"{name}.png", full_page=not is_dark)
+        page.close()
+
+
+def take_dry_runs(
+    browser: Browser, url: str, pipeline: str, token: str, event_id: str
+) -> None:
+    """Take what a move and an erasure would do; no snapshot may be there."""
+    page = browser.new_page(viewport=_DESK)
+    _enter(page, f"{url}/#/{pipeline}/steering", token)
+    cell = page.get_by_role("region", name="Offsets").locator("tbody td").first
+    expect(cell).to_contain_text("[", timeout=_ACT_MS)
+    place = cell.inner_text().replace("[", ":").replace("]", "")
+    _take_dry_run(page, "Move offsets", "offsets-reset", to_offset=f"{place}=0")
+    _take_dry_run(page, "Erase an event", "erase", id=event_id)
+    page.close()
+
+
+def _take_dry_run(page: Page, title: str, picture: str, **values: str) -> None:
+    page.get_by_role("button", name=title, exact=True).click()
+    dialog = page.get_by_role("dialog", name=title)
+    for name, value in {**values, "reason": "request 4711"}.items():
+        dialog.locator(f"[name={name}]").fill(value)
+    page.keyboard.press("Enter")
+    expect(dialog.locator(".told")).to_contain_text("Nothing was", timeout=_ACT_MS)
+    page.screenshot(path=_PICTURES / f"{picture}.png")
+    page.keyboard.press("Escape")
 
 
 if __name__ == "__main__":

@@ -7,17 +7,13 @@ Crash:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_table
-
-if TYPE_CHECKING:
-    from sinks.postgres.steering import Erasure
 
 _Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
 _Where = Annotated[
@@ -31,8 +27,6 @@ _Again = Annotated[
     Path | None,
     typer.Option(help="What `erasures --json` printed, after a restore.", exists=True),
 ]
-#: Positions that are printed; the receipt has all.
-_POSITIONS_TOLD = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -79,31 +73,27 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
     goes on by itself.
     """
     from services.endpoints import resolve_home_dsn
-    from services.id_fingerprints import fingerprints_of
+    from services.steering.erasure import erase_events, erasure_told
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     name = pipeline_name(pipeline)
-    request = steering.ErasureRequest(
-        act=steering.ActRequest(
-            pipeline=name, kind="erase", reason=reason, dry_run=dry_run
-        ),
-        ids=tuple(event_id or ()),
-        has_source=source is not None,
-        where=where,
-        keys=tuple(key or ()),
-        receipt=steering.parse_receipt(name, again.read_text("utf-8"))
-        if again
-        else None,
+    act = steering.ActRequest(
+        pipeline=name, kind="erase", reason=reason, dry_run=dry_run
     )
-
-    def fingerprints(secret: bytes, text: str) -> Sequence[bytes]:
-        return fingerprints_of(secret, text, source)
-
+    receipt = steering.parse_receipt(name, again.read_text("utf-8")) if again else None
     dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir erase") as home:
-        erasure = steering.erase(home, request, fingerprints)
-    _say(name, erasure)
+        erasure = erase_events(
+            home,
+            act,
+            ids=event_id or (),
+            source=source,
+            where=where,
+            keys=key or (),
+            receipt=receipt,
+        )
+    say("\n".join(erasure_told(name, erasure)))
     say(
         "Nothing was changed (--dry-run)."
         if dry_run
@@ -136,23 +126,3 @@ def erasures(
         return
     columns = ("epoch", "done_at", "done_by", "reason", "detail")
     say_table(columns, [[act[column] for column in columns] for act in done])
-
-
-def _say(pipeline: str, erasure: Erasure) -> None:
-    """Tell what went, and where it still is."""
-    for place, rows in erasure.rows.items():
-        side = place.removeprefix("aside:")
-        did = "blanked in" if side != place else "taken out of"
-        say(f"{rows} {'row' if rows == 1 else 'rows'} {did} {side}")
-    say(
-        f"{erasure.ids} IDs and {len(erasure.positions)} positions of pipeline "
-        f"{pipeline} are under a tombstone of act {erasure.epoch}."
-    )
-    if not erasure.positions:
-        return
-    say("Kafka still has the records, until its retention ends, at:")
-    for topic, partition, offset in erasure.positions[:_POSITIONS_TOLD]:
-        say(f"  {topic}[{partition}] offset {offset}")
-    if len(erasure.positions) > _POSITIONS_TOLD:
-        say(f"  and {len(erasure.positions) - _POSITIONS_TOLD} more; see the receipt")
-    say("What the relay has sent of them, dead letters or messages, is with Kafka too.")

@@ -55,6 +55,7 @@ def fork(
     The other pipeline is not stopped.
     """
     from services.endpoints import resolve_home_dsn
+    from services.steering.fork_report import fork_told
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
@@ -64,11 +65,7 @@ def fork(
     dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir fork") as home:
         made = steering.fork(home, request, pipeline_name(new), empty=empty or ())
-    say(f"{made.pipeline} goes on after batch {made.last_sequence} of {made.of}.")
-    for front, shadow in made.shadows.items():
-        rows = made.rows.get(shadow)
-        begins = "begins empty" if rows is None else f"{rows} rows copied"
-        say(f"  {front} -> {shadow}: {begins}")
+    say("\n".join(fork_told(made)))
     say(
         _UNCHANGED
         if dry_run
@@ -127,6 +124,7 @@ def switch(
     with the two exchanged, it takes that back.
     """
     from services.endpoints import resolve_home_dsn
+    from services.steering.fork_report import switch_told
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
@@ -137,12 +135,7 @@ def switch(
     dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir switch") as home:
         done = steering.switch(home, request, shadowing)
-    for table in done.tables:
-        kept = done.former.get(table)
-        where = f"; those of {front} are in {kept}" if kept else ""
-        say(f"{table} has the rows of {shadowing}{where}")
-    if done.left:
-        say(f"{front} goes on with {', '.join(done.left)}, which {shadowing} has not.")
+    say("\n".join(switch_told(done, front, shadowing)))
     say(
         _UNCHANGED
         if dry_run

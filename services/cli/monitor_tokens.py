@@ -22,6 +22,7 @@ _VARIABLE = "TALLYWEIR_MONITOR_TOKENS_FILE"
 class _Role(StrEnum):
     VIEWER = "viewer"
     OPERATOR = "operator"
+    ADMIN = "admin"
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +50,10 @@ def register(app: typer.Typer) -> None:
 def create(
     name: Annotated[str, typer.Option(help="Whose it is; acts are noted with it.")],
     role: Annotated[
-        _Role, typer.Option(help="viewer sees payloads; operator acts as well.")
+        _Role,
+        typer.Option(
+            help="viewer sees payloads; operator acts as well; admin erases, too."
+        ),
     ],
     file: Annotated[
         Path, typer.Option("--file", envvar=_VARIABLE, help="The tokens file.")

@@ -7,7 +7,6 @@ Crash:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -16,24 +15,14 @@ import typer
 
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from services.pipeline_offsets import PartitionOffsets
-    from sinks.postgres.steering import MovedPosition
 
 _Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
 _AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on one line.")
 ]
-
-_PUT_ASIDE = {
-    "dead_letter": "dead letters",
-    "expired_event": "expired events",
-    "duplicate_event": "duplicates",
-    "filtered_event": "filtered events",
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -112,24 +101,24 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
     where IDs are not known. A driver at work goes on from there by itself.
     """
     from services.endpoints import resolve_endpoints
-    from services.pipeline_offsets import offsets_at
-    from services.topic_log import TopicLog
-    from sinks.postgres import audit, steering
+    from services.steering.position_move import (
+        move_positions,
+        move_told,
+        parse_target,
+    )
     from sinks.postgres.connection import connect
 
     endpoints = resolve_endpoints()
     name = pipeline_name(pipeline)
-    _check_one_target(to_time, to_offset)
+    target = parse_target(to_time, to_offset or ())
     with connect(endpoints.home_dsn, application_name="tallyweir offsets") as home:
-        topics = audit.read_source(home, name).topics
-        broker = TopicLog(endpoints.kafka_bootstrap, *topics).read_positions()
-        targets = (
-            _parse_offsets(to_offset or ())
-            if to_time is None
-            else offsets_at(endpoints, home, name, _parse_time(to_time), broker)
-        )
-        moves = steering.reset_offsets(
-            home, name, targets, broker, reason=reason, dry_run=dry_run
+        moves = move_positions(
+            home,
+            endpoints.kafka_bootstrap,
+            name,
+            target,
+            reason=reason,
+            dry_run=dry_run,
         )
     if as_json:
         told = [
@@ -139,31 +128,12 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
         say_json({"pipeline": name, "dry_run": dry_run, "moves": told})
         return
     for move in moves:
-        say(tell_move(move))
+        say("\n".join(move_told(move)))
     say(
         "Nothing was changed (--dry-run)."
         if dry_run
         else f"Pipeline {name} goes on from there; a driver at work does so by itself."
     )
-
-
-def tell_move(move: MovedPosition) -> str:
-    """Say what moving a position means."""
-    where = f"{move.topic}[{move.partition}] {move.stood_at:,} -> {move.target:,}"
-    if move.skipped:
-        return f"{where}: up to {move.skipped:,} records are skipped, never to be read"
-    told = f"{where}: up to {move.read_again:,} records are read again\n"
-    part = f", {move.cut} of them in part" if move.cut else ""
-    told += (
-        f"  they are of {move.batches:,} batches{part}, which read {move.read:,} "
-        f"records and committed {move.committed:,}\n"
-    )
-    for table, rows in move.rows.items():
-        told += f"  {rows:,} are rows of {table}: they stay, and count as duplicates\n"
-    for kind, records in move.put_aside.items():
-        fate = "stay so" if kind == "duplicate_event" else "get another chance"
-        told += f"  {records:,} are {_PUT_ASIDE[kind]}: they {fate}\n"
-    return told.rstrip()
 
 
 def _line(part: PartitionOffsets) -> tuple[object, ...]:
@@ -176,44 +146,3 @@ def _line(part: PartitionOffsets) -> tuple[object, ...]:
         "-" if part.lag is None else f"{part.lag:,}",
         "-" if headroom is None else f"{headroom / 3600:,.1f} h",
     )
-
-
-def _check_one_target(to_time: str | None, to_offset: Sequence[str] | None) -> None:
-    if (to_time is None) == (not to_offset):
-        raise ConfigurationError(
-            "RESET_TARGET",
-            saw="Either both of --to-time and --to-offset are given, or none.",
-            why="The pipeline goes on from one place.",
-            fix="Give one of them.",
-        )
-
-
-def _parse_time(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise ConfigurationError(
-            "RESET_TARGET",
-            saw=f"--to-time is {text!r}.",
-            why="It must be one moment for everybody.",
-            fix="Write it like 2026-05-03T04:00:00Z.",
-        )
-    return moment
-
-
-def _parse_offsets(texts: Sequence[str]) -> dict[TopicPartition, int]:
-    targets: dict[TopicPartition, int] = {}
-    for text in texts:
-        place, _, offset = text.rpartition("=")
-        topic, _, partition = place.rpartition(":")
-        if not topic or not partition.isdecimal() or not offset.isdecimal():
-            raise ConfigurationError(
-                "RESET_TARGET",
-                saw=f"--to-offset is {text!r}.",
-                why="It must name a partition and an offset.",
-                fix="Write it like flights:0=1200.",
-            )
-        targets[TopicPartition(topic, int(partition))] = int(offset)
-    return targets

@@ -133,8 +133,9 @@ def versions(
 ) -> None:
     """List a pipeline's versions, the newest first: that one is in force."""
     from services.cli.pipeline_name import pipeline_name
-    from services.cli.plan_report import say_versions, versions_json
+    from services.cli.plan_report import say_versions
     from services.endpoints import resolve_home_dsn
+    from services.steering.pipeline_versions import versions_json
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from services.cli.rendering import say, say_table
 from sinks.postgres.versions.pipeline_versions import PipelineVersion
@@ -55,25 +54,6 @@ def say_versions(versions: Sequence[PipelineVersion]) -> None:
             for one in versions
         ],
     )
-
-
-def versions_json(versions: Sequence[PipelineVersion]) -> list[dict[str, Any]]:
-    """Return what ``versions --json`` prints of each."""
-    return [
-        {
-            "version": one.version,
-            "is_in_force": one is versions[0],
-            "definition_hash": one.definition_hash,
-            "from_sequence": one.from_sequence,
-            "epoch": one.epoch,
-            "reason": one.reason,
-            "rolls_back_to": one.rolls_back_to,
-            "watched_batches": one.watched_batches,
-            "made_by": one.made_by,
-            "made_at": one.made_at.isoformat(),
-        }
-        for one in versions
-    ]
 
 
 def _short(value: object) -> str:

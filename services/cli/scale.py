@@ -13,14 +13,10 @@ import typer
 
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
-from sinks.protocol.errors import ConfigurationError
-from sinks.scaling.bounds import NOT_SCALED, Bounds, Range, parse_range
+from sinks.scaling.bounds import NOT_SCALED
 
 if TYPE_CHECKING:
     from sinks.postgres.audit import RecordedDecision, Scaling
-
-#: The least that a batch may have where nobody says: the driver stages less itself.
-_BATCH_LEAST = 20_000
 
 
 def register(app: typer.Typer) -> None:
@@ -71,37 +67,30 @@ def scale(  # noqa: PLR0913 - its options
     docs/scaling.md has the rules and the formula of every number.
     """
     from services.endpoints import resolve_home_dsn
-    from sinks.postgres import audit, steering
+    from services.steering.scaling_bounds import (
+        bounds_told,
+        change_bounds,
+        parse_bounds,
+    )
+    from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
-    wanted = Bounds(
-        executors=parse_range(
-            "executors", least=min_executors, most=max_executors, lowest=1
-        ),
-        batch_offsets=parse_range(
-            "offsets of a batch", least=min_batch, most=max_batch, lowest=_BATCH_LEAST
-        ),
+    wanted = parse_bounds(
+        executors=(min_executors, max_executors),
+        batch_offsets=(min_batch, max_batch),
+        off=off,
     )
-    if off and wanted != NOT_SCALED:
-        raise ConfigurationError(
-            "SCALING_BOUNDS",
-            saw="There are bounds, and --off.",
-            why="One sets bounds and the other removes them.",
-            fix="Leave one of them out.",
-        )
     name = pipeline_name(pipeline)
     with connect(resolve_home_dsn(), application_name="tallyweir scale") as home:
-        if off:
-            steering.end_scaling(home, name, dry_run=dry_run)
-        elif wanted != NOT_SCALED:
-            wanted = steering.set_bounds(home, name, wanted, dry_run=dry_run)
+        if off or wanted != NOT_SCALED:
+            wanted = change_bounds(home, name, wanted, off=off, dry_run=dry_run)
         found = audit.read_scaling(home, name, limit=decisions)
     if as_json:
         say_json(_scaling_json(found))
         return
     if dry_run:
-        say(f"It would be: {_told(wanted)}. Nothing was changed (--dry-run).")
-    _say_scaling(found)
+        say(f"It would be: {bounds_told(wanted)}. Nothing was changed (--dry-run).")
+    _say_scaling(found, bounds_told(found.bounds))
 
 
 def _scaling_json(found: Scaling) -> dict[str, object]:
@@ -112,26 +101,13 @@ def _scaling_json(found: Scaling) -> dict[str, object]:
     }
 
 
-def _say_scaling(found: Scaling) -> None:
-    say(f"Pipeline {found.pipeline}: {_told(found.bounds)}.")
+def _say_scaling(found: Scaling, told: str) -> None:
+    say(f"Pipeline {found.pipeline}: {told}.")
     if found.decisions:
         say_table(
             ("decided", "executors", "batch", "backlog", "busy", "reason"),
             [_row(decision) for decision in found.decisions],
         )
-
-
-def _told(bounds: Bounds) -> str:
-    if bounds == NOT_SCALED:
-        return "not scaled; --max-executors or --max-batch begins it"
-    return (
-        f"executors {_range_told(bounds.executors)}, "
-        f"offsets of a batch {_range_told(bounds.batch_offsets)}"
-    )
-
-
-def _range_told(one: Range | None) -> str:
-    return "as they are" if one is None else str(one)
 
 
 def _row(decision: RecordedDecision) -> tuple[str, ...]:

@@ -8,18 +8,19 @@ Crash:
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
 
-if TYPE_CHECKING:
-    from sinks.postgres.steering import Restored
-
 _Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
 _Name = Annotated[str, typer.Argument(help="Name of the snapshot.")]
+_DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only say what would be done.")
+]
+_UNCHANGED = "Nothing was changed (--dry-run)."
 _AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on one line.")
 ]
@@ -62,6 +63,7 @@ def take(
     pipeline: _Pipeline,
     name: _Name,
     reason: Annotated[str, typer.Option(help="What it is for.")],
+    dry_run: _DryRun = False,
 ) -> None:
     """Keep where the pipeline stands; a driver may work meanwhile.
 
@@ -74,11 +76,11 @@ def take(
     known = pipeline_name(pipeline)
     dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir snapshot") as home:
-        taken = steering.take_snapshot(home, known, name, reason=reason)
-    say(
-        f"Snapshot {name} of pipeline {known} is of batch {taken.sequence}. "
-        f"Back to it: tallyweir restore {known} {name}"
-    )
+        taken = steering.take_snapshot(
+            home, known, name, reason=reason, dry_run=dry_run
+        )
+    say(f"Snapshot {name} of pipeline {known} is of batch {taken.sequence}.")
+    say(_UNCHANGED if dry_run else f"Back to it: tallyweir restore {known} {name}")
 
 
 def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
@@ -108,7 +110,7 @@ def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
     )
 
 
-def drop(pipeline: _Pipeline, name: _Name) -> None:
+def drop(pipeline: _Pipeline, name: _Name, dry_run: _DryRun = False) -> None:
     """Forget a snapshot, and with the driver's next start the IDs kept for it."""
     from services.endpoints import resolve_home_dsn
     from sinks.postgres import steering
@@ -117,7 +119,10 @@ def drop(pipeline: _Pipeline, name: _Name) -> None:
     known = pipeline_name(pipeline)
     dsn = resolve_home_dsn()
     with connect(dsn, application_name="tallyweir snapshot") as home:
-        dropped = steering.drop_snapshot(home, known, name)
+        dropped = steering.drop_snapshot(home, known, name, dry_run=dry_run)
+    if dry_run:
+        say(f"Snapshot {name} of batch {dropped.sequence} can be dropped. {_UNCHANGED}")
+        return
     say(f"Snapshot {name} of batch {dropped.sequence} is dropped.")
 
 
@@ -136,48 +141,26 @@ def restore(
     itself. What the relay has sent stays sent: it is sent again under the same IDs.
     """
     from services.endpoints import resolve_endpoints
-    from services.topic_log import TopicLog
-    from sinks.postgres import audit, steering
+    from services.steering.snapshot_restore import restore_snapshot, restored_told
     from sinks.postgres.connection import connect
 
     endpoints = resolve_endpoints()
     known = pipeline_name(pipeline)
     with connect(endpoints.home_dsn, application_name="tallyweir restore") as home:
-        topics = audit.read_source(home, known).topics
-        broker = TopicLog(endpoints.kafka_bootstrap, *topics).read_positions()
-        restored = steering.restore(
-            home, known, name, broker, reason=reason, dry_run=dry_run
+        restored = restore_snapshot(
+            home,
+            endpoints.kafka_bootstrap,
+            known,
+            name,
+            reason=reason,
+            dry_run=dry_run,
         )
     if as_json:
         say_json({"pipeline": known, "dry_run": dry_run, **asdict(restored)})
         return
-    _tell(restored)
+    say("\n".join(restored_told(restored)))
     say(
-        "Nothing was changed (--dry-run)."
+        _UNCHANGED
         if dry_run
         else f"Pipeline {known} reads on there; a driver at work does so by itself."
     )
-
-
-def _tell(restored: Restored) -> None:
-    say(
-        f"taken back: {restored.batches:,} batches after batch "
-        f"{restored.after_sequence}, which read {restored.records:,} records and "
-        f"committed {restored.committed:,}"
-    )
-    for table, rows in sorted(restored.rows.items()):
-        say(f"  {rows:,} rows of {table}")
-    say(f"  {restored.ids:,} seen IDs")
-    for sent, what in (
-        (restored.messages_sent, "messages of the outbox"),
-        (restored.dead_letters_sent, "dead letters"),
-    ):
-        if sent:
-            say(
-                f"  {sent:,} {what} are in Kafka already and stay there; they are sent "
-                "again under the same IDs"
-            )
-    for name in restored.dropped:
-        say(f"  the snapshot {name}, which is of a later batch")
-    for place, offset in restored.positions.items():
-        say(f"reads on: {place} from {offset:,}")

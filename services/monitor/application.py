@@ -18,11 +18,14 @@ from starlette.middleware.base import RequestResponseEndpoint
 from starlette.staticfiles import StaticFiles
 
 from services.bottleneck_json import bottleneck_json
+from services.endpoints import Endpoints
 from services.id_fingerprints import fingerprints_of
+from services.monitor.guard import Guard
 from services.monitor.guarded_paths import GuardedPaths
 from services.monitor.home_reader import HomeReader
 from services.monitor.look_metrics import LookMetrics
 from services.monitor.profile_paths import ProfilePaths
+from services.monitor.steering_paths import SteeringPaths
 from services.monitor.watcher import Look, Watcher, trouble_json
 from sinks.postgres import audit
 from sinks.postgres.driver_log import read_driver_log
@@ -85,13 +88,16 @@ class MonitorApplication:
         self.pages.exception_handler(TallyweirError)(_answer_error)
         self._add_readings()
         self._add_tables_and_logs()
+        guard = Guard(tokens)
         GuardedPaths(
             self._home,
             acts_dsn=acts_dsn,
             bootstrap=bootstrap,
-            tokens=tokens,
+            guard=guard,
             contracts=contracts,
         ).add_to(self.pages)
+        places = Endpoints(kafka_bootstrap=bootstrap, home_dsn=home_dsn)
+        SteeringPaths(self._home, places, guard).add_to(self.pages)
         self._metrics.add_to(self.pages)
         ProfilePaths(self._home).add_to(self.pages)
         self.pages.get("/")(lambda: FileResponse(PAGE / "index.html"))

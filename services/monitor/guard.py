@@ -67,21 +67,19 @@ class Guard:
                 "ROLE_MISSING",
                 status=403,
                 saw=f"The token of {token.name} is a {token.role.value}'s.",
-                why=f"This is for an {role.value}."
-                if role is Role.OPERATOR
-                else f"This is for a {role.value}.",
+                why=f"This needs the role {role.value}.",
                 fix="Use a token of that role.",
             )
         return token
 
-    def require_act(self, request: Request) -> PageToken:
-        """Return the operator's token of a request that changes something.
+    def require_act(self, request: Request, role: Role) -> PageToken:
+        """Return the token of a request that changes something, and is of a role.
 
         Raises:
             RefusedError: As ``require``, or ``ORIGIN_FOREIGN``.
         """
         _check_origin(request)
-        return self.require(request, Role.OPERATOR)
+        return self.require(request, role)
 
     def _check_patience(self, address: str) -> None:
         failures = self._failures.get(address, ())

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_json
 
 from services.ingest.http.refusals import RefusedError
-from services.monitor.acts import ACTS, Act, ActCall, act_json, arguments_of
+from services.monitor.acts import ACTS, Act, ActCall, Arguments
 from services.monitor.guard import Guard
 from services.monitor.home_reader import HomeReader
 from services.monitor.tokens import Role
@@ -46,11 +46,8 @@ class GuardedPaths:
         home: The home database, to read.
         acts_dsn: Of the home database, under the login that acts.
         bootstrap: Of the broker.
-        tokens: The tokens file; None if nobody may do anything but read.
+        guard: Knows who may do what.
         contracts: The folder of contracts that are files beside pipeline files.
-
-    Raises:
-        ConfigurationError: The tokens file cannot be read, or is not valid.
     """
 
     def __init__(
@@ -59,14 +56,14 @@ class GuardedPaths:
         *,
         acts_dsn: str,
         bootstrap: str,
-        tokens: Path | None,
+        guard: Guard,
         contracts: Path | None,
     ) -> None:
         self._home = home
         self._acts_dsn = acts_dsn
         self._bootstrap = bootstrap
         self._contracts = contracts
-        self._guard = Guard(tokens)
+        self._guard = guard
         self._log = structlog.get_logger()
 
     def add_to(self, pages: FastAPI) -> None:
@@ -78,12 +75,15 @@ class GuardedPaths:
             if "authorization" not in request.headers:
                 return _answer({"name": None, "has_tokens": self._guard.has_tokens})
             token = self._guard.require(request, Role.VIEWER)
-            may_act = token.role.may(Role.OPERATOR)
             return _answer(
                 {
                     "name": token.name,
                     "role": token.role.value,
-                    "acts": [act_json(act) for act in ACTS.values()] if may_act else [],
+                    "acts": [
+                        act.as_json()
+                        for act in ACTS.values()
+                        if token.role.may(act.role)
+                    ],
                 }
             )
 
@@ -102,8 +102,9 @@ class GuardedPaths:
 
         @pages.post("/api/pipelines/{name}/acts/{act}")
         def do(request: Request, name: str, act: str, asked: AskedAct) -> Response:
-            token = self._guard.require_act(request)
             found = ACTS.get(act)
+            role = Role.OPERATOR if found is None else found.role
+            token = self._guard.require_act(request, role)
             if found is None:
                 raise RefusedError(
                     "ACT_UNKNOWN",
@@ -136,6 +137,8 @@ class GuardedPaths:
             return None
 
     def _do(self, act: Act, pipeline: str, asked: AskedAct, name: str) -> list[str]:
+        """Do an act to its end, whether or not the browser waits for the answer."""
+        arguments = Arguments(act.fields, asked.arguments)
         with connect(
             self._acts_dsn, application_name="tallyweir monitor acts"
         ) as connection:
@@ -145,12 +148,19 @@ class GuardedPaths:
                     home=connection,
                     bootstrap=self._bootstrap,
                     pipeline=pipeline,
-                    arguments=arguments_of(act, asked.arguments),
+                    arguments=arguments,
                     dry_run=asked.dry_run,
                 )
             )
         if not asked.dry_run:
-            self._log.info("act", act=act.name, pipeline=pipeline, by=name)
+            # The only place that keeps the reason of what leaves no row.
+            self._log.info(
+                "act",
+                act=act.name,
+                pipeline=pipeline,
+                by=name,
+                reason=arguments.reason,
+            )
         return list(told)
 
 

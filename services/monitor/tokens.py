@@ -36,6 +36,7 @@ class Role(Enum):
 
     VIEWER = "viewer"
     OPERATOR = "operator"
+    ADMIN = "admin"
 
     def may(self, wanted: Role) -> bool:
         """Tell whether this role is enough."""

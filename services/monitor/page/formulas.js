@@ -110,6 +110,33 @@ export const FORMULAS = {
     text: "Events that the newest 1,000 batches gave the table, those too late for it, and rows of windows that were changed after they had been shown as complete.",
     query: OUTPUTS,
   },
+  next_offset: {
+    text: "The next offset to read of the partition, and when Kafka got the record there; nothing if it has none yet.",
+    query: "SELECT topic, partition, next_offset FROM tallyweir.partition_progress WHERE pipeline = $1",
+  },
+  kafka_log: { text: "Kafka's first offset of the partition, and its last stable one.", query: "kafka-get-offsets --topic TOPIC --time earliest, then latest" },
+  headroom: {
+    text: "Until Kafka deletes the next record: when it got that record, and the topic's retention.ms, less now.",
+    query: "kafka-configs --describe --entity-type topics --entity-name TOPIC",
+  },
+  snapshot_size: { text: "What its copies take on disk. Seen IDs that are kept for it are not counted.", query: "SELECT sum(pg_total_relation_size(oid)) FROM pg_class\nWHERE relnamespace = 'tallyweir_snapshot_N'::regnamespace AND relkind = 'r'" },
+  verdict: {
+    text: "What plan says of going back to the version as things are: compatible, needs migration, or incompatible with the first reason. Of the newest ten.",
+    query: "SELECT version, definition, layout FROM tallyweir.pipeline_version WHERE pipeline = $1 ORDER BY version DESC",
+  },
+  behind: {
+    text: "Offsets that the pipeline in front has read and the fork has not, added up over partitions. While there are any, the two cannot change places.",
+    query: "SELECT topic, partition, next_offset FROM tallyweir.partition_progress WHERE pipeline IN ($1, $2)",
+  },
+  diff: { text: "Rows by position, windows by group where both are final, rows of functions as they are: what both have read. docs/forks.md says more.", query: "tallyweir diff PIPELINE FORK --json" },
+  decision: {
+    text: "What the driver looked at, over the last 60 s, before it decided; docs/scaling.md has each formula.",
+    query: "SELECT * FROM tallyweir.scaling_decision WHERE pipeline = $1 ORDER BY decision DESC LIMIT 10",
+  },
+  act: {
+    text: "What people have done to the pipeline beside running it: each one transaction behind a claim of its own. Sending dead letters again, snapshots and bounds are none; they are noted in tables of their own.",
+    query: "SELECT kind, reason, after_sequence, detail, done_by, done_at FROM tallyweir.act WHERE pipeline = $1 ORDER BY epoch DESC",
+  },
   letters: {
     text: "Rows of tallyweir.dead_letter with the reason. A record is a dead letter once at most: its position is the key.",
     query: "SELECT reason, count(*) FROM tallyweir.dead_letter WHERE pipeline = $1 GROUP BY reason",

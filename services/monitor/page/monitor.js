@@ -9,10 +9,11 @@ import { showLetter } from "./letter.js";
 import { showLogs } from "./logs.js";
 import { showOverview } from "./overview.js";
 import { showFigures, showPipeline } from "./pipeline.js";
+import { showSteering } from "./steering.js";
 import { showTables } from "./tables.js";
 import { showWhy } from "./why.js";
 
-const PAGES = [["", "Pipeline"], ["batches", "Batches"], ["dead-letters", "Dead letters"], ["why", "IDs"], ["tables", "Tables"], ["logs", "Logs"]];
+const PAGES = [["", "Pipeline"], ["batches", "Batches"], ["dead-letters", "Dead letters"], ["why", "IDs"], ["tables", "Tables"], ["logs", "Logs"], ["steering", "Steering"]];
 const view = document.getElementById("view");
 let look = null;
 let turn = 0;
@@ -36,6 +37,7 @@ async function render() {
     else if (page === "dead-letters") await showReasons(target, name);
     else if (page === "letter") await showLetter(target, name, ...rest);
     else if (page === "logs") await showLogs(target, name, rest[0], rest[1]);
+    else if (page === "steering") await showSteering(target, name);
     else if (page === "tables") await showTables(target, name);
     else if (page === "why") await showWhy(target, name, rest[0]);
     else await showPipeline(target, name, look ?? { pipelines: [] });
@@ -44,7 +46,7 @@ async function render() {
   }
   if (mine !== turn) return;
   view.replaceChildren(target);
-  if (name && !page) showActs(view, name, look);
+  if (name && (!page || page === "steering")) showActs(view, name, look);
   view.querySelector("[autofocus]")?.focus();
 }
 
@@ -72,6 +74,7 @@ function listen() {
       showActs(view, name, look);
     }
     else if (!page) render();
+    else if (page === "steering") showActs(view, name, look);
   };
   source.onerror = () => {
     heard.textContent = "the monitor does not answer; what is shown is old";

@@ -1,5 +1,6 @@
 // What became of an event, copy by copy.
 
+import { actButton } from "./acts.js";
 import { ask, el, empty, of } from "./elements.js";
 
 export async function showWhy(view, name, eventId = "") {
@@ -17,4 +18,6 @@ export async function showWhy(view, name, eventId = "") {
   }
   const { told } = await ask(of(name, `why?event_id=${encodeURIComponent(eventId)}`));
   answer.append(el("div", { class: "told" }, told.map((sentence) => el("pre", {}, sentence))));
+  const erase = actButton("erase", name, { id: eventId }, "Erase this event", () => showWhy(view, name, eventId));
+  if (erase) answer.append(el("p", {}, erase));
 }

@@ -6,6 +6,7 @@ snapshot of each database, except ``accept_gaps``.
 
 from __future__ import annotations
 
+from sinks.postgres.audit.acts import KnownFork, RecordedAct, read_acts, read_forks
 from sinks.postgres.audit.audited_pipeline import (
     AuditedPipeline,
     AuditedSource,
@@ -72,6 +73,7 @@ __all__ = [
     "JobGraph",
     "KeptReceipt",
     "KeyReport",
+    "KnownFork",
     "LedgerBatch",
     "OutputTable",
     "OutputUsage",
@@ -80,6 +82,7 @@ __all__ = [
     "PipelineState",
     "PipelineSummary",
     "Receipt",
+    "RecordedAct",
     "RecordedDecision",
     "RecountSpan",
     "RetentionGap",
@@ -104,10 +107,12 @@ __all__ = [
     "narrate",
     "narrate_unknown",
     "note_receipt",
+    "read_acts",
     "read_batches",
     "read_bottleneck",
     "read_dead_letters",
     "read_evidence",
+    "read_forks",
     "read_history",
     "read_job_graph",
     "read_key",

@@ -141,7 +141,7 @@ def check_reason(reason: str) -> None:
             "REASON_MISSING",
             saw="The reason is blank.",
             why="Somebody else will find the pipeline changed, perhaps at night.",
-            fix="Pass --reason with what is going on.",
+            fix="Say what is going on (--reason).",
         )
 
 

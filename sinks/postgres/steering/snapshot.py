@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from psycopg import Connection, IsolationLevel, sql
+from psycopg import Connection, IsolationLevel, Rollback, sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_pipeline import (
@@ -92,7 +92,12 @@ class WindowCopies:
 
 
 def take_snapshot(
-    connection: Connection[TupleRow], pipeline: str, name: str, *, reason: str
+    connection: Connection[TupleRow],
+    pipeline: str,
+    name: str,
+    *,
+    reason: str,
+    dry_run: bool = False,
 ) -> Snapshot:
     """Keep the state of a pipeline as it is between two batches.
 
@@ -104,6 +109,7 @@ def take_snapshot(
         pipeline: Its name.
         name: Of the snapshot; small letters, digits, ``-`` and ``_``.
         reason: For whoever asks later.
+        dry_run: Do all of it, and take it back.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
@@ -144,6 +150,8 @@ def take_snapshot(
                 )
             snapshot = find_snapshot(connection, pipeline, name)
             _copy(connection, audited, snapshot)
+            if dry_run:
+                raise Rollback
     return snapshot
 
 
@@ -208,9 +216,15 @@ def find_snapshot(
 
 
 def drop_snapshot(
-    connection: Connection[TupleRow], pipeline: str, name: str
+    connection: Connection[TupleRow],
+    pipeline: str,
+    name: str,
+    *,
+    dry_run: bool = False,
 ) -> Snapshot:
     """Forget a snapshot. What IDs were kept for it goes when a driver starts next.
+
+    A dry run does the same, and takes it back.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN`` or ``SNAPSHOT_UNKNOWN``.
@@ -223,6 +237,8 @@ def drop_snapshot(
         fetch_pipeline(connection, pipeline)
         snapshot = find_snapshot(connection, pipeline, name)
         delete_snapshot(connection, snapshot)
+        if dry_run:
+            raise Rollback
     return snapshot
 
 

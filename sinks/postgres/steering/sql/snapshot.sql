@@ -13,7 +13,8 @@ WHERE pipeline = %(pipeline)s;
 
 -- name: insert_snapshot
 INSERT INTO tallyweir.snapshot (
-    pipeline, name, reason, sequence, watermark, definition, epoch, move, ids_since
+    pipeline, name, reason, sequence, watermark, definition, epoch, move, ids_since,
+    taken_by
 )
 SELECT pipeline, %(name)s, %(reason)s, last_sequence, watermark, definition,
        (
@@ -33,7 +34,8 @@ SELECT pipeline, %(name)s, %(reason)s, last_sequence, watermark, definition,
                WHERE pipeline = %(pipeline)s
            ) AS moves
        ),
-       floor(extract(epoch FROM watermark))::bigint - %(horizon_s)s::bigint
+       floor(extract(epoch FROM watermark))::bigint - %(horizon_s)s::bigint,
+       tallyweir.actor()
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
 ON CONFLICT DO NOTHING

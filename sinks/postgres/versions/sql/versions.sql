@@ -29,12 +29,14 @@ WHERE pipeline = %(pipeline)s;
 -- name: add_version
 INSERT INTO tallyweir.pipeline_version (
     pipeline, version, definition, definition_hash, layout, held, file_text,
-    from_sequence, epoch, is_announced, reason, rolls_back_to, watched_batches
+    from_sequence, epoch, is_announced, reason, rolls_back_to, watched_batches,
+    made_by
 )
 SELECT
     %(pipeline)s, coalesce(max(version), 0) + 1, %(definition)s, %(definition_hash)s,
     %(layout)s, %(held)s, %(file_text)s, %(from_sequence)s, %(epoch)s,
-    %(is_announced)s, %(reason)s, %(rolls_back_to)s, %(watched_batches)s
+    %(is_announced)s, %(reason)s, %(rolls_back_to)s, %(watched_batches)s,
+    tallyweir.actor()
 FROM tallyweir.pipeline_version
 WHERE pipeline = %(pipeline)s
 RETURNING version;

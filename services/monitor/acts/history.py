@@ -1,0 +1,159 @@
+"""Acts on what a pipeline has read and kept: offsets, snapshots, a person's events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.monitor.acts.act import Act, ActCall
+from services.monitor.acts.fields import REASON, ActField, FieldKind
+from services.monitor.tokens import Role
+from services.steering.erasure import erase_events, erasure_told
+from services.steering.position_move import move_positions, move_told, parse_target
+from services.steering.snapshot_restore import restore_snapshot, restored_told
+from sinks.postgres import steering
+
+
+def _reset(call: ActCall) -> Sequence[str]:
+    offsets = call.arguments.text("to_offset").replace(",", " ").split()
+    moves = move_positions(
+        call.home,
+        call.bootstrap,
+        call.pipeline,
+        parse_target(call.arguments.text("to_time") or None, offsets),
+        reason=call.reason,
+        dry_run=call.dry_run,
+    )
+    return (
+        *(line for move in moves for line in move_told(move)),
+        call.then(
+            f"{call.pipeline} goes on from there; a driver at work does so by itself."
+        ),
+    )
+
+
+def _take(call: ActCall) -> Sequence[str]:
+    name = call.arguments.text("name")
+    taken = steering.take_snapshot(
+        call.home, call.pipeline, name, reason=call.reason, dry_run=call.dry_run
+    )
+    said = f"Snapshot {name} of {call.pipeline} is of batch {taken.sequence}"
+    size = f"{taken.bytes:,} bytes are copied for it"
+    return (
+        f"{said}; {size}.",
+        "While it is there, the seen IDs that it needs are not forgotten.",
+        call.then("Nobody was fenced, and nobody waited."),
+    )
+
+
+def _drop(call: ActCall) -> Sequence[str]:
+    name = call.arguments.text("name")
+    dropped = steering.drop_snapshot(
+        call.home, call.pipeline, name, dry_run=call.dry_run
+    )
+    of = f"of batch {dropped.sequence}, taken by {dropped.taken_by}"
+    if call.dry_run:
+        return (f"Snapshot {name} {of}, would be gone for good.", call.then(""))
+    return (f"Snapshot {name} {of}, is dropped.",)
+
+
+def _restore(call: ActCall) -> Sequence[str]:
+    restored = restore_snapshot(
+        call.home,
+        call.bootstrap,
+        call.pipeline,
+        call.arguments.text("name"),
+        reason=call.reason,
+        dry_run=call.dry_run,
+    )
+    return (
+        *restored_told(restored),
+        call.then(
+            f"{call.pipeline} reads on there; a driver at work does so by itself."
+        ),
+    )
+
+
+def _erase(call: ActCall) -> Sequence[str]:
+    erasure = erase_events(
+        call.home,
+        call.request("erase"),
+        ids=(call.arguments.text("id"),),
+        source=call.arguments.text("source") or None,
+    )
+    return (
+        *erasure_told(call.pipeline, erasure),
+        call.then(
+            "Keep the receipt apart from the database's backups: "
+            f"tallyweir erasures {call.pipeline} --json"
+        ),
+    )
+
+
+_SNAPSHOT = ActField(name="name", label="Snapshot", is_fixed=True)
+
+HISTORY = (
+    Act(
+        name="offsets-reset",
+        title="Move offsets",
+        command="offsets reset",
+        fields=(
+            ActField(
+                name="to_time",
+                label="To the first records that Kafka got from then on, in UTC",
+                kind=FieldKind.MOMENT,
+                is_required=False,
+            ),
+            ActField(
+                name="to_offset",
+                label="Or to offsets, of the partitions that are to move",
+                is_required=False,
+                hint="flights:0=1200 flights:1=1180",
+            ),
+            REASON,
+        ),
+        do=_reset,
+    ),
+    Act(
+        name="snapshot-take",
+        title="Take a snapshot",
+        command="snapshot take",
+        fields=(
+            ActField(name="name", label="Name", hint="before-v2"),
+            REASON,
+        ),
+        do=_take,
+    ),
+    Act(
+        name="snapshot-drop",
+        title="Drop",
+        command="snapshot drop",
+        fields=(_SNAPSHOT, REASON),
+        do=_drop,
+    ),
+    Act(
+        name="restore",
+        title="Restore",
+        command="restore",
+        fields=(_SNAPSHOT, REASON),
+        do=_restore,
+    ),
+    Act(
+        name="erase",
+        title="Erase an event",
+        command="erase --id",
+        role=Role.ADMIN,
+        fields=(
+            ActField(name="id", label="Producer's ID"),
+            ActField(
+                name="source",
+                label="Its ce_source, if IDs belong to sources",
+                is_required=False,
+            ),
+            ActField(
+                name="reason",
+                label="Reason; it is kept for good, so name nobody",
+            ),
+        ),
+        do=_erase,
+    ),
+)

@@ -1,0 +1,99 @@
+"""Acts by which another version, or a fork, takes the place of what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.monitor.acts.act import UNCHANGED, Act, ActCall
+from services.monitor.acts.fields import REASON, ActField, FieldKind
+from services.steering.fork_report import fork_told, switch_told
+from sinks.postgres import steering
+
+
+def _rollback(call: ActCall) -> Sequence[str]:
+    number = call.arguments.number("version")
+    assert number is not None, "the field is required"
+    changed = steering.rollback(
+        call.home,
+        steering.ChangeRequest(
+            pipeline=call.pipeline, reason=call.reason, dry_run=call.dry_run
+        ),
+        number,
+    )
+    plan = changed.plan
+    said = [
+        f"{call.pipeline}: {plan.verdict.value}",
+        *(
+            f"{one.subject}: {one.fate.value}, {one.why}"
+            for one in plan.reckoning.fates
+        ),
+    ]
+    if call.dry_run:
+        return *said, f"It could be version {changed.version}.", UNCHANGED
+    return (
+        *said,
+        f"Version {changed.version} is in force after batch {changed.after_sequence}.",
+        f"Start it with the file of version {number}.",
+    )
+
+
+def _fork(call: ActCall) -> Sequence[str]:
+    new = call.arguments.text("new")
+    made = steering.fork(
+        call.home,
+        call.request("fork"),
+        new,
+        empty=call.arguments.text("empty").replace(",", " ").split(),
+    )
+    return (
+        *fork_told(made),
+        call.then(f"Run it by a file of the name {new} with the tables as before."),
+    )
+
+
+def _switch(call: ActCall) -> Sequence[str]:
+    fork = call.arguments.text("fork")
+    done = steering.switch(call.home, call.request("switch"), fork)
+    return (
+        *switch_told(done, call.pipeline, fork),
+        call.then(
+            "Drivers of both end and find their tables at the next start. Back again: "
+            f"switch on the page of {fork}."
+        ),
+    )
+
+
+REPLACEMENT = (
+    Act(
+        name="rollback",
+        title="Roll back",
+        command="rollback",
+        fields=(
+            ActField(name="version", label="Version", kind=FieldKind.NUMBER),
+            REASON,
+        ),
+        do=_rollback,
+    ),
+    Act(
+        name="fork",
+        title="Fork",
+        command="fork",
+        fields=(
+            ActField(name="new", label="Name of the fork", hint="orders-2"),
+            ActField(
+                name="empty",
+                label="Tables that begin empty, being defined otherwise",
+                is_required=False,
+            ),
+            REASON,
+        ),
+        do=_fork,
+    ),
+    Act(
+        name="switch",
+        title="Switch",
+        command="switch",
+        fields=(ActField(name="fork", label="Fork", is_fixed=True), REASON),
+        do=_switch,
+    ),
+)

@@ -1,0 +1,89 @@
+"""What an operator looks at before an act, and the acts that were done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import FastAPI, Query, Request, Response
+from psycopg import Connection
+from psycopg.rows import TupleRow
+from pydantic_core import to_json
+
+from services.endpoints import Endpoints
+from services.monitor.guard import Guard
+from services.monitor.home_reader import HomeReader
+from services.monitor.tokens import Role
+from services.pipeline_offsets import read_offsets
+from services.steering.pipeline_versions import planned_versions
+from services.steering.scaling_bounds import bounds_told
+from sinks.postgres import audit, steering
+
+_ACTS_MAX = 500
+_DECISIONS = 10
+_JSON = "application/json"
+
+
+class SteeringPaths:
+    """Answers what the page of acts shows of a pipeline.
+
+    Args:
+        home: The home database, to read.
+        endpoints: Of the same, and of the broker.
+        guard: Knows who may see rows of results.
+    """
+
+    def __init__(self, home: HomeReader, endpoints: Endpoints, guard: Guard) -> None:
+        self._home = home
+        self._endpoints = endpoints
+        self._guard = guard
+
+    def add_to(self, pages: FastAPI) -> None:
+        """Answer the paths in an application."""
+
+        @pages.get("/api/pipelines/{name}/steering")
+        def steering_of(name: str) -> Response:
+            return _answer(self._home.read(lambda c: _steering(c, name)))
+
+        @pages.get("/api/pipelines/{name}/versions")
+        def versions(name: str) -> Response:
+            return _answer(self._home.read(lambda c: planned_versions(c, name)))
+
+        @pages.get("/api/pipelines/{name}/acts")
+        def acts(
+            name: str,
+            before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+            limit: Annotated[int, Query(ge=1, le=_ACTS_MAX)] = 50,
+        ) -> Response:
+            return _answer(
+                self._home.read(
+                    lambda c: audit.read_acts(c, name, before=before, limit=limit)
+                )
+            )
+
+        @pages.get("/api/pipelines/{name}/offsets")
+        def offsets(name: str) -> Response:
+            return _answer(read_offsets(self._endpoints, name, now=datetime.now(UTC)))
+
+        @pages.get("/api/pipelines/{name}/diff/{fork}")
+        def diff(request: Request, name: str, fork: str) -> Response:
+            # What differs is shown by rows, which hold what producers have sent.
+            self._guard.require(request, Role.VIEWER)
+            return _answer(self._home.read(lambda c: steering.diff(c, name, fork)))
+
+
+def _steering(connection: Connection[TupleRow], name: str) -> Mapping[str, object]:
+    scaling = audit.read_scaling(connection, name, limit=_DECISIONS)
+    snapshots = steering.list_snapshots(connection, name)
+    return {
+        "snapshots": [asdict(replace(one, definition={})) for one in snapshots],
+        "forks": audit.read_forks(connection, name),
+        "bounds": bounds_told(scaling.bounds),
+        "decisions": scaling.decisions,
+    }
+
+
+def _answer(found: object) -> Response:
+    return Response(to_json(found), media_type=_JSON)

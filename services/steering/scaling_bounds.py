@@ -1,0 +1,85 @@
+"""Sets how far a pipeline scales itself, from numbers that people give."""
+
+from __future__ import annotations
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres import steering
+from sinks.protocol.errors import ConfigurationError
+from sinks.scaling.bounds import NOT_SCALED, Bounds, Range, parse_range
+
+#: The least that a batch may have where nobody says: the driver stages less itself.
+_BATCH_LEAST = 20_000
+
+
+def parse_bounds(
+    *,
+    executors: tuple[int | None, int | None],
+    batch_offsets: tuple[int | None, int | None],
+    off: bool,
+) -> Bounds:
+    """Read bounds, the least and the most of each; ``NOT_SCALED`` if none is given.
+
+    Raises:
+        ConfigurationError: ``SCALING_BOUNDS``.
+    """
+    wanted = Bounds(
+        executors=parse_range(
+            "executors", least=executors[0], most=executors[1], lowest=1
+        ),
+        batch_offsets=parse_range(
+            "offsets of a batch",
+            least=batch_offsets[0],
+            most=batch_offsets[1],
+            lowest=_BATCH_LEAST,
+        ),
+    )
+    if off and wanted != NOT_SCALED:
+        raise ConfigurationError(
+            "SCALING_BOUNDS",
+            saw="There are bounds, and it is to be left as it is (--off).",
+            why="One sets bounds and the other removes them.",
+            fix="Leave one of them out.",
+        )
+    return wanted
+
+
+def change_bounds(
+    home: Connection[TupleRow],
+    pipeline: str,
+    wanted: Bounds,
+    *,
+    off: bool,
+    dry_run: bool,
+) -> Bounds:
+    """Set bounds, or take them away; return those that hold, or would hold, then.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``; ``SCALING_BOUNDS`` for no change.
+    """
+    if off:
+        steering.end_scaling(home, pipeline, dry_run=dry_run)
+        return NOT_SCALED
+    if wanted == NOT_SCALED:
+        raise ConfigurationError(
+            "SCALING_BOUNDS",
+            saw="No bound is given.",
+            why="There is nothing to change.",
+            fix="Give a greatest number, or leave the pipeline as it is.",
+        )
+    return steering.set_bounds(home, pipeline, wanted, dry_run=dry_run)
+
+
+def bounds_told(bounds: Bounds) -> str:
+    """Say what is scaled, and how far."""
+    if bounds == NOT_SCALED:
+        return "not scaled; a greatest number of executors or of offsets begins it"
+    return (
+        f"executors {_range_told(bounds.executors)}, "
+        f"offsets of a batch {_range_told(bounds.batch_offsets)}"
+    )
+
+
+def _range_told(one: Range | None) -> str:
+    return "as they are" if one is None else str(one)
