@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.rows import TupleRow
 
-    from sinks.postgres.audit import Receipt, Waiting
+    from sinks.postgres.audit import Receipt
     from sinks.postgres.epoch_claims import Drain
     from sinks.postgres.steering import DrainOutcome
 
@@ -76,6 +76,7 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
     on. Exit code 1 when it is drained and not verified.
     """
     from services.endpoints import resolve_home_dsn
+    from services.steering.waiting_report import waiting_told
     from sinks.postgres import audit, steering
     from sinks.postgres.connection import connect
 
@@ -87,7 +88,8 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
         asked = steering.drain(home, request, closes_windows=close_windows)
         waiting = audit.read_waiting(home, name, databases)
         if not as_json:
-            _say_waiting(waiting, closes_windows=close_windows)
+            for line in waiting_told(waiting, closes_windows=close_windows):
+                say(line)
         if asked is None:
             if as_json:
                 say_json({"drained": False, "waiting": asdict(waiting)})
@@ -134,38 +136,6 @@ def _await_end(
             note(f"{name} is {asked.told()}; its driver ends it, or the next one")
             tells_at = now + _TELL_S
         time.sleep(_POLL_S)
-
-
-def _say_waiting(waiting: Waiting, *, closes_windows: bool) -> None:
-    say_table(
-        ("what waits", "where", "groups", "events", "until the watermark is at"),
-        [
-            (
-                window.table,
-                window.database,
-                f"{window.groups:,}",
-                f"{window.events:,}",
-                window.closes_at or "",
-            )
-            for window in waiting.windows
-        ]
-        + [
-            ("timers", "event time", f"{waiting.timers:,}", "", waiting.last_timer)
-            for _ in range(bool(waiting.timers))
-        ]
-        + [
-            ("timers", "the clock", f"{waiting.clock_timers:,}", "", "never")
-            for _ in range(bool(waiting.clock_timers))
-        ],
-    )
-    closing = waiting.closing_watermark
-    if closing is None:
-        say("Nothing waits for event time.")
-    elif closes_windows:
-        say(
-            f"The watermark moves from {waiting.watermark or 'unknown'} to {closing}: "
-            "an event of a window that ends by then is late if the pipeline goes on."
-        )
 
 
 def _say_end(

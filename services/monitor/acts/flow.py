@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from services.monitor.acts.act import AT_WORK, UNCHANGED, Act, ActCall
@@ -9,7 +10,9 @@ from services.monitor.acts.fields import REASON, ActField, FieldKind
 from services.redrive.record_name import parse_record
 from services.redrive.redriver import redrive
 from services.steering.scaling_bounds import bounds_told, change_bounds, parse_bounds
-from sinks.postgres import steering
+from services.steering.waiting_report import waiting_told
+from sinks.postgres import audit, steering
+from sinks.postgres.databases import parse_databases
 from sinks.postgres.steering import RedriveSelection
 
 
@@ -32,6 +35,20 @@ def _resume(call: ActCall) -> Sequence[str]:
     if call.dry_run:
         return said, "It would go on.", UNCHANGED
     return said, "It goes on; a driver that waits claims an epoch."
+
+
+def _drain(call: ActCall) -> Sequence[str]:
+    closes_windows = call.arguments.text("windows") == "close"
+    waiting = audit.read_waiting(
+        call.home, call.pipeline, parse_databases(os.environ, {})
+    )
+    asked = steering.drain(
+        call.home, call.request("drain"), closes_windows=closes_windows
+    )
+    told = waiting_told(waiting, closes_windows=closes_windows)
+    if asked is None:
+        return *told, f"{call.pipeline} can be drained by its driver.", UNCHANGED
+    return *told, f"{call.pipeline} is {asked.told()}. Its driver ends it, then itself."
 
 
 def _redrive(call: ActCall) -> Sequence[str]:
@@ -92,6 +109,22 @@ FLOW = (
         states=("PAUSED", "DRAINING", "DRAINED"),
         fields=(),
         do=_resume,
+    ),
+    Act(
+        name="drain",
+        title="Drain",
+        command="drain",
+        states=AT_WORK,
+        fields=(
+            ActField(
+                name="windows",
+                label="Open windows, and timers in event time",
+                kind=FieldKind.CHOICE,
+                choices=(("keep", "keep them open"), ("close", "close them")),
+            ),
+            REASON,
+        ),
+        do=_drain,
     ),
     Act(
         name="redrive",

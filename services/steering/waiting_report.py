@@ -1,0 +1,32 @@
+"""What waits for event time in a pipeline, and what a drain makes of it, in lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sinks.postgres.audit import Waiting
+
+
+def waiting_told(waiting: Waiting, *, closes_windows: bool) -> Iterator[str]:
+    """Yield a line for each thing that waits, and one about the watermark."""
+    for window in waiting.windows:
+        if window.groups:
+            yield (
+                f"{window.table} in {window.database}: {window.groups:,} open groups "
+                f"of {window.events:,} events, until the watermark is at "
+                f"{window.closes_at}."
+            )
+    if waiting.timers:
+        yield f"{waiting.timers:,} timers in event time, until {waiting.last_timer}."
+    if waiting.clock_timers:
+        yield f"{waiting.clock_timers:,} timers of the clock, which stay."
+    closing = waiting.closing_watermark
+    if closing is None:
+        yield "Nothing waits for event time."
+    elif closes_windows:
+        yield (
+            f"The watermark moves from {waiting.watermark or 'unknown'} to {closing}: "
+            "an event of a window that ends by then is late if the pipeline goes on."
+        )
+    else:
+        yield "All of it goes on waiting."
