@@ -88,8 +88,7 @@ class ActDialog:
 
     def try_out(self, *told: str, **values: str) -> None:
         """Fill in fields by their names, and see what the act would do."""
-        for name, value in values.items():
-            self.box.locator(f"[name={name}]").fill(value)
+        self._fill(values)
         self.box.locator("form button").press("Enter")
         for words in (*told, "Nothing was changed"):
             expect(self.told).to_contain_text(words, timeout=_ACT_MS)
@@ -97,8 +96,7 @@ class ActDialog:
 
     def refused(self, code: str, *told: str, **values: str) -> None:
         """Fill in fields, and see that the act is refused, and why."""
-        for name, value in values.items():
-            self.box.locator(f"[name={name}]").fill(value)
+        self._fill(values)
         self.box.locator("form button").press("Enter")
         for words in (code, *told):
             expect(self.told).to_contain_text(words, timeout=_ACT_MS)
@@ -112,3 +110,11 @@ class ActDialog:
             expect(self.told).to_contain_text(words)
         self.page.keyboard.press("Enter")
         expect(self.box).to_have_count(0)
+
+    def _fill(self, values: dict[str, str]) -> None:
+        for name, value in values.items():
+            field = self.box.locator(f"[name={name}]")
+            if field.evaluate("field => field.tagName") == "SELECT":
+                field.select_option(value)
+            else:
+                field.fill(value)

@@ -318,6 +318,25 @@ def test_an_event_is_erased_by_an_admin_only(page: Page, steered: _Steered) -> N
     expect(row).not_to_contain_text("0-2")
 
 
+def test_a_drain_is_asked_for_and_called_off(page: Page, steered: _Steered) -> None:
+    """Its state is shown with who asked, until a driver ends it or somebody resumes."""
+    before = read_database(steered.dsn)
+    steered.open(page)
+    act = ActDialog(page, page.locator("#acts button", has_text="Drain"))
+    act.try_out("can be drained by its driver", windows="close", reason="we move house")
+    assert read_database(steered.dsn) == before
+    act.do("to be drained since", "Its driver ends it")
+    asked = "SELECT closes_windows, drained_epoch, called_off_at FROM tallyweir.drain"
+    assert steered.query(asked) == [(True, None, None)]
+    page.get_by_role("link", name="Pipeline", exact=True).click()
+    expect(page.locator(".state")).to_have_text("DRAINING")
+    expect(page.locator("p.cause")).to_contain_text("we move house")
+    act = ActDialog(page, page.locator("#acts button", has_text="Resume"))
+    expect(act.told).to_contain_text("to be drained since")
+    act.do("It goes on")
+    assert steered.query(f"{asked} WHERE called_off_at IS NULL") == []
+
+
 def test_a_long_act_shows_that_it_is_at_work_and_does_not_keep_the_page(
     page: Page, steered: _Steered
 ) -> None:
