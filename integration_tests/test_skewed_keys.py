@@ -10,12 +10,7 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import Sent, sent
-from integration_tests.harness.transforming_pipeline import (
-    write_transforming_pipeline,
-)
-from services.bench.skewed_keys import measure_skewed_keys
 from services.bench.spark_event_log import sum_shuffled_bytes
-from spark_jobs.event_frame import OFFSET, PLACE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -47,20 +42,12 @@ _PIPELINE = """
 _COUNT = 2_000
 
 
-@pytest.mark.parametrize("is_transformed", [False, True])
 def test_no_event_is_moved_by_a_key(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, *, is_transformed: bool
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
-    """Lookups are broadcast, windows added up where events are; as Spark's plan says.
-
-    Behind a transform rows are moved, by where they were in Kafka.
-    """
+    """Lookups are broadcast, windows added up where events are: so Spark says."""
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
     world.write_pipeline(_PIPELINE)
-    if is_transformed:
-        world.pipeline_file = tmp_path / "readings.py"
-        body = 'return events.withColumn("twice", F.col("amount") * 2)'
-        write_transforming_pipeline(world, world.pipeline_file, body)
     world.execute(
         "CREATE TABLE sites (code text PRIMARY KEY, name text)",
         "INSERT INTO sites VALUES ('hot', 'roof'), ('other', 'cellar')",
@@ -79,10 +66,6 @@ def test_no_event_is_moved_by_a_key(
         for plan in plans
         for found in re.findall(r"(?<!Broadcast)Exchange [^\n]+", plan)
     ]
-    if is_transformed:
-        assert moved
-        assert all(PLACE in one and OFFSET in one for one in moved), moved
-        return
     assert moved == []
     assert any("BroadcastHashJoin" in plan for plan in plans)
     assert sum_shuffled_bytes(lines) == 0
@@ -92,17 +75,6 @@ def test_no_event_is_moved_by_a_key(
         ("visits", "site", "hot"),
     ):
         assert world.value(hot.format(table, column, key)) == _COUNT * 0.9
-
-
-def test_windows_of_a_hot_key_are_as_fast_as_those_of_even_ones(home_dsn: str) -> None:
-    """Of every kind, in turns; each of them counts every event once."""
-    measured = measure_skewed_keys(home_dsn, events=20_000)
-    assert len(measured) > 1
-    # By the clock of a machine that does other things as well; ratios are 1 and more.
-    slow = {one["case"]: one["ratio"] for one in measured if one["ratio"] < 0.6}
-    assert not slow
-    for one in measured:
-        assert one["hot"]["rows"] <= one["even"]["rows"], one
 
 
 def _skewed(world: DriverWorld) -> list[Sent]:

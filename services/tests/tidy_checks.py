@@ -35,6 +35,7 @@ SLEEPERS = {
     "spark_jobs/dedup_bench/catalog_figures.py": "looks whether merges have ended",
     "services/bench/latency.py": "sends at a pace, and polls a table for its rows",
     "services/bench/soak.py": "sends at a pace, and polls the ledger",
+    "services/bench/profiles.py": "polls the ledger, and weighs the driver",
     "services/bench/small_batches.py": "polls a table as a reader without events would",
     "services/images/engine.py": "polls a server until it answers",
     "services/cli/drain.py": "polls for a driver to end a drain",

@@ -88,7 +88,7 @@ def test_the_hotter_a_key_the_fewer_rows_are_staged() -> None:
 def test_a_hot_key_costs_no_kind_of_window_more_than_even_keys(
     case: SkewedCase,
 ) -> None:
-    """Of a task's processor time, the best of some turns: 0.4 to 0.95 of it."""
+    """Of a task's processor time, in turns, the best of some: 0.4 to 0.95 of it."""
     shares = {"even": 0.0, "hot": 0.9}
     output = skewed_output(case, "w")
     tasks = {name: skewed_tasks(case, _EVENTS, share) for name, share in shares.items()}
