@@ -1,6 +1,8 @@
 """A real driver that is killed around commands that steer it, each a real process.
 
-test_steering_crashes has the whole matrix, with drivers that have no Spark.
+test_steering_crashes has the whole matrix, with drivers that have no Spark; updates are
+there only, because the command reads its file for longer than a server keeps the
+transaction of a driver that hangs.
 """
 
 from __future__ import annotations
@@ -35,7 +37,6 @@ _FIRST = (
           aggregate: {{readings: count(*)}}
 """
 )
-_SECOND = _FIRST.replace("count(*)}}", "count(*), total: sum(amount)}}")
 _WAITING = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock'
@@ -58,7 +59,7 @@ def _readings(world: DriverWorld, first: int, count: int) -> list[Sent]:
     ]
 
 
-@pytest.mark.parametrize("command", ["restore", "update", "offsets"])
+@pytest.mark.parametrize("command", ["restore", "offsets"])
 def test_a_driver_killed_while_a_command_waits_for_it_leaves_nothing_of_its_batch(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, command: str
 ) -> None:
@@ -88,13 +89,10 @@ def test_a_driver_killed_while_a_command_waits_for_it_leaves_nothing_of_its_batc
     ):
         driver.wait_until_stopped()
         batches = len(world.ledger())
-        if command == "update":
-            world.write_pipeline(_SECOND)
         acting = pool.submit(
             run,
             *{
                 "restore": ("restore", "readings", "amid"),
-                "update": ("update", str(world.pipeline_file)),
                 "offsets": (
                     *("offsets", "reset", "readings"),
                     *("--to-offset", f"{world.topic.name}:0=30"),

@@ -98,8 +98,12 @@ class SteeringMachine(RuleBasedStateMachine):
             self.world.publish(place, dies=dies)
 
     @rule(place=_places, records=_records)
-    def work(self, place: int, records: list[int]) -> None:
-        """A whole batch, by a driver that starts if it has to."""
+    def publish_whole(self, place: int, records: list[int]) -> None:
+        """A batch from its plan to its commit."""
+        self._work(place, records)
+
+    def _work(self, place: int, records: list[int]) -> None:
+        """Publish a batch, by a driver that starts if it has to."""
         if self.model.is_paused:
             return
         if not self.world.is_newest(place) or self.world.has_staged(place):
@@ -135,9 +139,11 @@ class SteeringMachine(RuleBasedStateMachine):
         del self.model.snapshots[name]
 
     @precondition(lambda self: self.model.snapshots)
-    @rule(data=st.data(), dies=_deaths)
-    def restore(self, data: st.DataObject, dies: int | None) -> None:
-        """All goes back, unless the version is another one."""
+    @rule(data=st.data(), dies=_deaths, records=_records)
+    def restore(
+        self, data: st.DataObject, dies: int | None, records: list[int]
+    ) -> None:
+        """All goes back, unless the version is another one; then a driver goes on."""
         name = data.draw(st.sampled_from(sorted(self.model.snapshots)))
         kept = self.model.snapshots[name]
 
@@ -155,6 +161,8 @@ class SteeringMachine(RuleBasedStateMachine):
                 restored()
         elif restored():
             self.model.restore(name)
+            self.world.check()
+            self._work(0, records)
 
     @precondition(lambda self: self.model.standing.position is not None)
     @rule(data=st.data(), dies=_deaths)
