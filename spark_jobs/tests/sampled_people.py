@@ -47,7 +47,7 @@ from spark_jobs.source_places import SourcePlaces
 
 PLACES = SourcePlaces(("people",))
 #: Fields that are text; ``address`` is a record beside them.
-FIELDS = ("person", "email", "city", "note")
+FIELDS = ("person", "email", "city", "Note")
 PARTS = ("street", "town")
 #: All that may be redacted.
 NAMES = (*FIELDS, "address", *(f"address.{part}" for part in PARTS))
@@ -128,13 +128,13 @@ def pipeline(*, samples: int, redact: tuple[str, ...]) -> Pipeline:
                     parse_aggregate("notes", "max(note)"),
                 ),
             ),
-            OutboxOutput(topic="letters", key="person", select=("email", "note")),
+            OutboxOutput(topic="letters", key="person", select=("email", "Note")),
             JoinOutput(
                 table="pairs",
                 on=("city",),
                 within=dt.timedelta(hours=1),
                 left=JoinSide(where="true", select={"left_mail": "email"}),
-                right=JoinSide(where="true", select={"right_note": "note"}),
+                right=JoinSide(where="true", select={"right_note": "Note"}),
             ),
             _totals,
         ),
@@ -157,7 +157,7 @@ def _maximum(number: int, column: str) -> WindowAggregate:
 PAIRS = KeyedTable(
     table="pairs",
     staging_table="output_3",
-    event_columns=_text("email", "note"),
+    event_columns=_text("email", "Note"),
     key=_text("city"),
     columns=_text("left_mail", "right_note"),
 )
@@ -195,7 +195,7 @@ LAYOUT = HomeLayout(
             table="letters",
             staging_table="output_2",
             topic="letters",
-            fields=_text("email", "note"),
+            fields=_text("email", "Note"),
             key=_text("person")[0],
         ),
         PAIRS,
@@ -275,9 +275,9 @@ def staged(rows: int) -> dict[str, pa.Table]:
         "tallyweir_events": pa.array([1] * rows),
         "tallyweir_a0_max": columns["email"],
         "tallyweir_a1_max": pa.array([token("address.street", n) for n in numbers]),
-        "tallyweir_a2_max": columns["note"],
+        "tallyweir_a2_max": columns["Note"],
     }
-    mail = {name: columns[name] for name in ("email", "note")}
+    mail = {name: columns[name] for name in ("email", "Note")}
     return {
         "output_0": pa.table(columns | position),
         "output_1": pa.table(windows),
@@ -294,7 +294,7 @@ def results(rows: int) -> list[tuple[KeyedTable, list[dict[str, object]]]]:
         {
             "city": token("city", row),
             "left_mail": token("email", row),
-            "right_note": token("note", row),
+            "right_note": token("Note", row),
             "tallyweir_ordinal": 0,
         }
         for row in range(rows)

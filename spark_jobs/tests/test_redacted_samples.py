@@ -100,7 +100,7 @@ def test_without_a_rule_all_columns_are_shown() -> None:
         *("window_start", "window_end", "city", "events"),
         *("last_mail.max", "at_home.max", "notes.max"),
     ]
-    assert shown["stage", "letters"] == ["email", "note"]
+    assert shown["stage", "letters"] == ["email", "Note"]
     assert shown["keys", "totals"] == ["city", "guess"]
 
 
