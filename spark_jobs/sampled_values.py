@@ -22,15 +22,20 @@ _BYTES_MAX = VALUE_CHARS_MAX // 2
 _NOT_SHOWN = "(cannot be shown)"
 
 
-def scalar_text(scalar: pa.Scalar) -> str | None:
-    """Write an Arrow value as text; null stays null."""
+def scalar_text(scalar: pa.Scalar, hidden: Sequence[Sequence[str]] = ()) -> str | None:
+    """Write an Arrow value as text; null stays null.
+
+    Args:
+        scalar: The value.
+        hidden: Parts of it that are left out; then it is JSON as text.
+    """
     try:
         value = scalar.as_py()
     except (ValueError, OverflowError, pa.ArrowException):
         # Text that is none, and instants that Python's calendar lacks.
         number = getattr(scalar, "value", None)
         return str(number) if isinstance(number, int) else _NOT_SHOWN
-    return value_text(value)
+    return json_text(value, hidden) if hidden else value_text(value)
 
 
 def value_text(value: object) -> str | None:
@@ -58,11 +63,11 @@ def json_text(text: str | None, hidden: Iterable[Sequence[str]]) -> str | None:
         return None
     try:
         value = json.loads(text)
+        for path in hidden:
+            value = _without(value, tuple(path))
     except (ValueError, RecursionError):
         return _NOT_SHOWN
-    for path in hidden:
-        value = _without(value, tuple(path))
-    return _cut(json.dumps(value, ensure_ascii=False))
+    return value_text(json.dumps(value, ensure_ascii=False))
 
 
 def fit(

@@ -35,7 +35,7 @@ from spark_jobs.event_classes import BoolArray, ClassifiedEvents, EventClass
 from spark_jobs.pipeline.definition import Pipeline
 from spark_jobs.pipeline.names import RESERVED_PREFIX
 from spark_jobs.pipeline.redaction import Redaction
-from spark_jobs.sampled_values import fit, json_text, scalar_text, value_text
+from spark_jobs.sampled_values import fit, scalar_text, value_text
 from spark_jobs.source_places import SourcePlaces
 
 #: What becomes of events that go no further, as the job graph calls it.
@@ -265,10 +265,8 @@ def _event_texts(
 
 
 def _texts(redaction: Redaction, name: str, column: pa.Array) -> list[str | None]:
-    parts = redaction.parts.get(name)
-    if parts is None:
-        return [scalar_text(one) for one in column]
-    return [json_text(one.as_py(), parts) for one in column]
+    hidden = redaction.parts.get(name, ())
+    return [scalar_text(one, hidden) for one in column]
 
 
 def _redacted(redaction: Redaction, names: Sequence[str]) -> tuple[str, ...]:
