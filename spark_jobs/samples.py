@@ -56,15 +56,13 @@ class Sampling:
         limit: How many rows.
         redaction: What is hidden of them.
         fields: Of the event, those without parts; they are decoded for a sample,
-            whether or not an output reads them.
-        nested: Those with parts; shown where an output reads them.
+            whether or not an output reads them. Others are shown where one does.
         steps: Of each step that events pass, the columns that they have behind it.
     """
 
     limit: int
     redaction: Redaction
     fields: tuple[str, ...]
-    nested: frozenset[str]
     steps: Mapping[str, tuple[str, ...]]
 
 
@@ -96,12 +94,12 @@ def sampling_of(
         columns = (*columns, *further)
         if further:
             steps[step] = columns
-    nested = {one.name for one in contracts.fields if one.type in NESTED_TYPES}
     return Sampling(
         limit=pipeline.monitor.samples,
         redaction=redaction,
-        fields=tuple(n for n in steps["decode"] if n not in nested),
-        nested=frozenset(nested),
+        fields=tuple(
+            one.name for one in contracts.fields if one.type not in NESTED_TYPES
+        ),
         steps=steps,
     )
 
