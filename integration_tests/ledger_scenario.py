@@ -149,6 +149,28 @@ class LedgerScenario:
         )
         self.connection.commit()
 
+    def write_samples(self) -> None:
+        """Keep rows of two steps, as a pipeline asks that redacts an e-mail address."""
+        self.connection.execute(
+            "UPDATE tallyweir.pipeline SET definition = definition || "
+            """'{"monitor": {"samples": 2, "redact": ["email"]}}'"""
+        )
+        row = {"topic": TOPIC, "partition": 0, "offset": 2, "reason": None}
+        left = {"topic": None, "partition": None, "offset": None, "reason": None}
+        for step, output, redacted, rows in (
+            ("decode", "", ["email"], [row | {"fields": [["origin", "<JFK>"]]}]),
+            ("stage", "departures_by_hour", [], [left | {"fields": [["n", None]]}]),
+        ):
+            shown = [one | {"left_out": 0} for one in rows]
+            self.connection.execute(
+                "INSERT INTO tallyweir.sample VALUES (%s, %s, %s, %s, %s, %s)",
+                (
+                    *(PIPELINE, step, output, self.sequence),
+                    *(json.dumps(redacted), json.dumps(shown)),
+                ),
+            )
+        self.connection.commit()
+
     def _write_batch(self, event_time: datetime, checksum: int) -> None:
         planned = PLANNED + timedelta(seconds=self.sequence)
         self.connection.execute(

@@ -16,6 +16,7 @@ from integration_tests.harness.whole_database import places_of, read_database
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
 from services.cli.app import build_app
 from sinks.postgres import steering
+from sinks.postgres.audit import read_samples
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 Connection = psycopg.Connection[TupleRow]
@@ -125,6 +126,18 @@ def test_nothing_is_erased_while_a_snapshot_or_a_hot_key_would_keep_it(
         "SELECT measures FROM tallyweir.batch_measures"
     ).fetchall()
     assert kept == ({"slots": 2},)
+
+
+def test_an_erasure_forgets_the_rows_of_steps(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Whoever they are of: those of windows and functions have no position."""
+    scenario.write_samples()
+    assert read_samples(connection, PIPELINE).steps
+    erase_events(connection, "3-101", dry_run=True)
+    assert read_samples(connection, PIPELINE).steps
+    erase_events(connection, "3-101")
+    assert not read_samples(connection, PIPELINE).steps
 
 
 def test_a_crash_at_any_statement_erases_nothing(

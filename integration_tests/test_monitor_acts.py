@@ -83,6 +83,22 @@ def test_what_a_record_holds_is_for_who_has_a_token(asker: _Asker) -> None:
     assert found["headers"] is None
 
 
+def test_samples_are_for_who_has_a_token(
+    asker: _Asker, scenario: LedgerScenario
+) -> None:
+    """The graph tells anybody whether there are some."""
+    scenario.write_samples()
+    path = f"/api/pipelines/{PIPELINE}/samples"
+    assert asker.client.get(path).status_code == 401
+    bearer = {"authorization": f"Bearer {asker.viewer}"}
+    found = asker.client.get(path, headers=bearer).json()
+    assert [one["step"] for one in found["steps"]] == ["decode", "stage"]
+    assert found["steps"][0]["rows"][0]["fields"] == [["origin", "<JFK>"]]
+    graph = asker.client.get(f"/api/pipelines/{PIPELINE}/graph")
+    assert graph.json()["samples"] == 2
+    assert "<JFK>" not in graph.text
+
+
 def test_an_act_is_for_an_operator_and_noted_by_his_name(
     asker: _Asker, home_dsn: str
 ) -> None:

@@ -54,6 +54,7 @@ _ALL = [
     ("0027_driver_log",),
     ("0028_snapshots",),
     ("0029_drain",),
+    ("0030_samples",),
     ("0032_batch_usage",),
 ]
 

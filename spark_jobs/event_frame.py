@@ -33,6 +33,8 @@ from spark_jobs.pipeline.definition import Pipeline, Transform
 from spark_jobs.pipeline.expressions import inspect_expression
 from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.names import KAFKA_TOPIC, RESERVED_PREFIX
+from spark_jobs.pipeline.problems import raise_if_any
+from spark_jobs.pipeline.redaction import find_redaction_problems
 from spark_jobs.pipeline.source import HeaderId
 from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.predictor import Predictor
@@ -283,6 +285,8 @@ class EventFrameRecipe:
         transformed = apply_transform(events, transform, known)
         added = added_columns(transformed.columns, known)
         check_columns(self.pipeline, self.contracts.fields, added)
+        unknown = find_redaction_problems(self.pipeline, self.contracts, added)
+        raise_if_any("Pipeline", unknown)
         return transformed
 
     @property

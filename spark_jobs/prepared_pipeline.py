@@ -19,15 +19,22 @@ from sinks.postgres.shadow_tables import find_shadow_tables
 from sinks.protocol.publication import Publisher
 from spark_jobs.driver_stage import SMALL_BATCH_BYTES, DriverStage
 from spark_jobs.event_frame import EventFrameRecipe
-from spark_jobs.home_layout import SHARDS, build_home_layout, read_columns
+from spark_jobs.home_layout import (
+    SHARDS,
+    build_home_layout,
+    event_columns,
+    read_columns,
+)
 from spark_jobs.id_claims import opened_id_claims
 from spark_jobs.kafka_source import empty_batch, group_prefix
 from spark_jobs.lookups import Lookups, Reader, lookup_readers
 from spark_jobs.model_file import Model, read_model
 from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline.redaction import Redaction, find_redaction
 from spark_jobs.predictor import Predictor
 from spark_jobs.python_time import PythonTime
 from spark_jobs.record_reader import RecordReader
+from spark_jobs.samples import Sampling, sampling_of
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
 from spark_jobs.shadowed_pipeline import shadowed
@@ -46,6 +53,10 @@ class PreparedPipeline:
     lookups: Lookups
     #: Whether tasks need of a stream's records nothing but what is read.
     computes_nothing: bool
+    #: What is never shown of its rows.
+    redaction: Redaction
+    #: What tasks keep of them; None for nothing.
+    sampling: Sampling | None
 
     @property
     def name(self) -> str:
@@ -146,6 +157,8 @@ class PreparedPipeline:
                 else None,
                 tasks=lambda: min(tasks(), SHARDS),
                 python_time=self._python_time(),
+                redaction=self.redaction,
+                sampling=self.sampling,
             )
 
     def _python_time(self) -> PythonTime | None:
@@ -263,6 +276,9 @@ def prepare_pipeline(
         file_text=files.text,
         shadows=shadows,
     )
+    columns = event_columns(pipeline, files.contracts, events.schema)
+    added = _added(pipeline, files.contracts, columns)
+    redaction = find_redaction(pipeline, added)
     return PreparedPipeline(
         settings=settings,
         spark=spark,
@@ -270,4 +286,16 @@ def prepare_pipeline(
         layout=layout,
         lookups=lookups,
         computes_nothing=recipe.computes_nothing(events, read_columns(layout)),
+        redaction=redaction,
+        sampling=sampling_of(pipeline, files.contracts, redaction, added),
     )
+
+
+def _added(
+    pipeline: Pipeline, contracts: EventContracts, columns: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the columns that a transform adds, of all that an event has."""
+    known = {one.name for one in contracts.fields}
+    known.update(name for one in pipeline.enrich for name in one.select)
+    known.update(name for one in pipeline.predict for name in one.new_columns)
+    return tuple(name for name in columns if name not in known)

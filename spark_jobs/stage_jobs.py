@@ -33,8 +33,10 @@ from spark_jobs.keyed.key_task import KeyTask
 from spark_jobs.lookups import Lookups
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.join import JoinOutput
+from spark_jobs.pipeline.redaction import Redaction
 from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.python_time import PythonTime
+from spark_jobs.samples import Sampling
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.stage_task import VOTE_SCHEMA, StageTask
 
@@ -71,6 +73,10 @@ class StageJobs:
     tasks: Callable[[], int]
     #: None if the pipeline has no Python of its own, nor models.
     python_time: PythonTime | None
+    #: What is never shown of the rows.
+    redaction: Redaction
+    #: What is kept of them for people to look at; None for nothing.
+    sampling: Sampling | None
 
     @property
     def versions(self) -> dict[str, str]:
@@ -228,6 +234,7 @@ class StageJobs:
             planned_at_us=plan.planned_at_us,
             shards=self.layout.shards,
             tasks=tasks,
+            sampling=self.sampling,
         )
         shares = self.spark.range(0, tasks, 1, tasks)
         lines = shares.mapInArrow(task, VOTE_SCHEMA).collect()
@@ -307,5 +314,8 @@ class StageJobs:
             is_transformed=pipeline.transform is not None,
             filter_conditions=self.recipe.filter_conditions,
             keeps_payload_hashes=deduplicate is not None and deduplicate.conflicts,
-            shows_keys=pipeline.monitor.show_keys,
+            hides_keys_of=self.redaction.keys
+            if pipeline.monitor.show_keys
+            else frozenset(output.table for output in pipeline.outputs),
+            sampling=self.sampling,
         )

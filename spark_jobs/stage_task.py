@@ -52,6 +52,7 @@ from spark_jobs.event_classes import (
 )
 from spark_jobs.hot_keys import hide_keys
 from spark_jobs.measured_staging import MeasuredStaging
+from spark_jobs.samples import Sampling
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.staged_rows import StagedRows
 from spark_jobs.task_worker import TaskWorker, this_process
@@ -94,8 +95,10 @@ class StageTask:
     filter_conditions: tuple[str, ...]
     #: Whether an ID that comes again with another payload is a conflict.
     keeps_payload_hashes: bool
-    #: Whether hot keys are told as they are, and not as hashes.
-    shows_keys: bool
+    #: Outputs whose hot keys are told as hashes, and not as they are.
+    hides_keys_of: frozenset[str]
+    #: What is kept of the rows for people to look at; None for nothing.
+    sampling: Sampling | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         """Stage the rows of one task of Spark and yield its vote."""
@@ -158,7 +161,7 @@ class StageTask:
                 clock=clock,
             )
             open_writer = partial(self._open_writer, worker, attempt)
-            staging = MeasuredStaging(open_writer, clock, self.layout)
+            staging = MeasuredStaging(open_writer, clock, self.layout, self.sampling)
             try:
                 with clock.spent_on("make_rows"), staging:
                     outputs = staged.write(staging, runs)
@@ -176,13 +179,15 @@ class StageTask:
             buckets=frozenset(run.bucket for run in runs),
             ids=sum(map(len, runs)),
             measures=clock.measures() + self._hot_keys(staging.hot_keys, worker),
+            samples=staging.samples_with(events, is_event, self.rules, self.places),
         )
 
     def _hot_keys(self, found: Mapping[str, HotKeys], worker: TaskWorker) -> Measures:
-        if found and not self.shows_keys:
+        hidden = {o: keys for o, keys in found.items() if o in self.hides_keys_of}
+        if hidden:
             if worker.secret is None:
                 worker.secret = read_fingerprint_key(self._connect(worker, HOME))
-            found = hide_keys(found, worker.secret)
+            found = {**found, **hide_keys(hidden, worker.secret)}
         return Measures(hot_keys=found)
 
     def decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:

@@ -69,6 +69,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "scaling_decision": {"select": "PVM", "insert": "P"},
     "act": {"select": "PVMA", "insert": "P"},
     "redrive": {"select": "VM"},
+    "sample": _KEPT | _updates("P", "sequence", "redacted", "rows"),
     "driver_log": {"select": "PM", "insert": "P", "delete": "P"},
     "receipt": {
         "select": "PVMA",

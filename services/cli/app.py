@@ -26,6 +26,7 @@ COMMAND_MODULES = (
     "services.cli.verify",
     "services.cli.why",
     "services.cli.logs",
+    "services.cli.samples",
     "services.cli.dead_letters",
     "services.cli.status",
     "services.cli.wait_for",

@@ -20,6 +20,7 @@ from services.monitor.home_reader import HomeReader
 from services.monitor.tokens import Role
 from services.redrive.letter_report import letter_json
 from services.redrive.source_records import Headers, KnownRecord, SourceRecords
+from services.samples_json import samples_json
 from sinks.postgres import audit
 from sinks.postgres.connection import connect
 from sinks.postgres.steering import RecordPosition, act_as
@@ -99,6 +100,13 @@ class GuardedPaths:
             self._log.info("payload shown", pipeline=name, by=token.name)
             place = RecordPosition(topic=topic, partition=partition, offset=offset)
             return _answer(self._letter(name, place))
+
+        @pages.get("/api/pipelines/{name}/samples")
+        def samples(request: Request, name: str) -> Response:
+            token = self._guard.require(request, Role.VIEWER)
+            self._log.info("samples shown", pipeline=name, by=token.name)
+            found = self._home.read(lambda c: audit.read_samples(c, name))
+            return _answer(samples_json(name, found))
 
         @pages.post("/api/pipelines/{name}/acts/{act}")
         def do(request: Request, name: str, act: str, asked: AskedAct) -> Response:

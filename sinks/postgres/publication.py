@@ -10,8 +10,8 @@ The order of its steps is the protocol's (``sinks.protocol``):
 5. merge the windows and settle those that the watermark has passed;
 6. change keyed state and timers to what phase 2b voted for;
 7. advance offsets and watermark;
-8. write down the branches that were prepared in other databases, the decision, and
-   what the batch has cost;
+8. write down the branches that were prepared in other databases, the decision, the
+   newest rows where the pipeline keeps them, and what the batch has cost;
 9. COMMIT, with ``synchronous_commit = on``.
 """
 
@@ -51,6 +51,7 @@ from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId
 from sinks.protocol.measures import measures_json
 from sinks.protocol.ports import BatchPlan, BatchTerms, RowsRejectedError
+from sinks.protocol.samples import samples_json
 from sinks.protocol.votes import BatchTally, EventCounts, OutputTally
 
 _SQL = load_statements("sinks.postgres", "publish.sql")
@@ -208,6 +209,7 @@ class PostgresPublication:
                         "gid": str(gid),
                     },
                 )
+            self._write_samples()
             self._write_measures()
         with self._clock.committing():
             self._commit()
@@ -265,6 +267,20 @@ class PostgresPublication:
         except BaseException:
             abandon(self._connection)
             raise
+
+    def _write_samples(self) -> None:
+        steps = samples_json(self._tally.samples)["steps"]
+        if not steps:
+            return
+        with self._clock.spent_on("samples"):
+            self._execute(
+                "keep_samples",
+                {
+                    "pipeline": self._layout.pipeline,
+                    "sequence": self._terms.sequence,
+                    "steps": Json(steps),
+                },
+            )
 
     def _write_measures(self) -> None:
         measures = self._tally.measures + self._clock.measures()

@@ -23,6 +23,7 @@ from sinks.protocol.measures import (
     cpu_of_tasks,
     sum_measures,
 )
+from sinks.protocol.samples import NOTHING_SAMPLED, Samples, join_samples
 from sinks.protocol.votes import BatchTally, OutputTally
 
 
@@ -38,6 +39,7 @@ class KeyedVote:
             state and of timers.
         rows: Result rows, by output.
         measures: What this attempt has cost.
+        samples: Of its result rows, those that people may look at.
     """
 
     attempt: Attempt
@@ -45,6 +47,7 @@ class KeyedVote:
     staged: Mapping[str, int]
     rows: Mapping[str, int]
     measures: Measures = NOTHING_MEASURED
+    samples: Samples = NOTHING_SAMPLED
 
 
 def tally_keyed_votes(
@@ -91,6 +94,7 @@ def tally_keyed_votes(
         outputs=outputs,
         fired_through_us=watermark_us,
         measures=tally.measures + _measures_of(votes),
+        samples=join_samples((tally.samples, *(vote.samples for vote in votes))),
     )
 
 

@@ -15,6 +15,7 @@ from sinks.protocol.identity import Attempt
 from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.measures import NOTHING_MEASURED, measures_json, parse_measures
 from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.samples import NOTHING_SAMPLED, parse_samples, samples_json
 from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
 
 #: Errors that a task may state, by the name of their class.
@@ -51,14 +52,16 @@ def format_vote(vote: Vote) -> str:
             "buckets": sorted(vote.buckets),
             "ids": vote.ids,
             "measures": measures_json(vote.measures),
+            "samples": samples_json(vote.samples),
         }
     )
 
 
 def format_keyed_vote(vote: KeyedVote) -> str:
     """Write a vote of phase 2b as one line of JSON."""
-    bare = asdict(replace(vote, measures=NOTHING_MEASURED))
-    return json.dumps({**bare, "measures": measures_json(vote.measures)})
+    bare = asdict(replace(vote, measures=NOTHING_MEASURED, samples=NOTHING_SAMPLED))
+    measured = {"measures": measures_json(vote.measures)}
+    return json.dumps({**bare, **measured, "samples": samples_json(vote.samples)})
 
 
 def parse_keyed_vote(text: str) -> KeyedVote:
@@ -68,7 +71,10 @@ def parse_keyed_vote(text: str) -> KeyedVote:
         TallyweirError: The one that the task stated instead of a vote.
     """
     value = _read(text)
-    return KeyedVote(**{**value, "measures": parse_measures(value["measures"])})
+    measured = {"measures": parse_measures(value["measures"])}
+    return KeyedVote(
+        **{**value, **measured, "samples": parse_samples(value["samples"])}
+    )
 
 
 def format_failure(error: errors.TallyweirError) -> str:
@@ -117,6 +123,7 @@ def parse_vote(text: str) -> Vote:
         buckets=frozenset(value["buckets"]),
         ids=value["ids"],
         measures=parse_measures(value["measures"]),
+        samples=parse_samples(value["samples"]),
     )
 
 

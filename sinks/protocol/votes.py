@@ -19,6 +19,7 @@ from sinks.protocol.errors import FatalError
 from sinks.protocol.identity import Attempt
 from sinks.protocol.measures import NOTHING_MEASURED, Measures, sum_measures
 from sinks.protocol.offsets import OffsetRange, TopicPartition
+from sinks.protocol.samples import NOTHING_SAMPLED, Samples, join_samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,8 @@ class Vote:
     ids: int = 0
     #: What this attempt has cost.
     measures: Measures = NOTHING_MEASURED
+    #: Of the rows that it staged, those that people may look at.
+    samples: Samples = NOTHING_SAMPLED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +157,7 @@ class BatchTally:
     #: The watermark that phase 2b fired timers by; None where there was none.
     fired_through_us: int | None = None
     measures: Measures = NOTHING_MEASURED
+    samples: Samples = NOTHING_SAMPLED
 
     @property
     def counts(self) -> EventCounts:
@@ -204,6 +208,7 @@ def tally_votes(
         checksum=sum(vote.checksum for vote in votes),
         buckets=frozenset().union(*(vote.buckets for vote in votes)),
         measures=sum_measures(vote.measures for vote in votes),
+        samples=join_samples(vote.samples for vote in votes),
     )
     _check_conservation(batch, ranges, records_read)
     return batch

@@ -29,6 +29,7 @@ from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.identity import Attempt
 from sinks.protocol.in_doubt import Claim
 from sinks.protocol.keyed_votes import KeyedVote
+from sinks.protocol.samples import join_samples
 from sinks.protocol.vote_text import format_failure, format_keyed_vote
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from sinks.step_clock import StepClock
@@ -38,6 +39,7 @@ from spark_jobs.keyed.timer_handles import FiredTimer, KeyTimers, TimerChange
 from spark_jobs.pipeline.custom_figures import CustomFigures
 from spark_jobs.pipeline.stateful import StatefulOutput, ValueState
 from spark_jobs.pipeline.user_code import describe_failure
+from spark_jobs.samples import Sampling, sample_results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class KeyTask:
         planned_at_us: The database's clock at planning, which functions see as now.
         shards: Into how many keys are spread.
         tasks: How many share them.
+        sampling: What is kept of the rows for people to look at; None for nothing.
     """
 
     outputs: Sequence[tuple[StatefulOutput, KeyedTable]]
@@ -65,6 +68,7 @@ class KeyTask:
     planned_at_us: int
     shards: int
     tasks: int
+    sampling: Sampling | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         """Work on the shards of the tasks whose numbers arrive; yield the vote."""
@@ -123,6 +127,9 @@ class KeyTask:
             rows={work.table.table: len(work.rows) for work in worked},
             # How evenly phase one was shared out is told by its own tasks.
             measures=replace(clock.measures(), task_seconds=()) + figures.measures(),
+            samples=join_samples(
+                sample_results(self.sampling, work.table, work.rows) for work in worked
+            ),
         )
 
 

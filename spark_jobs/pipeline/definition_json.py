@@ -22,7 +22,10 @@ from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.enrichment_json import enrichment_from_json, enrichment_to_json
 from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.join_json import join_from_json, join_to_json
-from spark_jobs.pipeline.monitoring import Monitoring
+from spark_jobs.pipeline.monitoring_json import (
+    monitoring_from_json,
+    monitoring_to_json,
+)
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.place_json import place_to_json
 from spark_jobs.pipeline.prediction_json import (
@@ -93,7 +96,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
         # Left out where there is none, as before there could be one.
         **({} if pipeline.filter is None else {"filter": pipeline.filter}),
         **_limit_to_json(pipeline.dead_letter_limit),
-        **({"monitor": {"show_keys": True}} if pipeline.monitor.show_keys else {}),
+        **monitoring_to_json(pipeline.monitor),
         "outputs": [_output_to_json(output) for output in pipeline.outputs],
     }
 
@@ -158,7 +161,7 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
             if "dead_letter_limit" in definition
             else None
         ),
-        monitor=Monitoring(**definition.get("monitor", {})),
+        monitor=monitoring_from_json(definition),
         outputs=tuple(_output_from_json(one) for one in definition["outputs"]),
     )
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from sinks.protocol.samples import SAMPLES_MAX
+from spark_jobs.pipeline.names import check_distinct
+from spark_jobs.pipeline.problems import Problem, raise_if_any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +17,25 @@ class Monitoring:
     Attributes:
         show_keys: Hot keys as they are; hashes of them otherwise, because a key may be
             somebody's name.
+        samples: How many rows are kept of each step of the newest batch; 0 for none.
+        redact: Columns of events, parts of them (``address.street``) and columns of
+            outputs that are never shown, nor what is computed of them.
     """
 
     show_keys: bool = False
+    samples: int = 0
+    redact: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        raise_if_any("Monitoring", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        if not 0 <= self.samples <= SAMPLES_MAX:
+            yield Problem(
+                code="PIPELINE_LIMIT",
+                at=("samples",),
+                saw=f"{self.samples} rows are to be kept of each step.",
+                why="They travel with every batch, and are for people to look at.",
+                fix=f"Write a number up to {SAMPLES_MAX}, such as 5, or leave it out.",
+            )
+        yield from check_distinct(list(self.redact), "redacted fields", ("redact",))

@@ -34,6 +34,7 @@ from spark_jobs.pipeline.outbox_section import read_outbox
 from spark_jobs.pipeline.prediction_section import read_prediction
 from spark_jobs.pipeline.problems import Path, Problem
 from spark_jobs.pipeline.python_file import load_python_pipeline
+from spark_jobs.pipeline.redaction import find_redaction_problems
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.source_section import read_source
@@ -134,6 +135,8 @@ def _check_contracts(pipeline: Pipeline, path: FilePath, file: Section) -> None:
     contracts = _read_event_contracts(pipeline.source, path, file)
     if contracts is not None:
         for problem in find_column_problems(pipeline, contracts.fields):
+            file.report.add(problem)
+        for problem in find_redaction_problems(pipeline, contracts):
             file.report.add(problem)
     for index, enrichment in enumerate(pipeline.enrich):
         if enrichment.schema is None:
@@ -243,8 +246,16 @@ def _read_monitor(file: Section) -> Monitoring:
     section = file.section("monitor")
     if section is None:
         return Monitoring()
-    section.allow("show_keys")
-    return Monitoring(show_keys=section.boolean("show_keys", default=False))
+    section.allow("show_keys", "samples", "redact")
+    monitoring = section.report.attempt(
+        section.at,
+        Monitoring,
+        show_keys=section.boolean("show_keys", default=False),
+        samples=section.whole_number("samples", default=0),
+        redact=section.texts("redact") or (),
+    )
+    # What is wrong with it is reported.
+    return monitoring or Monitoring()
 
 
 def _read_databases(file: Section) -> dict[str, str]:

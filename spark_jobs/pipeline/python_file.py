@@ -18,6 +18,8 @@ from schemas.event_contracts import load_event_contracts
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.definition import Pipeline
+from spark_jobs.pipeline.problems import raise_if_any
+from spark_jobs.pipeline.redaction import find_redaction_problems
 from spark_jobs.pipeline.user_code import describe_failure, hash_sources
 
 _OWN_PACKAGES = frozenset({"schemas", "services", "sinks", "spark_jobs"})
@@ -50,6 +52,7 @@ def load_python_pipeline(path: Path) -> Pipeline:
         pipeline = replace(pipeline, code_version=hash_sources(sources))
     contracts = load_event_contracts(pipeline.source.schemas, path.parent)
     check_columns(pipeline, contracts.fields)
+    raise_if_any("Pipeline", find_redaction_problems(pipeline, contracts))
     return pipeline
 
 

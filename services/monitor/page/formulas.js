@@ -88,6 +88,10 @@ export const FORMULAS = {
   counts: { text: "Records of the batch by what became of them, added up over its partitions.", query: LEDGER },
   restagings: { text: "How often the batch was staged again without rows that Postgres refused.", query: LEDGER },
   branches: { text: "Databases beside the home, and parallel transactions, that the batch was committed in; those that are not noted as committed yet are in doubt.", query: "SELECT branch, committed_at FROM tallyweir.batch_branch WHERE pipeline = $1 AND sequence = $2" },
+  sample: {
+    text: "Of each step the last rows of the last batch that had any there, committed with it. Tasks take them where the rows pass, without what monitor.redact names or what is computed of it. Values are cut after 200 characters, rows after 4,000.",
+    query: "SELECT step, output_table, sequence, redacted, rows FROM tallyweir.sample WHERE pipeline = $1",
+  },
   redriven: {
     text: "Letters of the reason whose record Kafka has acknowledged again after a redrive. The letter stays; the copy is a record of its own.",
     query: "SELECT count(DISTINCT (kafka_topic, kafka_partition, kafka_offset)) FROM tallyweir.redrive\nWHERE pipeline = $1 AND sent_at IS NOT NULL",

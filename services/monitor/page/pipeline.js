@@ -2,11 +2,12 @@
 
 import { byCount, bySeconds, chart, slotsOf } from "./charts.js";
 import { showBottleneck } from "./bottleneck.js";
-import { ask, el, empty, of, seconds, whole } from "./elements.js";
+import { ask, el, empty, formula, of, seconds, whole } from "./elements.js";
 import { jobGraph } from "./job_graph.js";
 import { partsAndState } from "./parts.js";
 import { figures } from "./overview.js";
 import { showProfiles } from "./profiles.js";
+import { showSamples } from "./samples.js";
 
 const NEWEST = 100;
 const SLOT_S = 10;
@@ -16,6 +17,7 @@ const SLOTS = 180;
 export async function showPipeline(view, name, look) {
   const graph = await ask(of(name, `graph?newest=${NEWEST}`));
   const charted = el("div", { class: "awaited" });
+  const sampled = el("div", { id: "samples" });
   const profiled = el("div", {});
   view.replaceChildren(
     el("h1", {}, name),
@@ -27,11 +29,14 @@ export async function showPipeline(view, name, look) {
     partsAndState(graph),
     el("h2", {}, "The last half hour"),
     charted,
+    el("h2", {}, formula("sample", "Samples")),
+    sampled,
     el("h2", {}, "Profiles"),
     profiled,
   );
   showFigures(view, name, look);
   showCharts(charted, name);
+  showSamples(sampled, name, graph.samples);
   showProfiles(profiled, name);
 }
 

@@ -54,6 +54,7 @@ from sinks.postgres.audit.progress import (
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
 from sinks.postgres.audit.receipt_note import KeptReceipt, note_receipt
 from sinks.postgres.audit.recount import RecountSpan, check_recount, read_recount_spans
+from sinks.postgres.audit.samples import KeptSample, KeptSamples, read_samples
 from sinks.postgres.audit.scaling import RecordedDecision, Scaling, read_scaling
 from sinks.postgres.audit.usage import OutputUsage, StepUsage, Usage, read_usage
 from sinks.postgres.audit.verification import verify
@@ -72,6 +73,8 @@ __all__ = [
     "HotKey",
     "JobGraph",
     "KeptReceipt",
+    "KeptSample",
+    "KeptSamples",
     "KeyReport",
     "KnownFork",
     "LedgerBatch",
@@ -122,6 +125,7 @@ __all__ = [
     "read_overview",
     "read_recount_spans",
     "read_reported",
+    "read_samples",
     "read_scaling",
     "read_source",
     "read_status",

@@ -89,6 +89,7 @@ class JobGraph:
         state: What the pipeline keeps in the home database.
         custom: What its own functions have reported.
         hot_keys: Of each output with windows or keyed state.
+        samples: How many rows of each step are kept; 0 for none.
     """
 
     batches: int
@@ -102,6 +103,7 @@ class JobGraph:
     state: tuple[StateSize, ...]
     custom: CustomFigures
     hot_keys: tuple[HotKey, ...]
+    samples: int
 
 
 def read_job_graph(
@@ -139,6 +141,7 @@ def read_job_graph(
         state=state,
         custom=custom_figures(measured),
         hot_keys=hot_keys(measured),
+        samples=row["definition"].get("monitor", {}).get("samples", 0),
     )
 
 

@@ -197,6 +197,17 @@ VALUES (
     )
 )
 
+-- name: keep_samples
+-- Of each step those of the last batch that had any.
+INSERT INTO tallyweir.sample (pipeline, step, output_table, sequence, redacted, rows)
+SELECT %(pipeline)s, step, output_table, %(sequence)s, redacted, rows
+FROM jsonb_to_recordset(%(steps)s::jsonb)
+    AS taken (step text, output_table text, redacted jsonb, rows jsonb)
+ON CONFLICT (pipeline, step, output_table) DO UPDATE
+SET sequence = EXCLUDED.sequence,
+    redacted = EXCLUDED.redacted,
+    rows = EXCLUDED.rows
+
 -- name: insert_batch_branch
 INSERT INTO tallyweir.batch_branch (pipeline, sequence, branch, gid)
 VALUES (%(pipeline)s, %(sequence)s, %(branch)s, %(gid)s)

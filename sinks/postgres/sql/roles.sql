@@ -93,6 +93,9 @@ GRANT DELETE ON tallyweir.seen_id_run TO tallyweir_publisher;
 GRANT UPDATE (is_hidden) ON tallyweir.seen_id_run TO tallyweir_publisher;
 -- What batches have cost, of the newest ones.
 GRANT SELECT, INSERT, DELETE ON tallyweir.batch_measures TO tallyweir_publisher;
+-- The newest rows of each step, in the place of those before.
+GRANT SELECT, INSERT, DELETE ON tallyweir.sample TO tallyweir_publisher;
+GRANT UPDATE (sequence, redacted, rows) ON tallyweir.sample TO tallyweir_publisher;
 -- The newest lines of its log, and no more of them than are kept.
 GRANT SELECT, INSERT, DELETE ON tallyweir.driver_log TO tallyweir_publisher;
 -- Its metrics count dead letters by reason.

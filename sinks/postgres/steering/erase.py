@@ -161,6 +161,8 @@ def erase(
         ids = _entomb(work, request, fingerprints)
         # Keys may be a person's, and measures show what was frequent only.
         connection.execute(_SQL["forget_hot_keys"], {"pipeline": pipeline.name})
+        # So may be the rows of steps; the next batch has others.
+        connection.execute(_SQL["forget_samples"], {"pipeline": pipeline.name})
         erasure = Erasure(
             epoch=act.epoch,
             rows=work.rows,

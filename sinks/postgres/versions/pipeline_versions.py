@@ -170,6 +170,8 @@ def add_version(
     assert row is not None
     # For people, verify and all who ask what the pipeline is.
     connection.execute(_SQL["put_definition"], values)
+    # They were taken by what the former version redacts.
+    connection.execute(_SQL["forget_samples"], values)
     return int(row[0])
 
 

@@ -10,14 +10,34 @@ from sinks.protocol import errors
 from sinks.protocol.identity import Attempt
 from sinks.protocol.measures import Measures, StepMeasure
 from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.samples import SampledRow, Samples, StepSample
 from sinks.protocol.vote_text import format_failure, format_vote, parse_vote
 from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
 
 _whole = st.integers(0, 2**62)
 #: As they are rounded.
 _seconds = st.integers(0, 10**9).map(lambda us: round(us / 10**6, 6))
+_rows = st.builds(
+    SampledRow,
+    fields=st.lists(st.tuples(st.text(), st.none() | st.text()), max_size=2).map(tuple),
+    place=st.none() | st.builds(TopicPartition, topic=st.text(), partition=_whole),
+    offset=st.none() | _whole,
+    reason=st.none() | st.text(),
+    left_out=_whole,
+)
+_steps = st.builds(
+    StepSample,
+    step=st.text(),
+    output=st.text(),
+    redacted=st.lists(st.text(), max_size=2).map(tuple),
+    rows=st.lists(_rows, max_size=2).map(tuple),
+)
+_samples = st.builds(
+    Samples, limit=_whole, steps=st.lists(_steps, max_size=2).map(tuple)
+)
 _votes = st.builds(
     Vote,
+    samples=_samples,
     attempt=_whole.map(Attempt),
     partitions=st.dictionaries(
         st.builds(TopicPartition, topic=st.text(), partition=_whole),

@@ -159,6 +159,10 @@ SET measures = measures - 'hot_keys'
 WHERE pipeline = %(pipeline)s
   AND measures ? 'hot_keys';
 
+-- name: forget_samples
+DELETE FROM tallyweir.sample
+WHERE pipeline = %(pipeline)s;
+
 -- name: fingerprint_key
 SELECT fingerprint_key
 FROM tallyweir.installation;

@@ -60,3 +60,7 @@ UPDATE tallyweir.pipeline_version
 SET held = %(held)s
 WHERE pipeline = %(pipeline)s
   AND version = %(version)s;
+
+-- name: forget_samples
+DELETE FROM tallyweir.sample
+WHERE pipeline = %(pipeline)s;

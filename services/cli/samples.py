@@ -1,0 +1,92 @@
+"""``samples``: the newest rows of each step of a pipeline."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, note, say, say_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sinks.postgres.audit import KeptSample
+    from sinks.protocol.samples import SampledRow
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir samples departures",
+            "tallyweir samples departures --step stage --json",
+        )
+    )(samples)
+
+
+def samples(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its pipeline file.")
+    ],
+    step: Annotated[
+        str | None, typer.Option(help="Only those of this step of the job graph.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on one line.")
+    ] = False,
+) -> None:
+    """Show the newest rows of each step, with their place in Kafka.
+
+    Kept where the pipeline file has monitor.samples, without what monitor.redact
+    names. Exit code 1 when there are none.
+    """
+    from services.endpoints import resolve_home_dsn
+    from services.samples_json import samples_json
+    from sinks.postgres import audit
+    from sinks.postgres.connection import connect
+
+    name = pipeline_name(pipeline)
+    with connect(resolve_home_dsn(), application_name="tallyweir samples") as home:
+        found = audit.read_samples(home, name, step=step)
+    if as_json:
+        say_json(samples_json(name, found))
+    else:
+        for line in (line for one in found.steps for line in _told(one)):
+            say(line)
+    if not found.steps:
+        note(
+            f"{name} keeps up to {found.limit} rows of each step, and none passed yet."
+            if found.limit
+            else f"{name} keeps no rows; monitor: {{samples: 5}} in its file keeps "
+            "the newest of each step."
+        )
+        raise typer.Exit(1)
+
+
+def _told(sample: KeptSample) -> Iterator[str]:
+    what = sample.step if sample.output is None else f"{sample.step} {sample.output}"
+    at = sample.published_at.isoformat(sep=" ", timespec="seconds")
+    hidden = f", redacted: {', '.join(sample.redacted)}" if sample.redacted else ""
+    yield f"{what}, batch {sample.sequence} of {at}{hidden}"
+    for row in sample.rows:
+        yield f"  {' '.join(_parts(row))}"
+
+
+def _parts(row: SampledRow) -> Iterator[str]:
+    if row.place is not None:
+        yield f"{row.place.topic}[{row.place.partition}] {row.offset}"
+    if row.reason is not None:
+        yield row.reason
+    for name, text in row.fields:
+        yield f"{name}={'null' if text is None else _printable(text)}"
+    if row.left_out:
+        yield f"and {row.left_out} more"
+
+
+def _printable(text: str) -> str:
+    """Quote what a terminal would act upon, and what has blanks in it."""
+    is_plain = text.isprintable() and text and " " not in text
+    return text if is_plain else json.dumps(text, ensure_ascii=not text.isprintable())

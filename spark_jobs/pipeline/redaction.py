@@ -1,0 +1,215 @@
+"""What is never shown of a pipeline's rows: what its file names, and what comes of it.
+
+A redacted value must not come back under another name. So a column is hidden with every
+one that is computed or looked up by it, as far as the pipeline's file tells; and what
+its own Python makes, whose insides nobody can see, is hidden wherever anything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from schemas.event_contracts import EventContracts
+from schemas.schema_tree import Mapping as AvroMap
+from schemas.schema_tree import Nullable, Record, SchemaNode
+from schemas.schema_tree import Sequence as AvroArray
+from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.enrichment import Enrichment
+from spark_jobs.pipeline.expressions import inspect_expression
+from spark_jobs.pipeline.join import JoinOutput
+from spark_jobs.pipeline.problems import Problem, suggest
+from spark_jobs.pipeline.stateful import StatefulOutput
+from spark_jobs.pipeline.window import WindowOutput
+
+#: The names of a part within a column, from the outside.
+Part = tuple[str, ...]
+
+#: What a window output has of event times.
+_WINDOW_TIMES = frozenset({"window_start", "window_end"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redaction:
+    """What is hidden of the rows of a pipeline.
+
+    Attributes:
+        columns: Columns of events that are hidden.
+        parts: Of columns that are shown, the parts that are not.
+        made: By the table of an output, those of its own columns that are hidden.
+        keys: Tables of outputs whose keys are hidden, or have hidden parts.
+    """
+
+    columns: frozenset[str] = frozenset()
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    made: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    keys: frozenset[str] = frozenset()
+
+
+def find_redaction(pipeline: Pipeline, added: Sequence[str]) -> Redaction:
+    """Work out what a pipeline hides.
+
+    Args:
+        pipeline: It names what is to be hidden.
+        added: The columns that its transform adds.
+    """
+    named = frozenset(pipeline.monitor.redact)
+    parts: dict[str, tuple[Part, ...]] = {}
+    for name in sorted(named):
+        column, *part = name.split(".")
+        if part and column not in named:
+            parts[column] = (*parts.get(column, ()), tuple(part))
+    if not named:
+        return Redaction()
+    hidden = {name for name in named if "." not in name}
+    # What is computed of a column that has a hidden part may be computed of that part.
+    for column in _computed(pipeline, added, hidden | set(parts)):
+        hidden.add(column)
+        parts.pop(column, None)
+    touched = frozenset({*hidden, *parts})
+    return Redaction(
+        columns=frozenset(hidden),
+        parts=parts,
+        made={
+            output.table: frozenset(_made(output, pipeline, named, touched))
+            for output in pipeline.outputs
+        },
+        keys=frozenset(
+            output.table for output in pipeline.outputs if touched & set(_key(output))
+        ),
+    )
+
+
+def find_redaction_problems(
+    pipeline: Pipeline, contracts: EventContracts, added: Sequence[str] | None = None
+) -> Iterator[Problem]:
+    """Find redacted fields that no row has.
+
+    Args:
+        pipeline: The pipeline.
+        contracts: Of its events.
+        added: The columns that its transform adds, once they are known.
+    """
+    columns = [
+        *(one.name for one in contracts.fields),
+        *(name for one in pipeline.enrich for name in one.select),
+        *(added or ()),
+        *(name for one in pipeline.predict for name in one.new_columns),
+        *(name for output in pipeline.outputs for name in _own_columns(output)),
+    ]
+    may_be = [*dict.fromkeys(columns), *_parts_of(contracts)]
+    is_all_known = pipeline.transform is None or added is not None
+    for index, name in enumerate(pipeline.monitor.redact):
+        if name in may_be or not (is_all_known or "." in name):
+            continue
+        yield Problem(
+            code="PIPELINE_UNKNOWN_COLUMN",
+            at=("monitor", "redact", index),
+            saw=f"There is no field {name!r} to redact.",
+            why="What was meant would be shown.",
+            fix=suggest(name, may_be),
+        )
+
+
+def _computed(
+    pipeline: Pipeline, added: Sequence[str], touched: Iterable[str]
+) -> Iterator[str]:
+    """Yield the columns of events that come of touched ones, in order."""
+    found = set(touched)
+
+    def spread(columns: Iterable[str]) -> Iterator[str]:
+        for column in columns:
+            found.add(column)
+            yield column
+
+    for enrichment in pipeline.enrich:
+        if found & set(_looked_up_by(enrichment, pipeline)):
+            yield from spread(enrichment.select)
+    if found:
+        yield from spread(added)
+    for prediction in pipeline.predict:
+        read = (one for each in prediction.inputs.values() for one in each)
+        if any(_reads(text, found) for text in read):
+            yield from spread(prediction.new_columns)
+
+
+def _looked_up_by(enrichment: Enrichment, pipeline: Pipeline) -> Iterator[str]:
+    yield from enrichment.on
+    if enrichment.as_of is not None:
+        yield pipeline.source.event_time
+
+
+def _made(
+    output: Output, pipeline: Pipeline, named: frozenset[str], touched: frozenset[str]
+) -> Iterator[str]:
+    """Yield the columns that an output makes itself and that are hidden."""
+    yield from named & set(_own_columns(output))
+    match output:
+        case WindowOutput():
+            for one in output.aggregates:
+                if one.argument is not None and _reads(one.argument, touched):
+                    yield one.column
+            if pipeline.source.event_time in touched:
+                yield from _WINDOW_TIMES
+        case StatefulOutput():
+            yield from output.columns
+        case JoinOutput():
+            for side in output.sides.values():
+                for column, of_event in side.select.items():
+                    if of_event in touched:
+                        yield column
+        case _:
+            pass
+
+
+def _own_columns(output: Output) -> Iterator[str]:
+    """Yield the columns of an output that are none of its events'."""
+    match output:
+        case WindowOutput():
+            yield from (one.column for one in output.aggregates)
+        case StatefulOutput():
+            yield from output.columns
+        case JoinOutput():
+            yield from (name for side in output.sides.values() for name in side.select)
+        case _:
+            pass
+
+
+def _key(output: Output) -> tuple[str, ...]:
+    match output:
+        case WindowOutput():
+            return output.by
+        case StatefulOutput():
+            return output.key
+        case JoinOutput():
+            return output.on
+        case _:
+            return ()
+
+
+def _reads(text: str, touched: Iterable[str]) -> bool:
+    """Tell whether an expression reads one of some columns; case does not count."""
+    folded = {name.casefold() for name in touched}
+    return any(one.casefold() in folded for one in inspect_expression(text).columns)
+
+
+def _parts_of(contracts: EventContracts) -> dict[str, None]:
+    """Name every part of every field, as pipeline files do."""
+    names: dict[str, None] = {}
+
+    def walk(node: SchemaNode, above: str) -> None:
+        match node:
+            case Nullable() | AvroArray() | AvroMap():
+                walk(node.item, above)
+            case Record():
+                for entry in node.fields:
+                    name = f"{above}.{entry.name}" if above else entry.name
+                    if above:
+                        names[name] = None
+                    walk(entry.node, name)
+            case _:
+                pass
+
+    for one in contracts.each:
+        walk(one.contract.tree, "")
+    return names
