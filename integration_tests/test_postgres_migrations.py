@@ -55,6 +55,7 @@ _ALL = [
     ("0028_snapshots",),
     ("0029_drain",),
     ("0032_batch_usage",),
+    ("0031_gauges",),
 ]
 
 

@@ -42,6 +42,7 @@ from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from sinks.step_clock import StepClock
 from spark_jobs import event_frame as frame
 from spark_jobs.erased_events import fingerprints_of, mark_erased
+from spark_jobs.event_ages import ages_of
 from spark_jobs.event_classes import (
     BoolArray,
     ClassifiedEvents,
@@ -96,6 +97,8 @@ class StageTask:
     keeps_payload_hashes: bool
     #: Whether hot keys are told as they are, and not as hashes.
     shows_keys: bool
+    #: By the home's clock; None in a run, whose events have not waited for it.
+    planned_at_us: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         """Stage the rows of one task of Spark and yield its vote."""
@@ -175,15 +178,23 @@ class StageTask:
             checksum=events.checksum(events.is_class(EventClass.COMMITTED)),
             buckets=frozenset(run.bucket for run in runs),
             ids=sum(map(len, runs)),
-            measures=clock.measures() + self._hot_keys(staging.hot_keys, worker),
+            measures=clock.measures() + self._seen(events, staging.hot_keys, worker),
         )
 
-    def _hot_keys(self, found: Mapping[str, HotKeys], worker: TaskWorker) -> Measures:
+    def _seen(
+        self,
+        events: ClassifiedEvents,
+        found: Mapping[str, HotKeys],
+        worker: TaskWorker,
+    ) -> Measures:
+        """Return what the events are measured by: hot keys, and ages."""
         if found and not self.shows_keys:
             if worker.secret is None:
                 worker.secret = read_fingerprint_key(self._connect(worker, HOME))
             found = hide_keys(found, worker.secret)
-        return Measures(hot_keys=found)
+        planned_at_us = self.planned_at_us
+        ages = {} if planned_at_us is None else ages_of(events, planned_at_us)
+        return Measures(hot_keys=found, ages=ages)
 
     def decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
         """Add the events' fields; tell which rows are events of a contract."""

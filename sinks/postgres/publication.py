@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -44,6 +44,7 @@ from sinks.postgres.sqlstate import translate
 from sinks.postgres.staging import EVENT_LOGS
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import lock_stored_state, read_decided
+from sinks.protocol.ages import grown
 from sinks.protocol.decisions import PublishDecision, decide_publish
 from sinks.protocol.errors import OutcomeUnknownError
 from sinks.protocol.identity import Epoch
@@ -268,6 +269,8 @@ class PostgresPublication:
 
     def _write_measures(self) -> None:
         measures = self._tally.measures + self._clock.measures()
+        waited_s = self._began_after_s + self._clock.elapsed_s
+        measures = replace(measures, ages=grown(measures.ages, waited_s))
         self._execute(
             "insert_measures",
             {
@@ -294,6 +297,8 @@ class PostgresPublication:
         ).fetchone()
         assert row is not None
         self._wal_from: str = row[0]
+        #: From the batch's plan until this transaction began.
+        self._began_after_s: float = row[1] - self._clock.elapsed_s
         for planned in self._plan.ranges:
             seen = self._tally.partitions.get(planned.topic_partition)
             counts = seen.counts if seen else EventCounts()

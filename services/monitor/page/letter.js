@@ -31,7 +31,7 @@ export async function showLetter(view, name, topic, partition, offset) {
   );
 }
 
-function readAsFar(decoded) {
+export function readAsFar(decoded) {
   const fields = decoded.fields.map((one) => [one.name, one.type, `${one.from_byte} … ${one.until_byte}`, one.value]);
   if (decoded.failed_field !== null)
     fields.push([el("span", { class: "broken" }, decoded.failed_field), "", `${decoded.failed_at} …`, el("span", { class: "broken" }, "fails")]);
@@ -57,7 +57,7 @@ function redrives(found) {
   );
 }
 
-function hex(what, text, bytes) {
+export function hex(what, text, bytes) {
   if (text === null) return empty(`No ${what}.`);
   const pairs = text.replace(/^[0-9a-f]+/, (all) => all.match(/.{1,2}/g).join(" "));
   return el("pre", { class: "told", "aria-label": `${what} in hex` }, bytes === undefined ? pairs : `${whole(bytes)} bytes\n${pairs}`);
