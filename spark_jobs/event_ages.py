@@ -9,7 +9,7 @@ from sinks.protocol.ages import BUCKETS_TO_A_POWER
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import ClassifiedEvents, EventClass
 
-_MILLISECOND_US = 1_000.0
+_MILLISECONDS = 1e-3
 
 
 def ages_of(events: ClassifiedEvents, planned_at_us: int) -> dict[int, int]:
@@ -21,11 +21,18 @@ def ages_of(events: ClassifiedEvents, planned_at_us: int) -> dict[int, int]:
         events: As they were decided upon.
         planned_at_us: By the home's clock.
     """
-    column = events.array(frame.TIMESTAMP).cast(pa.int64()).fill_null(-1)
-    times_us = np.asarray(column)[events.is_class(EventClass.COMMITTED)]
-    times_us = times_us[times_us >= 0]
-    ages_ms = (planned_at_us - times_us) / _MILLISECOND_US
-    powers = np.log2(np.maximum(ages_ms, 1.0)) * BUCKETS_TO_A_POWER
-    counts = np.bincount(np.ceil(powers).astype(np.int64))
+    column = events.array(frame.TIMESTAMP).cast(pa.int64())
+    if column.null_count:
+        column = column.fill_null(-1)
+    times_us = np.asarray(column)
+    counted = events.is_class(EventClass.COMMITTED) & (times_us >= 0)
+    if not counted.all():
+        times_us = times_us[counted]
+    # Seven digits are enough for a bucket, and logarithms of them take a tenth.
+    ages_ms = ((planned_at_us - times_us) * _MILLISECONDS).astype(np.float32)
+    np.maximum(ages_ms, np.float32(1), out=ages_ms)
+    np.log2(ages_ms, out=ages_ms)
+    ages_ms *= np.float32(BUCKETS_TO_A_POWER)
+    counts = np.bincount(np.ceil(ages_ms, out=ages_ms).astype(np.int64))
     filled = np.flatnonzero(counts)
     return dict(zip(filled.tolist(), counts[filled].tolist(), strict=True))

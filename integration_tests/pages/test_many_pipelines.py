@@ -17,7 +17,7 @@ _PIPELINES = 100
 _BATCHES = 10_000
 _MAX_MS = 100
 _TIMES = 5
-_CHARTS = 3
+_CHARTS = 14
 
 #: The half hour that is charted has all of the batches.
 _MANY = """
