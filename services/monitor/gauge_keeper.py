@@ -75,6 +75,8 @@ class GaugeKeeper:
         try:
             summaries = self._home.read(read_overview)
         except TallyweirError as error:
+            # What was found is not true for ever.
+            self.found = {}
             self._note({error.code: error.saw})
             return
         topics = {topic for one in summaries for topic in one.topics}
