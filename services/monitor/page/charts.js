@@ -49,7 +49,7 @@ export function chart(key, caption, began, lines, show) {
       {
         width, height: HEIGHT, cursor: { y: false },
         axes: [axis, { ...axis, size: 64, values: (_, marks) => marks.map(show) }],
-        scales: { y: { range: (_, low, high) => [0, Math.max(high, 1e-9) * 1.1] } },
+        scales: { y: { range: (_, low, high) => [0, Math.max(high, leastOf(show)) * 1.1] } },
         series: [
           {},
           ...lines.map(([label], at) => ({
@@ -71,6 +71,9 @@ export function chart(key, caption, began, lines, show) {
   }).observe(figure);
   return figure;
 }
+
+// Of which an axis is at least, or nothing but zeros has marks that all say 0.
+const leastOf = (show) => (show === byCount ? 1 : show === byBytes ? 1000 : show === bySeconds ? 0.01 : 0.001);
 
 // Few numbers, or single ones, are no line.
 const isSparse = (values) => values.filter((one) => one !== null).length < 40;

@@ -24,7 +24,7 @@ function section(copy) {
     return el("section", {}, title, empty("Neither the home database nor Kafka has the record any more."));
   return el("section", {}, title,
     hex("payload", copy.payload_hex, copy.payload_bytes),
-    ...(decoded ? readAsFar(decoded) : [empty(`Not decoded: ${contracts.join(", ")} is a file; start the monitor with --contracts FOLDER.`)]),
+    ...(decoded ? readAsFar(decoded, fates.includes("dead")) : [empty(`Not decoded: ${contracts.join(", ")} is a file; start the monitor with --contracts FOLDER.`)]),
     copy.key_hex === null ? "" : hex("key", copy.key_hex),
     headers?.length ? table([[null, "header"], [null, "value"]], headers) : "");
 }
