@@ -54,8 +54,8 @@ _ALL = [
     ("0027_driver_log",),
     ("0028_snapshots",),
     ("0029_drain",),
-    ("0032_batch_usage",),
     ("0031_gauges",),
+    ("0032_batch_usage",),
 ]
 
 

@@ -1,6 +1,6 @@
 -- What only a watcher sees of pipelines, every so often, for charts; nothing is decided
 -- by it, and the newest days are kept.
--- depends: 0028_snapshots
+-- depends: 0029_drain
 
 CREATE TABLE tallyweir.pipeline_gauge (
     pipeline      text NOT NULL REFERENCES tallyweir.pipeline,
