@@ -19,6 +19,7 @@ from integration_tests.harness.topic_log import TopicLog
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from schemas.codec import encode
 from schemas.contract import load_contract
+from services.hashed_secrets import add_secret
 from services.monitor.tokens import PAGE_TOKENS, Role, make_token
 from services.topic_positions import read_positions
 from sinks.protocol.offsets import TopicPartition
@@ -100,7 +101,7 @@ def watched(
     assert scenario.sequence == 3
     file = tmp_path / "tokens.json"
     token, text = make_token(name="bob", role=Role.VIEWER, not_after=None)
-    PAGE_TOKENS.add(file, token)
+    add_secret(file, PAGE_TOKENS, token)
     with running_monitor(
         home_dsn,
         kafka_bootstrap,

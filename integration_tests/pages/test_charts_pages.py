@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 
 from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
+from services.hashed_secrets import add_secret
 from services.monitor.tokens import PAGE_TOKENS, Role, make_token
 from sinks.protocol.ages import bucket_of
 
@@ -146,7 +147,7 @@ def test_copies_of_an_event_show_their_records_to_who_may_see_them(
     assert charted.sequence == 30
     file = tmp_path / "tokens.json"
     token, text = make_token(name="bob", role=Role.VIEWER, not_after=None)
-    PAGE_TOKENS.add(file, token)
+    add_secret(file, PAGE_TOKENS, token)
     with running_monitor(home_dsn, kafka_bootstrap, "--tokens", str(file)) as client:
         _open(page, str(client.base_url).rstrip("/"), f"{PIPELINE}/why/0-11")
         copies = page.locator("#copies")
