@@ -252,7 +252,7 @@ def test_the_headroom_is_that_of_the_oldest_unread_record(
         with psycopg.connect(home.dsn) as connection:
             (found,) = read_overview(connection)
         asked = KafkaRetention(kafka_bootstrap)
-        return asked.read_headroom_s(found.next_offsets, positions, now)
+        return asked.read_unread(found.next_offsets, positions, now).headroom_s
 
     assert math.isclose(300, headroom(), abs_tol=1)
     home.execute(

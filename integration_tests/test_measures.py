@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from integration_tests.harness.postgres_driver import (
 from sinks.postgres import publication
 from sinks.postgres.audit import read_reported
 from sinks.postgres.connection import connect
+from sinks.protocol.ages import bucket_of, middle_s
+from sinks.protocol.measures import Measures
 
 _DEDUPLICATED = (
     PIPELINE
@@ -62,6 +65,11 @@ def test_each_step_tells_its_seconds_and_rows(
     steps = [one["steps"] for one in measures]
     assert sum(one["read"]["rows_out"] for one in steps) == 70
     assert sum(one["decode"]["rows_in"] for one in steps) == 70
+    # Of committed events the age, of all IDs what looking them up took.
+    assert sum(sum(one["ages"].values()) for one in measures) == 60
+    # Repeats beside their firsts are one ID of a question.
+    assert 60 <= sum(one["ids"]["asked"] for one in measures) <= 70
+    assert all(one["ids"].keys() == {"asked", "looked_up", "met"} for one in measures)
     assert sum(one["deduplicate"]["rows_in"] for one in steps) == 70
     assert sum(one["deduplicate"].get("rows_out", 0) for one in steps) == 60
     assert sum(one["copy"]["rows_out"] for one in steps) >= 70
@@ -151,3 +159,20 @@ def test_a_batch_that_is_not_decided_leaves_no_measures(home_dsn: str) -> None:
     for _ in range(2):
         driver.publish(plan, tally)
         assert query(home_dsn, count) == [(1,)]
+
+
+def test_ages_are_those_right_before_the_commit(home_dsn: str) -> None:
+    """A task counts them as of the plan; the batch is older when it is committed."""
+    layout = layout_of(append_table("numbers", n="bigint"))
+    driver = PostgresDriver(dsn=home_dsn, layout=layout)
+    planned = driver.home.read_clock_us() - 5_000_000
+    plan = replace(driver.plan(1), planned_at_us=planned)
+    staged = driver.stage(plan, {"output_0": driver.positioned(plan, [(1,)])})
+    tally = replace(staged, measures=Measures(ages={bucket_of(1.0): 3}))
+    driver.publish(plan, tally)
+    ((ages,),) = query(
+        home_dsn, "SELECT measures -> 'ages' FROM tallyweir.batch_measures"
+    )
+    ((bucket, events),) = ages.items()
+    assert events == 3
+    assert 5.4 < middle_s(int(bucket)) < 60

@@ -55,7 +55,9 @@ _ALL = [
     ("0028_snapshots",),
     ("0029_drain",),
     ("0030_samples",),
+    ("0031_gauges",),
     ("0032_batch_usage",),
+    ("0033_hot_key_share",),
 ]
 
 

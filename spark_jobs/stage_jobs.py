@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -12,7 +12,7 @@ from sinks.postgres.home import PostgresHome
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.protocol.errors import RetryableError
-from sinks.protocol.measures import NOTHING_MEASURED, cpu_of_tasks
+from sinks.protocol.measures import NOTHING_MEASURED, Measures, cpu_of_tasks
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import (
     BatchPlan,
@@ -142,7 +142,7 @@ class StageJobs:
                 continue
             begun = self._review_claims(plan, staged)
             if begun is None:
-                return staged
+                return self._with_searches(staged)
             claim_round = begun
         if was_read_again:
             return staged
@@ -285,6 +285,13 @@ class StageJobs:
             in_order=plan.run is not None,
         )
 
+    def _with_searches(self, staged: StagedBatch) -> StagedBatch:
+        """Add what looking the batch's IDs up took."""
+        if self.claims is None:
+            return staged
+        searches = Measures(ids=self.claims.holder.searches())
+        return replace(staged, measures=staged.measures + searches)
+
     def task(
         self, plan: BatchPlan, rejected: Sequence[RejectedRow], claim_round: int
     ) -> StageTask:
@@ -318,4 +325,5 @@ class StageJobs:
             if pipeline.monitor.show_keys
             else frozenset(output.table for output in pipeline.outputs),
             sampling=self.sampling,
+            planned_at_us=plan.planned_at_us if plan.run is None else None,
         )

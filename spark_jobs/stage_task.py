@@ -25,7 +25,7 @@ from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.kept_connection import PostgresConnection
 from sinks.postgres.naming import TableNames
 from sinks.postgres.staging import StagingWriter
-from sinks.protocol.errors import FatalError, TallyweirError
+from sinks.protocol.errors import TallyweirError
 from sinks.protocol.hot_keys import HotKeys
 from sinks.protocol.identity import Attempt
 from sinks.protocol.in_doubt import Claim
@@ -41,7 +41,9 @@ from sinks.seen_ids.run import Run
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from sinks.step_clock import StepClock
 from spark_jobs import event_frame as frame
+from spark_jobs.doubled_positions import check_positions_differ
 from spark_jobs.erased_events import fingerprints_of, mark_erased
+from spark_jobs.event_ages import ages_of
 from spark_jobs.event_classes import (
     BoolArray,
     ClassifiedEvents,
@@ -99,6 +101,8 @@ class StageTask:
     hides_keys_of: frozenset[str]
     #: What is kept of the rows for people to look at; None for nothing.
     sampling: Sampling | None
+    #: By the home's clock; None in a run, whose events have not waited for it.
+    planned_at_us: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         """Stage the rows of one task of Spark and yield its vote."""
@@ -144,7 +148,7 @@ class StageTask:
         # The table has a copy of all of it; a task holds its rows once.
         received.clear()
         if self.is_transformed:
-            _check_positions_differ(table)
+            check_positions_differ(table)
         with clock.spent_on("decode") as decode:
             table, is_event = self.decode(table)
             decode.rows_in = table.num_rows
@@ -178,17 +182,25 @@ class StageTask:
             checksum=events.checksum(events.is_class(EventClass.COMMITTED)),
             buckets=frozenset(run.bucket for run in runs),
             ids=sum(map(len, runs)),
-            measures=clock.measures() + self._hot_keys(staging.hot_keys, worker),
+            measures=clock.measures() + self._seen(events, staging.hot_keys, worker),
             samples=staging.samples_with(events, is_event, self.rules, self.places),
         )
 
-    def _hot_keys(self, found: Mapping[str, HotKeys], worker: TaskWorker) -> Measures:
+    def _seen(
+        self,
+        events: ClassifiedEvents,
+        found: Mapping[str, HotKeys],
+        worker: TaskWorker,
+    ) -> Measures:
+        """Return what the events are measured by: hot keys, and ages."""
         hidden = {o: keys for o, keys in found.items() if o in self.hides_keys_of}
         if hidden:
             if worker.secret is None:
                 worker.secret = read_fingerprint_key(self._connect(worker, HOME))
             found = {**found, **hide_keys(hidden, worker.secret)}
-        return Measures(hot_keys=found)
+        planned_at_us = self.planned_at_us
+        ages = {} if planned_at_us is None else ages_of(events, planned_at_us)
+        return Measures(hot_keys=found, ages=ages)
 
     def decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
         """Add the events' fields; tell which rows are events of a contract."""
@@ -372,22 +384,3 @@ class StageTask:
                 event_time_max_us=int(times.max()) if times.size else None,
             )
         return tallies
-
-
-def _check_positions_differ(table: pa.Table) -> None:
-    """Refuse a task's rows when an event is in them twice.
-
-    A transform that doubled one event and lost another would keep the numbers that
-    the conservation law compares.
-    """
-    positions = np.rec.fromarrays(
-        [np.asarray(table.column(name)) for name in (frame.PLACE, frame.OFFSET)]
-    )
-    doubled = len(positions) - len(np.unique(positions))
-    if doubled:
-        raise FatalError(
-            "EVENT_DOUBLED",
-            saw=f"{doubled} of {len(positions)} events reached a task twice.",
-            why="Each event counts once; nothing of this batch was published.",
-            fix="Make the pipeline's transform give one row for each that it gets.",
-        )

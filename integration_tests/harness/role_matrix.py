@@ -116,6 +116,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
         **_updates("A", "due_at", "failures", "error_code", "delivered_at"),
     },
     "profile": {"select": "PVM", "insert": "P", "delete": "P"},
+    "pipeline_gauge": {"select": "VM", "insert": "M", "delete": "M"},
     "_yoyo_migration": {"select": "PRVMA"},
     "_yoyo_log": {"select": "M"},
     "_yoyo_version": {"select": "M"},

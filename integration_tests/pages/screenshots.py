@@ -45,6 +45,8 @@ def main() -> None:
         _take_as_operator(browser, given.url, given.pipeline, given.token)
         take_steering(browser, given.url, given.pipeline, given.token)
         take_dry_runs(browser, given.url, given.pipeline, given.token, given.event_id)
+        _take_charts(browser, pipeline)
+        _take_copies(browser, pipeline, given.token, given.event_id)
 
 
 def _take(
@@ -126,6 +128,30 @@ def _take_dry_run(page: Page, title: str, picture: str, **values: str) -> None:
     expect(dialog.locator(".told")).to_contain_text("Nothing was", timeout=_ACT_MS)
     page.screenshot(path=_PICTURES / f"{picture}.png")
     page.keyboard.press("Escape")
+
+
+def _take_charts(browser: Browser, pipeline: str) -> None:
+    """Take the charts alone, which lie below what the window shows."""
+    page = browser.new_page(viewport=_DESK)
+    page.goto(pipeline)
+    expect(page.locator("figure canvas").first).to_be_visible(timeout=_ACT_MS)
+    expect(page.locator("#heard")).to_contain_text("as of")
+    # The head of the page stays in the window, and would lie on them.
+    page.locator("header").evaluate("(head) => { head.style.position = 'static'; }")
+    page.locator(".charts").screenshot(path=_PICTURES / "charts.png")
+    page.close()
+
+
+def _take_copies(browser: Browser, pipeline: str, token: str, event_id: str) -> None:
+    """Take what is shown of an event's copies to who has a token."""
+    page = browser.new_page(viewport=_DESK)
+    page.goto(f"{pipeline}/why/{event_id}")
+    page.get_by_role("button", name="Enter token").click()
+    page.get_by_label("Token", exact=True).fill(token)
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("payload in hex").first).to_be_visible(timeout=_ACT_MS)
+    page.screenshot(path=_PICTURES / "ids.png")
+    page.close()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Page, expect
 from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb
 
 from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
@@ -17,7 +18,7 @@ _PIPELINES = 100
 _BATCHES = 10_000
 _MAX_MS = 100
 _TIMES = 5
-_CHARTS = 3
+_CHARTS = 13
 
 #: The half hour that is charted has all of the batches.
 _MANY = """
@@ -46,8 +47,38 @@ FROM tallyweir.pipeline,
      generate_series(0, 3) AS partition
 WHERE pipeline = %(crowded)s;
 
+INSERT INTO tallyweir.batch_measures
+SELECT pipeline, sequence, %(measures)s
+FROM tallyweir.batch
+WHERE pipeline = %(crowded)s;
+
+INSERT INTO tallyweir.pipeline_gauge
+SELECT pipeline, date_bin('30 s', at, 'epoch'), 5, 4000, 40, 90, NULL, 0, 0, 0, 0,
+       40960, 90, 81920
+FROM tallyweir.pipeline,
+     generate_series(now() - interval '30 min', now() - interval '30 s', '30 s')
+         AS moment (at);
+
 UPDATE tallyweir.pipeline SET last_sequence = %(batches)s WHERE pipeline = %(crowded)s;
 """
+
+#: About what a batch writes of itself.
+_MEASURES = {
+    "seconds": {f"publish_{part}": 0.01 for part in range(8)} | {"stage": 0.1},
+    "steps": {
+        f"step_{step}": {
+            "seconds": 0.012345,
+            "seconds_max": 0.012345,
+            "cpu_seconds": 0.012345,
+            "rows_in": 400,
+            "rows_out": 400,
+            "tasks": 1,
+        }
+        for step in range(8)
+    },
+    "ages": {str(bucket): 20 for bucket in range(60, 80)},
+    "ids": {"asked": 400, "looked_up": 8, "met": 6},
+}
 
 #: Of the width that the first chart has, what is drawn.
 _FILLED = """() => {
@@ -77,7 +108,12 @@ def crowded_monitor(
 ) -> Iterator[str]:
     """The address of a monitor that has much to show."""
     assert scenario.sequence < _BATCHES
-    amounts = {"pipelines": _PIPELINES, "batches": _BATCHES, "crowded": PIPELINE}
+    amounts = {
+        "pipelines": _PIPELINES,
+        "batches": _BATCHES,
+        "crowded": PIPELINE,
+        "measures": Jsonb(_MEASURES),
+    }
     for statement in _MANY.split(";\n\n"):
         connection.execute(statement, amounts)
     connection.commit()

@@ -10,7 +10,8 @@ from playwright.sync_api import Page, expect
 
 from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from services.monitor.tokens import Role, add_token, make_token
+from services.hashed_secrets import add_secret
+from services.monitor.tokens import PAGE_TOKENS, Role, make_token
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def viewer(tmp_path: Path) -> tuple[Path, str]:
     """A tokens file, and the token of somebody who may see what records hold."""
     file = tmp_path / "tokens.json"
     token, text = make_token(name="bob", role=Role.VIEWER, not_after=None)
-    add_token(file, token)
+    add_secret(file, PAGE_TOKENS, token)
     return file, text
 
 

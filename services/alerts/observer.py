@@ -136,9 +136,9 @@ class Observer:
             and self._needs_headroom(found.pipeline)
         ):
             try:
-                headroom_s = self._retention.read_headroom_s(
+                headroom_s = self._retention.read_unread(
                     found.next_offsets, positions, found.observed_at
-                )
+                ).headroom_s
             except TallyweirError as error:
                 troubles.append(error)
         driver = found.driver

@@ -63,6 +63,22 @@ class UnreadPart:
     log_start_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """What a pipeline has yet to read.
+
+    Attributes:
+        headroom_s: The shortest of its partitions; infinite for never.
+        oldest_at: Timestamp of the oldest record; None without any.
+    """
+
+    headroom_s: float
+    oldest_at: datetime | None
+
+
+NOTHING_UNREAD = Unread(headroom_s=math.inf, oldest_at=None)
+
+
 def headroom_s(part: UnreadPart, retention: Retention, now: datetime) -> float:
     """Return the seconds until the first unread record may go; infinite for never."""
     if part.position.log_end_offset <= part.next_offset or part.unread_at is None:
@@ -90,13 +106,13 @@ class KafkaRetention:
         self._settings_at = -_SETTINGS_S
         self._times: dict[tuple[TopicPartition, str, int], datetime | None] = {}
 
-    def read_headroom_s(
+    def read_unread(
         self,
         next_offsets: Mapping[TopicPartition, int],
         broker: Mapping[TopicPartition, BrokerPosition],
         now: datetime,
-    ) -> float:
-        """Return the shortest headroom of a pipeline's partitions.
+    ) -> Unread:
+        """Return what a pipeline has yet to read, over all of its partitions.
 
         A partition that the pipeline has not met counts from its start.
 
@@ -109,7 +125,7 @@ class KafkaRetention:
             if next_offsets.get(place, at.log_start_offset) < at.log_end_offset
         }
         if not behind:
-            return math.inf
+            return NOTHING_UNREAD
         try:
             self._read_settings({place.topic for place in broker})
             unread = self._read_times(behind, broker)
@@ -130,7 +146,7 @@ class KafkaRetention:
                 fix="Check that the broker runs, and that this process's user may "
                 "describe and read the topics and describe their settings.",
             ) from error
-        return min(
+        headroom = (
             headroom_s(
                 UnreadPart(
                     next_offset=offset,
@@ -143,6 +159,8 @@ class KafkaRetention:
             )
             for place, offset in behind.items()
         )
+        times = (at for at in unread.values() if at is not None)
+        return Unread(headroom_s=min(headroom), oldest_at=min(times, default=None))
 
     def _read_settings(self, topics: Iterable[str]) -> None:
         if time.monotonic() - self._settings_at >= _SETTINGS_S:

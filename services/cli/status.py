@@ -20,12 +20,14 @@ from sinks.protocol.recovery import BrokerPosition
 if TYPE_CHECKING:
     from sinks.diagnosis.bottleneck import Bottleneck
     from sinks.postgres.audit import (
+        CommittedFigures,
         CustomFigures,
         DatabaseStatus,
         HotKey,
         PartitionStatus,
         Status,
     )
+    from sinks.postgres.pipeline_gauges import KeptGauges
 
 #: Batches over which what functions have reported is added up.
 _NEWEST = 100
@@ -56,8 +58,10 @@ def status(
     docs/status.md has the formula of every number.
     """
     from services.endpoints import resolve_endpoints
+    from services.gauged import gauges_json
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
+    from sinks.postgres.pipeline_gauges import read_newest_gauges
 
     databases = pipeline_databases(pipeline)
     endpoints = resolve_endpoints()
@@ -70,15 +74,20 @@ def status(
         total = None if lags is None else sum(lags.values())
         bottleneck = audit.read_bottleneck(home, name, lag=total)
         custom, hot_keys = audit.read_reported(home, name, newest=_NEWEST)
+        committed = audit.read_recent_figures(home, name)
+        gauges = read_newest_gauges(home, name)
     if as_json:
         measured = {
             "bottleneck": bottleneck_json(bottleneck),
             "custom": asdict(custom),
             "hot_keys": [asdict(one) for one in hot_keys],
+            "committed": asdict(committed),
+            "gauges": gauges_json(gauges),
         }
         say_json(status_json(found, lags) | measured)
     else:
         _say_status(found, lags)
+        _say_gauges(committed, gauges)
         _say_custom(custom)
         _say_hot_keys(hot_keys)
         _say_bottleneck(bottleneck)
@@ -163,6 +172,22 @@ def _say_status(found: Status, lags: Mapping[TopicPartition, int] | None) -> Non
             ("database", "in doubt", "oldest", "prepared", "oldest", "trouble"),
             [_database_row(database) for database in found.databases],
         )
+
+
+def _say_gauges(committed: CommittedFigures, gauges: KeptGauges | None) -> None:
+    rows = [
+        ("latency, median", _seconds(committed.latency_p50_s)),
+        ("latency, 95 %", _seconds(committed.latency_p95_s)),
+        ("latency, 99 %", _seconds(committed.latency_p99_s)),
+    ]
+    if gauges is not None:
+        rows += [
+            ("oldest unread", _seconds(gauges.unread_s)),
+            ("retention headroom", _seconds(gauges.headroom_s)),
+            ("state", f"{gauges.home.state_bytes:,} bytes"),
+            ("as of", str(gauges.at)),
+        ]
+    say_table(("last minute", "value"), rows)
 
 
 def _say_custom(found: CustomFigures) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +18,9 @@ from starlette.staticfiles import StaticFiles
 
 from services.bottleneck_json import bottleneck_json
 from services.endpoints import Endpoints
-from services.id_fingerprints import fingerprints_of
+from services.monitor.chart_paths import ChartPaths
+from services.monitor.explained_event import NAME_MAX, told_without_payloads
+from services.monitor.gauge_keeper import GaugeKeeper
 from services.monitor.guard import Guard
 from services.monitor.guarded_paths import GuardedPaths
 from services.monitor.home_reader import HomeReader
@@ -48,7 +49,6 @@ _BATCHES_MAX = 10_000
 _PAGE_ROWS_MAX = 500
 _SLOTS_MAX = 1_000
 _SLOT_MAX_S = 86_400
-_NAME_MAX = 200
 _JSON = "application/json"
 _NOT_FOUND = {"PIPELINE_UNKNOWN", "FLAME_GRAPH_UNKNOWN", "LETTER_UNKNOWN"}
 
@@ -100,6 +100,7 @@ class MonitorApplication:
         SteeringPaths(self._home, places, guard).add_to(self.pages)
         self._metrics.add_to(self.pages)
         ProfilePaths(self._home).add_to(self.pages)
+        ChartPaths(self._home).add_to(self.pages)
         self.pages.get("/")(lambda: FileResponse(PAGE / "index.html"))
         self.pages.mount("/page", StaticFiles(directory=PAGE), name="page")
 
@@ -109,11 +110,14 @@ class MonitorApplication:
 
     @asynccontextmanager
     async def _live(self, _app: FastAPI) -> AsyncIterator[None]:
-        self._watcher = Watcher(self._home, self._bootstrap, self._metrics.note)
-        watching = asyncio.create_task(self._watcher.run(self._end))
+        keeper = GaugeKeeper(self._home, self._bootstrap)
+        self._watcher = Watcher(
+            self._home, self._bootstrap, self._metrics.note, lambda: keeper.found
+        )
+        working = asyncio.gather(self._watcher.run(self._end), keeper.run(self._end))
         yield
         self._end.set()
-        await watching
+        await working
         self._home.close()
 
     def _add_readings(self) -> None:
@@ -175,9 +179,9 @@ class MonitorApplication:
         @self.pages.get("/api/pipelines/{name}/why")
         def why(
             name: str,
-            event_id: Annotated[str, Query(min_length=1, max_length=_NAME_MAX)],
+            event_id: Annotated[str, Query(min_length=1, max_length=NAME_MAX)],
         ) -> Response:
-            return self._read(lambda c: _explained(c, name, event_id))
+            return self._read(lambda c: told_without_payloads(c, name, event_id))
 
     def _add_tables_and_logs(self) -> None:
         @self.pages.get("/api/pipelines/{name}/tables")
@@ -210,29 +214,6 @@ def _bottleneck_of(
 ) -> dict[str, object] | None:
     found = audit.read_bottleneck(connection, name, lag=lag)
     return bottleneck_json(found)
-
-
-def _explained(
-    connection: Connection[TupleRow], name: str, event_id: str
-) -> dict[str, object]:
-    """Tell what became of an event, without what its record holds."""
-
-    def probe(key: bytes, text: str) -> tuple[bytes, ...]:
-        return fingerprints_of(key, text, None)
-
-    found = audit.explain(connection, name, event_id, probe)
-    bare = replace(
-        found,
-        sightings=tuple(
-            replace(one, key=None, payload=None) for one in found.sightings
-        ),
-    )
-    told = (
-        audit.narrate(bare, lambda _payload: None)
-        if bare.is_known
-        else audit.narrate_unknown(bare, None)
-    )
-    return {"is_known": bare.is_known, "told": list(told)}
 
 
 def _event(look: Look) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +15,12 @@ from pydantic_core import to_json
 
 from services.ingest.http.refusals import RefusedError
 from services.monitor.acts import ACTS, Act, ActCall, Arguments
+from services.monitor.event_copies import (
+    copies_json,
+    read_from_kafka,
+    sightings_of,
+)
+from services.monitor.explained_event import NAME_MAX, explained
 from services.monitor.guard import Guard
 from services.monitor.home_reader import HomeReader
 from services.monitor.tokens import Role
@@ -108,6 +114,16 @@ class GuardedPaths:
             found = self._home.read(lambda c: audit.read_samples(c, name))
             return _answer(samples_json(name, found))
 
+        @pages.get("/api/pipelines/{name}/copies")
+        def copies(
+            request: Request,
+            name: str,
+            event_id: Annotated[str, Query(min_length=1, max_length=NAME_MAX)],
+        ) -> Response:
+            token = self._guard.require(request, Role.VIEWER)
+            self._log.info("payloads shown", pipeline=name, by=token.name)
+            return _answer(self._copies(name, event_id))
+
         @pages.post("/api/pipelines/{name}/acts/{act}")
         def do(request: Request, name: str, act: str, asked: AskedAct) -> Response:
             found = ACTS.get(act)
@@ -135,6 +151,14 @@ class GuardedPaths:
         )
         record = KnownRecord(position=place, key=letter.key, payload=letter.payload)
         return letter_json(letter, self._headers(record), self._contracts)
+
+    def _copies(self, pipeline: str, event_id: str) -> list[dict[str, Any]]:
+        found = self._home.read(lambda c: explained(c, pipeline, event_id))
+        source = self._home.read(lambda c: audit.read_source(c, pipeline))
+        topic_ids = self._home.read(lambda c: audit.read_topic_ids(c, pipeline))
+        copies = sightings_of(found)
+        records = read_from_kafka(self._bootstrap, list(copies), topic_ids)
+        return copies_json(copies, records, source, self._contracts)
 
     def _headers(self, record: KnownRecord) -> Headers | None:
         try:

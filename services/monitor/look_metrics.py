@@ -17,6 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from services.monitor.gauge_metrics import GAUGE_NUMBERS
 from services.monitor.watcher import Look
 from sinks.postgres.audit import PipelineState
 
@@ -89,7 +90,7 @@ class LookMetrics(Collector):
         look = self._look
         if look is None:
             return
-        for name, (help_text, read) in _NUMBERS.items():
+        for name, (help_text, read) in {**_NUMBERS, **GAUGE_NUMBERS}.items():
             family = GaugeMetricFamily(
                 f"tallyweir_pipeline_{name}", help_text, labels=["pipeline"]
             )

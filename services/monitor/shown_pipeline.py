@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from services.gauged import Gauged, gauges_json
 from services.source_lag import lags_of
 from sinks.postgres.alerting.firing import FiringAlert
 from sinks.postgres.audit import PipelineSummary
@@ -18,7 +19,10 @@ Broker = Mapping[TopicPartition, BrokerPosition] | None
 
 
 def summary_json(
-    found: PipelineSummary, broker: Broker, firing: Sequence[FiringAlert] = ()
+    found: PipelineSummary,
+    broker: Broker,
+    firing: Sequence[FiringAlert] = (),
+    gauged: Gauged | None = None,
 ) -> dict[str, object]:
     """Return what the overview shows of a pipeline; what is unknown is null.
 
@@ -26,10 +30,10 @@ def summary_json(
         found: What the home database says.
         broker: What Kafka says of its topics.
         firing: The alerts that fire, of all pipelines.
+        gauged: What was gauged last; None before the first time.
     """
     lags = lags_of(found.next_offsets, broker)
     lag = None if lags is None else sum(lags.values())
-    rate = found.recent.per_second
     return {
         "pipeline": found.pipeline,
         "guarantee": found.guarantee.value,
@@ -37,15 +41,18 @@ def summary_json(
         "state": found.state(lag).value,
         "cause": found.cause(lag),
         "lag": lag,
-        "catch_up_s": lag / rate if lag and rate else None,
+        "catch_up_s": found.catch_up_s(lag),
         "freshness_s": found.freshness_s,
         "since_commit_s": found.since_commit_s,
-        "events_per_second_minute": rate,
+        "events_per_second_minute": found.recent.per_second,
         "watermark": found.watermark,
         "last_sequence": found.last_sequence,
         "in_doubt": found.in_doubt,
         "minute": asdict(found.recent),
-        "receipt": found.receipt and asdict(found.receipt),
+        "receipt": found.receipt
+        and {**asdict(found.receipt), "age_s": found.since_receipt_s},
         "driver": found.driver and asdict(found.driver),
+        "gauges": gauged and gauges_json(gauged.gauges),
+        "committed": gauged and asdict(gauged.committed),
         "alerts": [asdict(one) for one in firing if one.pipeline == found.pipeline],
     }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
 
+from services.gauged import Gauged
 from services.monitor.home_reader import HomeReader
 from services.monitor.shown_pipeline import Broker, summary_json
 from services.topic_positions import positions_of, read_positions
@@ -43,6 +44,7 @@ class Watcher:
         home: The home database.
         bootstrap: Of the broker.
         note: Is given each look.
+        gauged: Gives what was gauged last, by pipeline.
         every_s: From the end of a look to the begin of the next.
     """
 
@@ -51,10 +53,12 @@ class Watcher:
         home: HomeReader,
         bootstrap: str,
         note: Callable[[Look], None],
+        gauged: Callable[[], Mapping[str, Gauged]],
         *,
         every_s: float = EVERY_S,
     ) -> None:
         self._note = note
+        self._gauged = gauged
         self._home = home
         self._bootstrap = bootstrap
         self._every_s = every_s
@@ -106,10 +110,16 @@ class Watcher:
         troubles += self._broker_troubles
         if troubles != list(self._look.troubles):
             self._log.warning("trouble", troubles=troubles)
+        gauged = self._gauged()
         return Look(
             number=self._look.number + 1,
             pipelines=tuple(
-                summary_json(one, positions_of(one.topics, self._broker), firing)
+                summary_json(
+                    one,
+                    positions_of(one.topics, self._broker),
+                    firing,
+                    gauged.get(one.pipeline),
+                )
                 for one in found
             ),
             troubles=tuple(troubles),

@@ -27,30 +27,60 @@ def letter_json(
         headers: Of its record; None if its topic has it no more, or was not asked.
         beside: The pipeline file, or the folder of the contracts that are files.
     """
-    report = _report(letter, beside)
     return {
         "reason": letter.reason,
         "detail": letter.detail,
         "event_id": letter.event_id,
         "batch": letter.sequence,
         "kafka_timestamp": letter.kafka_timestamp,
-        "headers": None if headers is None else _header_texts(headers),
-        "key_hex": _hex(letter.key),
-        "payload_hex": _hex(letter.payload),
-        "payload_bytes": None if letter.payload is None else len(letter.payload),
-        "decoded": None if report is None else asdict(report),
+        **content_json(
+            key=letter.key,
+            payload=letter.payload,
+            headers=headers,
+            schemas=letter.schemas,
+            beside=beside,
+        ),
         "contracts": list(letter.schemas),
         "redrives": [asdict(one) for one in letter.redrives],
     }
 
 
-def _report(letter: WholeLetter, beside: Path | None) -> PayloadReport | None:
+def content_json(
+    *,
+    key: bytes | None,
+    payload: bytes | None,
+    headers: Headers | None,
+    schemas: Sequence[str],
+    beside: Path | None,
+) -> dict[str, Any]:
+    """Return what a record holds, in hex and decoded as far as it goes.
+
+    Args:
+        key: Of the record.
+        payload: Its value.
+        headers: None if they are not known.
+        schemas: The contracts of the pipeline that has read it.
+        beside: The pipeline file, or the folder of the contracts that are files.
+    """
+    report = _report(payload, schemas, beside)
+    return {
+        "headers": None if headers is None else _header_texts(headers),
+        "key_hex": _hex(key),
+        "payload_hex": _hex(payload),
+        "payload_bytes": None if payload is None else len(payload),
+        "decoded": None if report is None else asdict(report),
+    }
+
+
+def _report(
+    payload: bytes | None, schemas: Sequence[str], beside: Path | None
+) -> PayloadReport | None:
     try:
-        contracts = load_event_contracts(letter.schemas, beside)
+        contracts = load_event_contracts(schemas, beside)
     except ContractError:
         # A contract that is a file somewhere else; the bytes are shown all the same.
         return None
-    return report_payload(letter.payload, contracts)
+    return report_payload(payload, contracts)
 
 
 def told(found: Mapping[str, Any]) -> Sequence[str]:

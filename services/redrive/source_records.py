@@ -43,6 +43,15 @@ class KnownRecord:
     payload: bytes | None = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRecord:
+    """A record as its topic holds it."""
+
+    key: bytes | None = field(repr=False)
+    payload: bytes | None = field(repr=False)
+    headers: Headers = field(repr=False)
+
+
 class SourceRecords:
     """Reads single records of topics; joins no group and commits no offsets.
 
@@ -92,6 +101,31 @@ class SourceRecords:
             for record, message in self._read(topic, partition, wanted):
                 if (message.key(), message.value()) == (record.key, record.payload):
                     found[record.position] = _headers(message)
+        return found
+
+    def read_whole(
+        self, positions: Iterable[RecordPosition]
+    ) -> dict[RecordPosition, ReadRecord]:
+        """Return what the topics hold at some positions; what is gone is left out.
+
+        Raises:
+            RetryableError: ``KAFKA_UNREACHABLE``.
+        """
+        found: dict[RecordPosition, ReadRecord] = {}
+        ordered = sorted(
+            positions, key=lambda one: (one.topic, one.partition, one.offset)
+        )
+        for (topic, partition), group in groupby(
+            ordered, key=lambda one: (one.topic, one.partition)
+        ):
+            asked = [KnownRecord(position=one, key=None, payload=None) for one in group]
+            wanted = self._kept(topic, partition, asked)
+            for record, message in self._read(topic, partition, wanted):
+                found[record.position] = ReadRecord(
+                    key=_bytes(message.key()),
+                    payload=_bytes(message.value()),
+                    headers=_headers(message),
+                )
         return found
 
     def _kept(
@@ -160,6 +194,11 @@ def _offset(message: Message) -> int:
     offset = message.offset()
     assert offset is not None, "a record that was read has an offset"
     return offset
+
+
+def _bytes(content: object) -> bytes | None:
+    assert content is None or isinstance(content, bytes), "nothing decodes it"
+    return content
 
 
 def _headers(message: Message) -> Headers:

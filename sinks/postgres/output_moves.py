@@ -17,6 +17,7 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import staged_for
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.home_layout import Output
+from sinks.postgres.instants import to_datetime
 from sinks.postgres.keyed_moves import move_results
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.naming import TableNames, revisions_table
@@ -27,6 +28,8 @@ from sinks.postgres.statements import load_statements
 from sinks.postgres.window_merge import WindowMerge
 from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import RetryableError
+from sinks.protocol.identity import Epoch
+from sinks.protocol.ports import BatchTerms
 from sinks.protocol.votes import BatchTally, OutputTally
 
 _SQL = load_statements("sinks.postgres", "publish.sql")
@@ -214,3 +217,14 @@ def _row_refusals() -> Iterator[None]:
         if is_row_rejection(error):
             raise RowRefusedError(error) from error
         raise
+
+
+def publish_values(epoch: Epoch, terms: BatchTerms) -> dict[str, object]:
+    """Collect the parameters that the statements of home and branches share."""
+    return {
+        "sequence": terms.sequence,
+        "epoch": epoch,
+        "watermark_before": to_datetime(terms.watermark_before_us),
+        "watermark_after": to_datetime(terms.watermark_after_us),
+        "planned_at": to_datetime(terms.planned_at_us),
+    }

@@ -20,10 +20,13 @@ from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.migrations import migrate_participant
 from sinks.postgres.naming import TableNames, application_name, state_table
-from sinks.postgres.output_moves import OutputMoves, RowRefusedError
+from sinks.postgres.output_moves import (
+    OutputMoves,
+    RowRefusedError,
+    publish_values,
+)
 from sinks.postgres.preflight import check_participant
 from sinks.postgres.prepared_branches import PostgresPreparedBranches
-from sinks.postgres.publication import publish_values
 from sinks.postgres.rejections import find_rejected
 from sinks.postgres.result_tables import create_result_tables
 from sinks.postgres.session import Session

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -36,7 +36,11 @@ from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_datetime
 from sinks.postgres.keyed_moves import KeyedMoves
 from sinks.postgres.naming import TableNames
-from sinks.postgres.output_moves import OutputMoves, RowRefusedError
+from sinks.postgres.output_moves import (
+    OutputMoves,
+    RowRefusedError,
+    publish_values,
+)
 from sinks.postgres.publish_clock import MEASURES_KEPT, PublishClock
 from sinks.postgres.rejections import find_rejected
 from sinks.postgres.run_moves import RunMoves
@@ -44,9 +48,9 @@ from sinks.postgres.sqlstate import translate
 from sinks.postgres.staging import EVENT_LOGS
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import lock_stored_state, read_decided
+from sinks.protocol.ages import grown
 from sinks.protocol.decisions import PublishDecision, decide_publish
 from sinks.protocol.errors import OutcomeUnknownError
-from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId
 from sinks.protocol.measures import measures_json
@@ -284,6 +288,8 @@ class PostgresPublication:
 
     def _write_measures(self) -> None:
         measures = self._tally.measures + self._clock.measures()
+        waited_s = self._began_after_s + self._clock.elapsed_s
+        measures = replace(measures, ages=grown(measures.ages, waited_s))
         self._execute(
             "insert_measures",
             {
@@ -310,6 +316,8 @@ class PostgresPublication:
         ).fetchone()
         assert row is not None
         self._wal_from: str = row[0]
+        #: From the batch's plan until this transaction began.
+        self._began_after_s: float = row[1] - self._clock.elapsed_s
         for planned in self._plan.ranges:
             seen = self._tally.partitions.get(planned.topic_partition)
             counts = seen.counts if seen else EventCounts()
@@ -386,14 +394,3 @@ class PostgresPublication:
     ) -> psycopg.Cursor[TupleRow]:
         composed = _SQL[statement].format(**identifiers)
         return self._connection.execute(composed, values)
-
-
-def publish_values(epoch: Epoch, terms: BatchTerms) -> dict[str, object]:
-    """Collect the parameters that the statements of home and branches share."""
-    return {
-        "sequence": terms.sequence,
-        "epoch": epoch,
-        "watermark_before": to_datetime(terms.watermark_before_us),
-        "watermark_after": to_datetime(terms.watermark_after_us),
-        "planned_at": to_datetime(terms.planned_at_us),
-    }

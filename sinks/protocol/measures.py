@@ -58,7 +58,8 @@ class StepMeasure:
 
 
 _NAMES = tuple(one.name for one in fields(StepMeasure))
-_Addable = TypeVar("_Addable", float, StepMeasure, Distribution, HotKeys)
+_Addable = TypeVar("_Addable", int, float, StepMeasure, Distribution, HotKeys)
+_Name = TypeVar("_Name", int, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,11 @@ class Measures:
         counts: Counters of the pipeline's own functions.
         distributions: Values that they have observed.
         hot_keys: By output, of windows and of keyed state.
+        ages: Committed events by their age, in the buckets of ``ages.py``: of a task
+            when its batch was planned, of a batch right before its COMMIT.
+        ids: Of the catalog, by the driver: IDs that were ``asked`` for, how often the
+            filters did not spare a search (``looked_up``), and those that found
+            something (``met``).
     """
 
     steps: Mapping[str, StepMeasure] = field(default_factory=dict)
@@ -85,6 +91,8 @@ class Measures:
     counts: Mapping[str, float] = field(default_factory=dict)
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
     hot_keys: Mapping[str, HotKeys] = field(default_factory=dict)
+    ages: Mapping[int, int] = field(default_factory=dict)
+    ids: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: Measures) -> Measures:
         """Put what two have measured together."""
@@ -99,6 +107,8 @@ class Measures:
                 self.distributions, other.distributions, Distribution()
             ),
             hot_keys=_added(self.hot_keys, other.hot_keys, HotKeys()),
+            ages=_added(self.ages, other.ages, 0),
+            ids=_added(self.ids, other.ids, 0),
         )
 
 
@@ -136,6 +146,8 @@ def measures_json(measures: Measures) -> dict[str, Any]:
             "hot_keys": {
                 output: hot_keys_json(one) for output, one in measures.hot_keys.items()
             },
+            "ages": {str(bucket): events for bucket, events in measures.ages.items()},
+            "ids": dict(measures.ids),
         }.items()
         if value
     }
@@ -164,12 +176,14 @@ def parse_measures(value: Mapping[str, Any]) -> Measures:
             output: parse_hot_keys(one)
             for output, one in value.get("hot_keys", {}).items()
         },
+        ages={int(bucket): n for bucket, n in value.get("ages", {}).items()},
+        ids=value.get("ids", {}),
     )
 
 
 def _added(
-    one: Mapping[str, _Addable], other: Mapping[str, _Addable], nothing: _Addable
-) -> dict[str, _Addable]:
+    one: Mapping[_Name, _Addable], other: Mapping[_Name, _Addable], nothing: _Addable
+) -> dict[_Name, _Addable]:
     return {
         name: one.get(name, nothing) + other.get(name, nothing)
         for name in {**one, **other}

@@ -27,6 +27,7 @@ _NOTHING = Hits(
     rows=np.empty(0, dtype=np.int64),
     payload_hashes=np.empty(0, dtype=np.uint64),
     buckets=np.empty(0, dtype=np.int64),
+    looked_up=0,
 )
 
 
@@ -105,4 +106,5 @@ class ChunkGroup:
             rows=np.concatenate([hits.rows for hits in found]),
             payload_hashes=np.concatenate([hits.payload_hashes for hits in found]),
             buckets=np.concatenate([hits.buckets for hits in found]),
+            looked_up=sum(hits.looked_up for hits in found),
         )

@@ -155,11 +155,15 @@ class Found:
             where none was kept.
         buckets: The bucket that the newest has filed it under; undefined where
             nothing was found.
+        looked_up: How often an ID was searched for, which the filters had not spared.
+        met: How many of these searches found it.
     """
 
     found: BoolArray
     payload_hashes: U64Array
     buckets: I64Array
+    looked_up: int = 0
+    met: int = 0
 
 
 class CatalogView(Protocol):

@@ -147,6 +147,13 @@ class ClaimHolder:
         self._approved = (*before[-1:], now)
         return None
 
+    def searches(self) -> Mapping[str, int]:
+        """Return what looking the IDs of the round at hand up took so far."""
+        with self._answering:
+            at_hand = self._round
+            claims = None if at_hand is None else at_hand.claims
+            return {} if claims is None else dict(claims.searches)
+
     def ask(self, round_number: int, asked: Candidates) -> Claim:
         """Claim IDs for a round.
 

@@ -20,6 +20,7 @@ from sinks.seen_ids.claim import (
     Candidates,
     CatalogView,
     Claim,
+    Found,
     RowClass,
     U8Array,
 )
@@ -65,6 +66,8 @@ class RoundClaims:
         self._overtaken: list[Candidates] = []
         #: IDs that rows of the batch hold, in the places of others or as new ones.
         self.survivors = 0
+        #: What looking IDs up took; see ``Measures.ids``.
+        self.searches = {"asked": 0, "looked_up": 0, "met": 0}
         self._slots = np.zeros(1 << _SLOT_BITS, dtype=np.bool_)
         firsts = None if former is None else former.first_positions()
         if firsts is not None:
@@ -101,7 +104,7 @@ class RoundClaims:
         """Leave out the rows that would correct what is not there."""
         is_head = asked.is_head()
         heads = asked.only(np.flatnonzero(is_head))
-        found = self._catalog.find(heads.hi, heads.lo).found
+        found = self._look_up(heads.hi, heads.lo).found
         asks = ~only_corrects | found[np.cumsum(is_head) - 1]
         answer = self.ask(asked.take(asks).all_asking())
         classes = np.full(len(asked), RowClass.UNKNOWN, dtype=np.uint8)
@@ -122,7 +125,7 @@ class RoundClaims:
         if self._corrects:
             return self._decide_corrections(asked.only(rows))
         hi, lo = asked.fingerprints(rows)
-        known = self._catalog.find(hi, lo)
+        known = self._look_up(hi, lo)
         stands = np.flatnonzero(known.found)
         heads = asked.only(np.delete(rows, stands))
         # What holds an ID is what counts of it, so it is kept once: a round may be of
@@ -144,7 +147,7 @@ class RoundClaims:
     def _decide_corrections(self, heads: Candidates) -> _Decided:
         """Decide as ``_decide`` does where the catalog's entries may be corrected."""
         assert heads.payload_hashes is not None, "what differs could not be told"
-        known = self._catalog.find(heads.hi, heads.lo)
+        known = self._look_up(heads.hi, heads.lo)
         # No row's hash is NO_HASH.
         stands = known.found & (heads.payload_hashes == known.payload_hashes)
         corrected = known.found & ~stands
@@ -162,6 +165,13 @@ class RoundClaims:
             )
         )
         return _Decided(classes=classes, buckets=buckets)
+
+    def _look_up(self, hi: U64Array, lo: U64Array) -> Found:
+        found = self._catalog.find(hi, lo)
+        self.searches["asked"] += len(hi)
+        self.searches["looked_up"] += found.looked_up
+        self.searches["met"] += found.met
+        return found
 
     def _note(self, claims: _Claims) -> None:
         self.survivors += int(

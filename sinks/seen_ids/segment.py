@@ -48,11 +48,13 @@ class Hits:
         rows: Each at most once.
         payload_hashes: ``NO_HASH`` where none was kept.
         buckets: Under which each ID is filed.
+        looked_up: How many rows were searched for: those that no filter ruled out.
     """
 
     rows: I64Array
     payload_hashes: U64Array
     buckets: I64Array
+    looked_up: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,21 +107,18 @@ class Columns:
             buckets=self.buckets[begin:end],
         )
 
-    def find(self, asked: Asked) -> tuple[I64Array, I64Array]:
-        """Return the rows of the question that are here, and where they are."""
-        if self.bloom is None:
-            return self._search(asked.hi, asked.lo)
-        rows = self.bloom.find_possible(asked)
-        found, at = self._search(asked.hi[rows], asked.lo[rows])
-        return rows[found], at
-
     def look_up(self, asked: Asked) -> Hits:
         """Return the rows of the question that are here, and what is known of them."""
-        rows, at = self.find(asked)
+        rows: I64Array = np.arange(len(asked))
+        if self.bloom is not None:
+            rows = self.bloom.find_possible(asked)
+            asked = asked.take(rows)
+        found, at = self._search(asked.hi, asked.lo)
         return Hits(
-            rows=rows,
+            rows=rows[found],
             payload_hashes=self.payload_hashes[at],
             buckets=self.buckets[at],
+            looked_up=len(asked),
         )
 
     def _search(self, hi: U64Array, lo: U64Array) -> tuple[I64Array, I64Array]:
@@ -256,15 +255,24 @@ class SegmentView:
         one before it or a later one, so the newest is the last of the latest bucket.
         """
         asked = Asked(hi, lo)
+        looked_up = met = 0
         found: BoolArray = np.zeros(len(asked), dtype=np.bool_)
         hashes = np.full(len(asked), NO_HASH, dtype=np.uint64)
         buckets = np.full(len(asked), self.live_from_bucket, dtype=np.int64)
         for part in self.parts:
             hits = part.look_up(asked)
+            looked_up += hits.looked_up
+            met += len(hits.rows)
             if hits.rows.size:
                 newer = np.flatnonzero(hits.buckets >= buckets[hits.rows])
                 rows = hits.rows[newer]
                 found[rows] = True
                 hashes[rows] = hits.payload_hashes[newer]
                 buckets[rows] = hits.buckets[newer]
-        return Found(found=found, payload_hashes=hashes, buckets=buckets)
+        return Found(
+            found=found,
+            payload_hashes=hashes,
+            buckets=buckets,
+            looked_up=looked_up,
+            met=met,
+        )

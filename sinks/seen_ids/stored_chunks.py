@@ -169,13 +169,17 @@ class LazyChunks:
                 rows=rows[hits.rows],
                 payload_hashes=hits.payload_hashes,
                 buckets=hits.buckets,
+                looked_up=len(possible),
             )
+        looked_up = len(possible)
         hashes: U64Array = np.empty(0, dtype=np.uint64)
         if rows.size:
             is_there, hashes = self._ask(possible.hi, possible.lo)
             rows, hashes = rows[is_there], hashes[is_there]
         buckets = np.full(len(rows), self.bucket, dtype=np.int64)
-        return Hits(rows=rows, payload_hashes=hashes, buckets=buckets)
+        return Hits(
+            rows=rows, payload_hashes=hashes, buckets=buckets, looked_up=looked_up
+        )
 
     def fetch_some(self) -> bool:
         """Fetch the next of the chunks, and return whether there are more.

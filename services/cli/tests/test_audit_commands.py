@@ -44,6 +44,7 @@ def _status() -> Status:
             ),
         ),
         last_batch=None,
+        moved_at=None,
         last_sequence=0,
         visible_through=0,
         minute_rate=0.0,

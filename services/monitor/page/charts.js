@@ -1,6 +1,7 @@
 // Charts over time, by uPlot. A gap is a time in which nothing was published.
 
-import { el, seconds, whole } from "./elements.js";
+import { el, formula, seconds, whole } from "./elements.js";
+import { percent, size } from "./parts.js";
 
 const HEIGHT = 180;
 
@@ -18,27 +19,41 @@ function resolved(name) {
   return found;
 }
 
+// "of" reads slots of the history; "at" reads what is kept by the begin of a slot.
 export function slotsOf(history, slotSeconds, slots) {
-  const newest = Math.floor(Date.now() / 1000 / slotSeconds) * slotSeconds;
+  const began = beginsOf(slotSeconds, slots);
   const found = new Map(history.map((slot) => [slot.began_s, slot]));
-  const began = Array.from({ length: slots }, (_, at) => newest - (slots - 1 - at) * slotSeconds);
-  return { began, of: (read) => began.map((at) => (found.has(at) ? read(found.get(at)) : null)) };
+  return {
+    began,
+    of: (read) => began.map((at) => (found.has(at) ? read(found.get(at)) : null)),
+    at: (bySlot, read = (value) => value) => began.map((at) => (at in bySlot ? read(bySlot[at]) : null)),
+  };
 }
 
-export function chart(caption, began, lines, show) {
-  const figure = el("figure", {}, el("figcaption", {}, caption));
+export function gaugesOf(gauges, everySeconds, count) {
+  const at = gauges.map((one) => ({ ...one, began_s: Math.floor(Date.parse(one.at) / 1000) }));
+  return slotsOf(at, everySeconds, count);
+}
+
+function beginsOf(slotSeconds, slots) {
+  const newest = Math.floor(Date.now() / 1000 / slotSeconds) * slotSeconds;
+  return Array.from({ length: slots }, (_, at) => newest - (slots - 1 - at) * slotSeconds);
+}
+
+export function chart(key, caption, began, lines, show) {
+  const figure = el("figure", {}, el("figcaption", {}, formula(key, caption)));
   const axis = { stroke: resolved("--ink-2"), grid: { stroke: resolved("--rule"), width: 1 }, ticks: { stroke: resolved("--rule") } };
-  const colors = [resolved("--blue"), resolved("--warning"), resolved("--critical")];
+  const colors = [resolved("--blue"), resolved("--warning"), resolved("--critical"), resolved("--good")];
   const drawn = (width) =>
     new uPlot(
       {
         width, height: HEIGHT, cursor: { y: false },
         axes: [axis, { ...axis, size: 64, values: (_, marks) => marks.map(show) }],
-        scales: { y: { range: (_, low, high) => [0, Math.max(high, 1e-9) * 1.1] } },
+        scales: { y: { range: (_, low, high) => [0, Math.max(high, leastOf(show)) * 1.1] } },
         series: [
           {},
           ...lines.map(([label], at) => ({
-            label, stroke: colors[at], width: 2, points: { show: began.length < 40 },
+            label, stroke: colors[at], width: 2, points: { show: isSparse(lines[at][1]) },
             value: (_, value) => (value === null || value === undefined ? "–" : show(value)),
           })),
         ],
@@ -57,5 +72,13 @@ export function chart(caption, began, lines, show) {
   return figure;
 }
 
+// Of which an axis is at least, or nothing but zeros has marks that all say 0.
+const leastOf = (show) => (show === byCount ? 1 : show === byBytes ? 1000 : show === bySeconds ? 0.01 : 0.001);
+
+// Few numbers, or single ones, are no line.
+const isSparse = (values) => values.filter((one) => one !== null).length < 40;
+
 export const byCount = (value) => whole(value);
 export const bySeconds = (value) => seconds(value);
+export const byShare = (value) => percent(value);
+export const byBytes = (value) => size(value);

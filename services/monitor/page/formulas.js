@@ -1,5 +1,7 @@
 // How each number comes about; docs/monitor.md says the same for those who read.
 
+import { CHART_FORMULAS } from "./chart_formulas.js";
+
 const MINUTE = `SELECT sum(read), sum(committed), sum(duplicate), sum(dead), sum(late)
 FROM tallyweir.batch JOIN tallyweir.batch_partition USING (pipeline, sequence)
 WHERE pipeline = $1 AND published_at > now() - interval '60 s'`;
@@ -14,6 +16,7 @@ const MEASURES = `SELECT sequence, measures FROM tallyweir.batch_measures
 WHERE pipeline = $1 ORDER BY sequence DESC LIMIT 100`;
 
 export const FORMULAS = {
+  ...CHART_FORMULAS,
   state: {
     text: "DRAINED: it is paused, and nothing is left to finish. PAUSED: somebody paused it. DRAINING: somebody has asked for a drain, and a driver is to end it. STOPPED: no session of the newest driver is connected to the home database. FENCED: none is, and one of an older driver, which may not publish any more. CAUGHT UP: the lag is 0. RUNNING: the last commit is at most 60 s ago. STALLED: anything else, so what does not move while there is lag never runs.",
     query: "SELECT epoch FROM tallyweir.epoch_claim WHERE pipeline = $1 ORDER BY epoch DESC LIMIT 1;\nSELECT application_name FROM pg_stat_activity;",

@@ -31,14 +31,14 @@ export async function showLetter(view, name, topic, partition, offset) {
   );
 }
 
-function readAsFar(decoded) {
+export function readAsFar(decoded, mayHelp = true) {
   const fields = decoded.fields.map((one) => [one.name, one.type, `${one.from_byte} … ${one.until_byte}`, one.value]);
   if (decoded.failed_field !== null)
     fields.push([el("span", { class: "broken" }, decoded.failed_field), "", `${decoded.failed_at} …`, el("span", { class: "broken" }, "fails")]);
   return [
     el("p", {}, `Schema id ${decoded.schema_id ?? "–"}, written by ${decoded.writer ?? "an unknown contract"}, read as ${decoded.readers.join(", ")}.`),
     el("p", {}, decoded.problem === null
-      ? el("span", { class: "holds" }, "It decodes today: sending it again may help.")
+      ? el("span", { class: "holds" }, mayHelp ? "It decodes today: sending it again may help." : "It decodes.")
       : el("span", { class: "broken" }, decoded.problem)),
     fields.length ? table([[null, "field"], [null, "type"], [null, "bytes"], [null, "value"]], fields) : "",
     ...(decoded.differences.length
@@ -57,7 +57,7 @@ function redrives(found) {
   );
 }
 
-function hex(what, text, bytes) {
+export function hex(what, text, bytes) {
   if (text === null) return empty(`No ${what}.`);
   const pairs = text.replace(/^[0-9a-f]+/, (all) => all.match(/.{1,2}/g).join(" "));
   return el("pre", { class: "told", "aria-label": `${what} in hex` }, bytes === undefined ? pairs : `${whole(bytes)} bytes\n${pairs}`);

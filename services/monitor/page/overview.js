@@ -25,7 +25,7 @@ export function showOverview(view, look) {
       [
         [null, "pipeline"], ["state", "state"], ["lag", "lag", true], ["catch_up", "to catch up", true],
         ["freshness", "freshness", true], ["rate", "events/s", true], ["dead", "dead, minute", true],
-        ["last_batch", "last batch", true],
+        ["receipt", "verified"], ["last_batch", "last batch", true],
       ],
       look.pipelines.map((one) => [
         el("div", {}, el("a", { href: `#/${encodeURIComponent(one.pipeline)}` }, one.pipeline),
@@ -33,6 +33,7 @@ export function showOverview(view, look) {
         el("div", {}, stateOf(one), one.cause ? el("div", { class: "cause" }, one.cause) : null, alertsOf(one)),
         whole(one.lag), seconds(one.catch_up_s), seconds(one.freshness_s),
         whole(one.events_per_second_minute), whole(one.minute.dead),
+        receiptOf(one, `${seconds(one.receipt?.age_s)} ago`),
         el("span", {}, whole(one.last_sequence), el("div", { class: "quiet" },
           one.since_commit_s === null ? "never" : `${seconds(one.since_commit_s)} ago`)),
       ]),
@@ -42,11 +43,11 @@ export function showOverview(view, look) {
   if (focused) view.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
 }
 
-function receiptOf(one) {
+function receiptOf(one, when) {
   if (!one.receipt) return "never";
-  const { is_verified: holds, summary, taken_at: at, batches } = one.receipt;
+  const { is_verified: holds, summary, batches } = one.receipt;
   return el("span", { title: `${summary} (${whole(batches)} batches, by ${one.receipt.taken_by})` },
-    el("span", { class: holds ? "holds" : "broken" }, holds ? "✓" : "✗"), el("div", { class: "quiet" }, moment(at)));
+    el("span", { class: holds ? "holds" : "broken" }, holds ? "✓ holds" : "✗ broken"), el("div", { class: "quiet nowrap" }, when));
 }
 
 export function figures(one) {
@@ -55,11 +56,13 @@ export function figures(one) {
     ["lag", "lag", whole(one.lag)],
     ["catch_up", "to catch up", seconds(one.catch_up_s)],
     ["freshness", "freshness", seconds(one.freshness_s)],
+    ["chart_latency", "latency, 95 %", seconds(one.committed?.latency_p95_s)],
     ["rate", "events/s", whole(one.events_per_second_minute)],
     ["last_batch", "last batch", whole(one.last_sequence)],
     ["in_doubt", "in doubt", whole(one.in_doubt)],
+    ["headroom", "headroom", seconds(one.gauges?.headroom_s)],
     ["watermark", "watermark", moment(one.watermark)],
-    ["receipt", "verified", receiptOf(one)],
+    ["receipt", "verified", receiptOf(one, moment(one.receipt?.taken_at))],
     ["epoch", "driver", one.driver ? `epoch ${one.driver.epoch} on ${one.driver.host}` : "none yet"],
   ];
   return el("div", {},

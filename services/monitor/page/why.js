@@ -1,6 +1,7 @@
 // What became of an event, copy by copy.
 
 import { actButton } from "./acts.js";
+import { showCopies } from "./copies.js";
 import { ask, el, empty, of } from "./elements.js";
 
 export async function showWhy(view, name, eventId = "") {
@@ -16,8 +17,10 @@ export async function showWhy(view, name, eventId = "") {
     answer.append(empty("Every copy of an event is told: which batch decided about it, and how."));
     return;
   }
-  const { told } = await ask(of(name, `why?event_id=${encodeURIComponent(eventId)}`));
-  answer.append(el("div", { class: "told" }, told.map((sentence) => el("pre", {}, sentence))));
+  const { told, is_known: isKnown } = await ask(of(name, `why?event_id=${encodeURIComponent(eventId)}`));
+  const copies = el("div", { id: "copies" });
+  answer.append(el("div", { class: "told" }, told.map((sentence) => el("pre", {}, sentence))), copies);
+  if (isKnown) showCopies(copies, name, eventId);
   const erase = actButton("erase", name, { id: eventId }, "Erase this event", () => showWhy(view, name, eventId));
   if (erase) answer.append(el("p", {}, erase));
 }

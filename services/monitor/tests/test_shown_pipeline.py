@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from services.monitor.shown_pipeline import summary_json
-from sinks.postgres.audit import PipelineSummary
+from sinks.postgres.audit import KeptReceipt, PipelineSummary
 from sinks.postgres.audit.overview import LockWait, RecentCounts
 from sinks.postgres.audit.progress import DriverStatus
 from sinks.protocol.guarantee import Guarantee
@@ -109,6 +109,38 @@ def test_a_stalled_pipeline_says_what_keeps_it(
 
 def test_a_pipeline_that_moves_has_no_cause() -> None:
     """Whatever somebody waits for at the moment."""
-    found = replace(_FOUND, last_published_at=_NOW, wait=_WAIT)
+    found = replace(_FOUND, last_published_at=_NOW, moved_at=_NOW, wait=_WAIT)
     shown = summary_json(found, _broker(140))
     assert (shown["state"], shown["cause"]) == ("RUNNING", None)
+
+
+@pytest.mark.parametrize("lag_known", [True, False])
+@pytest.mark.parametrize("moved_s", [None, 61.0])
+def test_what_does_not_move_is_never_green(
+    *, lag_known: bool, moved_s: float | None
+) -> None:
+    """Neither records that wait nor their unknown number, whatever else is published.
+
+    Batches that only fire timers are published all the time, and move nothing.
+    """
+    moved_at = None if moved_s is None else _NOW - timedelta(seconds=moved_s)
+    found = replace(_FOUND, last_published_at=_NOW, moved_at=moved_at)
+    shown = summary_json(found, _broker(140) if lag_known else None)
+    assert shown["state"] == "STALLED"
+    cause = "Timers fire, and nothing is read" if lag_known else "Kafka does not answer"
+    assert str(shown["cause"]).startswith(cause)
+
+
+def test_a_receipt_has_an_age() -> None:
+    """By the home's clock, as all that is shown beside it."""
+    receipt = KeptReceipt(
+        is_verified=True,
+        summary="It holds.",
+        batches=9,
+        taken_at=_NOW - timedelta(minutes=3),
+        taken_by="anna",
+    )
+    shown = summary_json(replace(_FOUND, receipt=receipt), _broker(40))
+    told = shown["receipt"]
+    assert isinstance(told, dict)
+    assert (told["is_verified"], told["age_s"]) == (True, 180.0)

@@ -12,12 +12,19 @@ from sinks.postgres.audit.audited_pipeline import (
     AuditedSource,
     read_next_offsets,
     read_source,
+    read_topic_ids,
 )
 from sinks.postgres.audit.batches import (
     LedgerBatch,
     SlotOfTime,
     read_batches,
     read_history,
+)
+from sinks.postgres.audit.charts import (
+    Charts,
+    CommittedFigures,
+    read_charts,
+    read_recent_figures,
 )
 from sinks.postgres.audit.database_status import DatabaseStatus
 from sinks.postgres.audit.dead_letters import (
@@ -64,7 +71,9 @@ from sinks.postgres.audit.waiting import Waiting, WaitingWindows, read_waiting
 __all__ = [
     "AuditedPipeline",
     "AuditedSource",
+    "Charts",
     "Check",
+    "CommittedFigures",
     "CustomFigures",
     "DatabaseStatus",
     "DeadLetter",
@@ -113,6 +122,7 @@ __all__ = [
     "read_acts",
     "read_batches",
     "read_bottleneck",
+    "read_charts",
     "read_dead_letters",
     "read_evidence",
     "read_forks",
@@ -123,12 +133,14 @@ __all__ = [
     "read_next_offsets",
     "read_output_tables",
     "read_overview",
+    "read_recent_figures",
     "read_recount_spans",
     "read_reported",
     "read_samples",
     "read_scaling",
     "read_source",
     "read_status",
+    "read_topic_ids",
     "read_usage",
     "read_waiting",
     "verify",

@@ -235,6 +235,19 @@ def read_positions(
     }
 
 
+def read_topic_ids(connection: Connection[TupleRow], name: str) -> dict[str, str]:
+    """Read the Kafka id of each topic that the pipeline has read, in a snapshot.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading a pipeline's topics"):
+        read_pipeline(connection, name)
+        rows = fetch(connection, _LEDGER["topic_ids"], pipeline=name)
+    return {row["topic"]: row["topic_id"] for row in rows}
+
+
 def read_next_offsets(
     connection: Connection[TupleRow], name: str
 ) -> dict[TopicPartition, int]:

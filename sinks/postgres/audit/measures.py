@@ -38,6 +38,8 @@ _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
 
 _KEYED = ("tallyweir.keyed_state", "tallyweir.keyed_timer")
 _POSITIONS = "tallyweir.partition_progress"
+#: What the IDs that are remembered are called among the sizes of state.
+CATALOG = "IDs remembered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +228,7 @@ def _state_sizes(
         counted = fetch_one(connection, _CATALOG["catalog_size"], pipeline=audited.name)
         size = fetch_one(connection, _SQL["catalog_bytes"], table=runs)
         yield StateSize(
-            name="IDs remembered",
+            name=CATALOG,
             rows=counted["ids"],
             bytes=size["bytes"],
             is_shared=False,

@@ -110,6 +110,8 @@ class PipelineSummary:
     drain: Drain | None
     #: What ``verify`` found last; None if it never ran.
     receipt: KeptReceipt | None = None
+    #: When offsets moved last; None if they have not in the last minute.
+    moved_at: datetime | None = None
 
     @property
     def freshness_s(self) -> float | None:
@@ -121,9 +123,22 @@ class PipelineSummary:
         return self._age_s(self.last_published_at)
 
     @property
+    def since_receipt_s(self) -> float | None:
+        return None if self.receipt is None else self._age_s(self.receipt.taken_at)
+
+    @property
     def in_doubt(self) -> int:
         """Batches that are decided and not yet committed in every database."""
         return self.last_sequence - self.visible_through
+
+    def catch_up_s(self, lag: int | None) -> float | None:
+        """Return the seconds that some offsets take at the last minute's rate."""
+        rate = self.recent.per_second
+        return lag / rate if lag and rate else None
+
+    @property
+    def since_move_s(self) -> float | None:
+        return self._age_s(self.moved_at)
 
     def state(self, lag: int | None) -> PipelineState:
         return decide_state(
@@ -131,7 +146,7 @@ class PipelineSummary:
             drain=self.drain,
             driver=self.driver,
             lag=lag,
-            since_commit_s=self.since_commit_s,
+            since_commit_s=self.since_move_s,
         )
 
     def cause(self, lag: int | None) -> str | None:
@@ -160,6 +175,11 @@ class PipelineSummary:
             )
         if lag is None:
             return "Kafka does not answer."
+        if self.since_commit_s is not None and self.since_commit_s <= RECENT_S:
+            return (
+                "Timers fire, and nothing is read although records wait; the driver's "
+                "log says what it does."
+            )
         return (
             "A driver is connected, has records to read, and publishes nothing; its "
             "log says what it does."
@@ -192,6 +212,7 @@ def read_overview(connection: Connection[TupleRow]) -> tuple[PipelineSummary, ..
         replace(
             _summary(row, offsets.get(row["pipeline"], {}), sessions, waits),
             receipt=receipts.get(row["pipeline"]),
+            moved_at=row["moved_at"],
         )
         for row in rows
     )

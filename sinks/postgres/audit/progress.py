@@ -139,6 +139,8 @@ class Status:
     newest_event_time: datetime | None
     partitions: tuple[PartitionStatus, ...]
     last_batch: BatchStatus | None
+    #: When offsets moved last, of the newest 3,000 batches.
+    moved_at: datetime | None
     last_sequence: int
     #: The newest batch such that it and all before it are committed everywhere.
     visible_through: int
@@ -175,13 +177,17 @@ class Status:
             self.last_batch.published_at if self.last_batch else None, self.observed_at
         )
 
+    @property
+    def since_move_s(self) -> float | None:
+        return _seconds(self.moved_at, self.observed_at)
+
     def state(self, lag: int | None) -> PipelineState:
         return decide_state(
             pause=self.pause,
             drain=self.drain,
             driver=self.driver,
             lag=lag,
-            since_commit_s=self.since_commit_s,
+            since_commit_s=self.since_move_s,
         )
 
 
@@ -201,7 +207,8 @@ def decide_state(
         driver: The newest; None if there has been none.
         lag: Offsets between Kafka's ends and the pipeline; None when Kafka did not
             answer, which counts as lag, because nothing shows that there is none.
-        since_commit_s: Since the last published batch; None when there is none.
+        since_commit_s: Since the last batch that moved offsets, which one that only
+            fires timers does not; None when there is none.
     """
     if pause is not None:
         return PipelineState.DRAINED if pause.is_drained else PipelineState.PAUSED
@@ -253,6 +260,7 @@ def read_status(
             newest_event_time=row["newest_event_time"],
             partitions=_read_partitions(connection, pipeline),
             last_batch=recent[-1] if recent else None,
+            moved_at=row["moved_at"],
             last_sequence=row["last_sequence"],
             visible_through=row["visible_through"],
             minute_rate=minute_rate(recent, row["observed_at"]),

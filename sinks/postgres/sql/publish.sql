@@ -40,7 +40,8 @@ VALUES (
     clock_timestamp()
 )
 -- How far the server's WAL has come tells how much the rest of the batch writes.
-RETURNING pg_current_wal_insert_lsn()::text
+RETURNING pg_current_wal_insert_lsn()::text,
+          extract(epoch FROM published_at - planned_at)::float8
 
 -- name: insert_batch_partition
 INSERT INTO tallyweir.batch_partition (

@@ -144,7 +144,9 @@ GRANT SELECT ON
     tallyweir.shadow_table, tallyweir.receipt, tallyweir.pipeline_version,
     tallyweir.put_aside, tallyweir.second_chance, tallyweir.no_result
 TO tallyweir_reader;
-GRANT SELECT ON tallyweir.batch_measures, tallyweir.batch_usage TO tallyweir_reader;
+GRANT SELECT ON
+    tallyweir.batch_measures, tallyweir.batch_usage, tallyweir.pipeline_gauge
+TO tallyweir_reader;
 GRANT SELECT (
     pipeline, sequence, kafka_topic, kafka_partition, kafka_offset, topic, event_id
 ) ON tallyweir.outbox TO tallyweir_reader;
@@ -187,6 +189,8 @@ GRANT SELECT ON ALL TABLES IN SCHEMA tallyweir TO tallyweir_monitor;
 -- What verify found last.
 GRANT INSERT, UPDATE (is_verified, summary, batches, taken_at, taken_by)
     ON tallyweir.receipt TO tallyweir_monitor;
+-- What it gauges for its charts, of the newest days.
+GRANT INSERT, DELETE ON tallyweir.pipeline_gauge TO tallyweir_monitor;
 
 -- name: participant
 REVOKE ALL ON ALL TABLES IN SCHEMA tallyweir_participant FROM

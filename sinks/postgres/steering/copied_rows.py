@@ -35,7 +35,7 @@ NOT_COPIED = (
     *("pipeline", "seen_id_run", "relay_cursor", "shadow_table"),
     *("batch_branch", "outbox", "pause", "drain", "receipt", "alert"),
     *("scaling_bounds", "scaling_decision", "driver_log", "snapshot", "profile"),
-    "sample",
+    *("sample", "pipeline_gauge"),
 )
 #: Columns of ours that name an output's table.
 OUTPUT_COLUMNS = ("output_table", "kept_in")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sinks.seen_ids.bloom_filter import Asked
-from sinks.seen_ids.segment import Columns, write_merged
+from sinks.seen_ids.segment import Columns, SegmentView, write_merged
 from sinks.seen_ids.tests.catalog import run_of
 
 
@@ -34,3 +34,21 @@ def test_the_last_entry_of_the_latest_bucket_stays(
     assert [counts] == list(
         zip(hits.buckets.tolist(), hits.payload_hashes.tolist(), strict=True)
     )
+
+
+def test_searches_that_a_filter_did_not_spare_are_counted(tmp_path: Path) -> None:
+    """Nearly none of new IDs, and each of those that are there."""
+    rng = np.random.default_rng(20261125)
+    words = rng.integers(0, 2**64, (2, 20_000), dtype=np.uint64)
+    hi, lo = words[:, np.lexsort((words[1], words[0]))]
+    half = np.zeros(20_000, dtype=np.bool_)
+    half[::2] = True
+    run = run_of(list(zip(hi[half].tolist(), lo[half].tolist(), strict=True)))
+    merged = write_merged(tmp_path, [Columns.of_run(run)], 0)
+    found = SegmentView(parts=(merged,), live_from_bucket=0).find(hi, lo)
+    assert found.met == int(found.found.sum()) == 10_000
+    false_positives = found.looked_up - found.met
+    assert 0 <= false_positives < 10_000 * 0.003
+    # Without a filter every ID is searched for.
+    bare = SegmentView(parts=(Columns.of_run(run),), live_from_bucket=0).find(hi, lo)
+    assert (bare.looked_up, bare.met) == (20_000, 10_000)

@@ -195,3 +195,8 @@ FROM (
 WHERE former IS NOT NULL
   AND (watermark IS NULL OR watermark < former)
 ORDER BY sequence, kind;
+
+-- name: topic_ids
+SELECT DISTINCT topic, topic_id
+FROM tallyweir.partition_progress
+WHERE pipeline = %(pipeline)s;

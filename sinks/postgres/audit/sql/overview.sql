@@ -31,7 +31,8 @@ SELECT pipeline.pipeline,
        recent.dead,
        recent.late,
        recent.expired,
-       recent.filtered
+       recent.filtered,
+       recent.moved_at
 FROM tallyweir.pipeline AS pipeline
 JOIN tallyweir.visible_through AS through USING (pipeline)
 LEFT JOIN LATERAL (
@@ -67,7 +68,8 @@ CROSS JOIN LATERAL (
            coalesce(sum(dead), 0)::bigint AS dead,
            coalesce(sum(late), 0)::bigint AS late,
            coalesce(sum(expired), 0)::bigint AS expired,
-           coalesce(sum(filtered), 0)::bigint AS filtered
+           coalesce(sum(filtered), 0)::bigint AS filtered,
+           max(published_at) FILTER (WHERE until_offset > from_offset) AS moved_at
     FROM tallyweir.batch
     JOIN tallyweir.batch_partition AS covered USING (pipeline, sequence)
     WHERE batch.pipeline = pipeline.pipeline

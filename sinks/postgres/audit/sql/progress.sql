@@ -13,7 +13,14 @@ SELECT pipeline.pipeline_number,
        claim.claimed_at,
        claim.epochs,
        (SELECT max(event_time_max) FROM tallyweir.partition_progress
-        WHERE pipeline = %(pipeline)s) AS newest_event_time
+        WHERE pipeline = %(pipeline)s) AS newest_event_time,
+       -- What only fires timers moves nothing.
+       (SELECT max(published_at)
+        FROM tallyweir.batch
+        JOIN tallyweir.batch_partition AS covered USING (pipeline, sequence)
+        WHERE batch.pipeline = %(pipeline)s
+          AND batch.sequence > pipeline.last_sequence - 3000
+          AND until_offset > from_offset) AS moved_at
 FROM tallyweir.pipeline AS pipeline
 LEFT JOIN (
     SELECT pipeline, epoch, host, process_id, claimed_at, count(*) OVER () AS epochs

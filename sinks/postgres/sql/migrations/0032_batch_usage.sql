@@ -1,5 +1,5 @@
 -- What batches have measured, for those who add it up.
--- depends: 0029_drain
+-- depends: 0031_gauges
 
 -- Without hot keys, which may be shown as they are where a pipeline says so.
 CREATE VIEW tallyweir.batch_usage AS

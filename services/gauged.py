@@ -1,0 +1,30 @@
+"""What was gauged of a pipeline, as plain values; docs/status.md has the formulas."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from sinks.postgres.audit import CommittedFigures
+from sinks.postgres.pipeline_gauges import Gauges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauged:
+    """What was found of a pipeline last.
+
+    Attributes:
+        gauges: What was kept, or would have been.
+        committed: Of the batches of the last minute.
+    """
+
+    gauges: Gauges
+    committed: CommittedFigures
+
+
+def gauges_json(gauges: Gauges | None) -> dict[str, object] | None:
+    """Return all gauges beside each other; None for none."""
+    if gauges is None:
+        return None
+    values: dict[str, object] = asdict(gauges)
+    del values["home"]
+    return values | asdict(gauges.home)

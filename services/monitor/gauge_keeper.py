@@ -1,0 +1,139 @@
+"""Gauges all pipelines every half minute, and keeps that for charts.
+
+It asks more than a look does: when Kafka had the oldest unread record, how large state
+is, what is prepared. So it does it less often, and nobody waits for it. What it cannot
+keep, as on a standby, is shown all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping
+from functools import partial
+
+import structlog
+
+from services.alerts.retention import NOTHING_UNREAD, KafkaRetention, Unread
+from services.gauged import Gauged
+from services.monitor.home_reader import HomeReader
+from services.monitor.shown_pipeline import Broker
+from services.source_lag import lags_of
+from services.topic_positions import positions_of, read_positions
+from sinks.postgres.audit import (
+    PipelineSummary,
+    read_overview,
+    read_recent_figures,
+)
+from sinks.postgres.pipeline_gauges import (
+    EVERY_S,
+    Gauges,
+    keep_gauges,
+    read_home_figures,
+)
+from sinks.protocol.errors import TallyweirError
+
+
+class GaugeKeeper:
+    """Gauges one pipeline after the other, in a thread of its own.
+
+    Args:
+        home: The home database.
+        bootstrap: Of the broker.
+        every_s: From the begin of a round to that of the next.
+    """
+
+    def __init__(
+        self, home: HomeReader, bootstrap: str, *, every_s: float = EVERY_S
+    ) -> None:
+        self._home = home
+        self._bootstrap = bootstrap
+        self._every_s = every_s
+        self._retention = KafkaRetention(bootstrap)
+        self._troubles: dict[str, str] = {}
+        self._log = structlog.get_logger()
+        #: By pipeline, of the last round; never changed in place.
+        self.found: Mapping[str, Gauged] = {}
+
+    async def run(self, end: asyncio.Event) -> None:
+        """Read gauges until told to end."""
+        # From begin to begin, or a long round would leave an interval out.
+        due = time.monotonic()
+        while not end.is_set():
+            await asyncio.to_thread(self.gauge_all, end)
+            due = max(due + self._every_s, time.monotonic())
+            try:
+                await asyncio.wait_for(end.wait(), due - time.monotonic())
+            except TimeoutError:
+                continue
+
+    def gauge_all(self, end: asyncio.Event) -> None:
+        """Read the gauges of each pipeline once, and tell new troubles in the log."""
+        troubles: dict[str, str] = {}
+        found: dict[str, Gauged] = {}
+        try:
+            summaries = self._home.read(read_overview)
+        except TallyweirError as error:
+            # What was found is not true for ever.
+            self.found = {}
+            self._note({error.code: error.saw})
+            return
+        topics = {topic for one in summaries for topic in one.topics}
+        broker, silent = read_positions(self._bootstrap, topics)
+        troubles.update((error.code, error.saw) for error in silent)
+        for one in summaries:
+            if end.is_set():
+                return
+            positions = positions_of(one.topics, broker)
+            try:
+                gauged = self._gauge(one, positions, troubles)
+                found[one.pipeline] = gauged
+                self._home.read(
+                    partial(keep_gauges, pipeline=one.pipeline, gauges=gauged.gauges)
+                )
+            except TallyweirError as error:
+                troubles[error.code] = error.saw
+        self.found = found
+        self._note(troubles)
+
+    def _gauge(
+        self, one: PipelineSummary, positions: Broker, troubles: dict[str, str]
+    ) -> Gauged:
+        lags = lags_of(one.next_offsets, positions)
+        lag = None if lags is None else sum(lags.values())
+        unread = self._read_unread(one, positions, troubles)
+        return Gauged(
+            gauges=Gauges(
+                freshness_s=one.freshness_s,
+                lag=lag,
+                catch_up_s=one.catch_up_s(lag),
+                unread_s=None
+                if unread.oldest_at is None
+                else max(0.0, (one.observed_at - unread.oldest_at).total_seconds()),
+                headroom_s=None if math.isinf(unread.headroom_s) else unread.headroom_s,
+                home=self._home.read(partial(read_home_figures, pipeline=one.pipeline)),
+            ),
+            committed=self._home.read(
+                partial(read_recent_figures, pipeline=one.pipeline)
+            ),
+        )
+
+    def _read_unread(
+        self, one: PipelineSummary, positions: Broker, troubles: dict[str, str]
+    ) -> Unread:
+        # A broker that falls silent is not waited for again for each pipeline.
+        if positions is None or "KAFKA_UNREACHABLE" in troubles:
+            return NOTHING_UNREAD
+        try:
+            return self._retention.read_unread(
+                one.next_offsets, positions, one.observed_at
+            )
+        except TallyweirError as error:
+            troubles[error.code] = error.saw
+            return NOTHING_UNREAD
+
+    def _note(self, troubles: dict[str, str]) -> None:
+        for code in troubles.keys() - self._troubles.keys():
+            self._log.warning("gauges not read", code=code, saw=troubles[code])
+        self._troubles = troubles
