@@ -164,15 +164,24 @@ class WindowMerge:
 
 
 def _touches(output: WindowTable) -> sql.Composable:
-    """Tell whether a stored window, or its row, is of those that are staged."""
+    """Tell whether a stored window, or its row, is of those that are staged.
+
+    Postgres has no hash join on records, so without their hashes the groups of one
+    window would be held against each other in pairs.
+    """
     same_time = (
         "staged.window_start < former.window_end "
         "AND former.window_start < staged.window_end"
         if output.has_sessions
         else "staged.window_start = former.window_start"
     )
-    return sql.SQL("{} = {} AND {}").format(
-        _group(output, "former"), _group(output, "staged"), sql.SQL(same_time)
+    return sql.SQL(
+        "hash_record({former}) = hash_record({staged}) AND {former} = {staged} "
+        "AND {same_time}"
+    ).format(
+        former=_group(output, "former"),
+        staged=_group(output, "staged"),
+        same_time=sql.SQL(same_time),
     )
 
 
