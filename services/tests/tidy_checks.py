@@ -63,6 +63,8 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LAUNCHER_CODE = re.compile(r'echo "([A-Z_]+)"')
 _TABLE_CODE = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \|", re.MULTILINE)
+#: A row that begins with the name of what it is about.
+_ROW_NAME = re.compile(r"^\| (`[^`]+`) \|")
 #: Of a table in Markdown: the second row, which divides its head from the rest.
 _ROW_UNDER_HEAD = 2
 _THIS = Path(__file__).stem
@@ -331,15 +333,22 @@ def find_broken_links(root: Path) -> list[str]:
     return found
 
 
-def find_run_on_tables(root: Path) -> list[str]:
-    """A table's head stands at its top: two tables that ran together read as one."""
+def find_mangled_tables(root: Path) -> list[str]:
+    """A table has its head at its top, and names each thing once.
+
+    But for the tables of ``docs/proofs``, which programs write.
+    """
     found = []
     for path in markdown_files(root):
-        row = 0
+        rows: list[str] = []
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-            row = row + 1 if line.startswith("|") else 0
-            if row > _ROW_UNDER_HEAD and set(line) <= set("|-: "):
-                found.append(f"{name_of(path, root)}:{number}: a head in mid-table")
+            rows = [*rows, line] if line.startswith("|") else []
+            what = f"{name_of(path, root)}:{number}"
+            if len(rows) > _ROW_UNDER_HEAD and set(line) <= set("|-: "):
+                found.append(f"{what}: a head in mid-table")
+            named = None if "proofs" in path.parts else _ROW_NAME.match(line)
+            if named and any(row.startswith(named[0]) for row in rows[:-1]):
+                found.append(f"{what}: two rows of {named[1]}")
     return found
 
 
@@ -380,6 +389,6 @@ CHECKS: tuple[Callable[[Path], list[str]], ...] = (
     find_undocumented_fault_points,
     find_untested_fault_points,
     find_broken_links,
-    find_run_on_tables,
+    find_mangled_tables,
     find_forbidden_texts,
 )
