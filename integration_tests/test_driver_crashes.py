@@ -53,7 +53,7 @@ def test_sigterm_drains_and_the_next_driver_goes_on_behind_it(
         driver.wait_for("batch planned")
         driver.send(signal.SIGTERM)
         assert driver.wait() == 0, driver.text
-    assert 1 == sum('"drained"' in line for line in driver.lines), driver.text
+    assert 1 == sum('"at rest"' in line for line in driver.lines), driver.text
     assert "Traceback" not in driver.text
     reached = world.value("SELECT sum(next_offset) FROM tallyweir.partition_progress")
     assert reached == world.value("SELECT sum(read) FROM tallyweir.batch_partition")

@@ -47,7 +47,7 @@ class Bridge:
     Postgres.
 
     The first error is kept in ``failure`` as what it is; Spark only passes on its
-    words. After ``drain`` no further batch is begun.
+    words. After ``finish`` no further batch is begun.
 
     While batches are small, Spark takes longer to plan one than the driver to stage it.
     So a call goes on, if it may, with batches of what comes meanwhile. Spark's next
@@ -96,14 +96,14 @@ class Bridge:
             parts, self._coordinator, on_planned=on_planned, on_published=self._end
         )
         self._fence = FenceWatch(parts.home, parts.epoch)
-        self._draining = False
+        self._is_ending = False
         self._in_batch = threading.Lock()
         self.failure: Exception | None = None
 
     def __call__(self, raw: DataFrame, batch_id: int) -> None:
         """Stage one batch, and begin to publish it once the one before it is."""
         with self._in_batch:
-            if self._draining or self.failure is not None:
+            if self._is_ending or self.failure is not None:
                 return
             with self._failure_kept():
                 # Asked in Spark's own thread: the JVM makes one for each that asks.
@@ -127,7 +127,7 @@ class Bridge:
         if not self._in_batch.acquire(blocking=False):
             return False
         try:
-            if self._draining or self.failure is not None:
+            if self._is_ending or self.failure is not None:
                 return False
             if self._ahead.is_at_work and not at_once:
                 return False
@@ -147,7 +147,7 @@ class Bridge:
         with self._in_batch, self._failure_kept():
             self._ticks.close(through_us)
 
-    def drain(self, timeout_s: float) -> bool:
+    def finish(self, timeout_s: float) -> bool:
         """Begin no further batch; wait for what is at hand.
 
         Returns:
@@ -156,11 +156,11 @@ class Bridge:
         Raises:
             TallyweirError: As a batch does; it is kept in ``failure`` as well.
         """
-        return self._finish(timeout_s, self._ahead.settle)
+        return self._end_publishing(timeout_s, self._ahead.settle)
 
     def begin_no_more(self) -> None:
         """Begin no further batch; a call that goes on returns soon."""
-        self._draining = True
+        self._is_ending = True
 
     def note_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Take note of a topic's partitions: Spark is asked soon about new ones."""
@@ -172,11 +172,11 @@ class Bridge:
         A batch that could not be published is left to the next start.
         """
         with suppress(Exception):
-            self._finish(timeout_s, self._ahead.end)
+            self._end_publishing(timeout_s, self._ahead.end)
 
-    def _finish(self, timeout_s: float, finish: Callable[[], object]) -> bool:
+    def _end_publishing(self, timeout_s: float, finish: Callable[[], object]) -> bool:
         ends_at = time.monotonic() + timeout_s
-        self._draining = True
+        self._is_ending = True
         if not self._in_batch.acquire(timeout=timeout_s):
             return False
         try:
@@ -218,7 +218,7 @@ class Bridge:
         ends_at = time.monotonic() + OWN_BATCHES_S
         while (
             self._offsets_ahead() < self._ahead_max
-            and not (self._draining or self._new_partitions)
+            and not (self._is_ending or self._new_partitions)
             and time.monotonic() < ends_at
         ):
             ranges = self._parts.jobs.driver_stage.await_more(_OWN_LOOK_S)

@@ -59,7 +59,7 @@ from spark_jobs.version_watch import VersionWatch
 #: How often the driver looks whether it is told to stop.
 _POLL_S = 0.2
 #: How long the batch at hand may take to end after SIGTERM.
-DRAIN_TIMEOUT_S = 120.0
+FINISH_TIMEOUT_S = 120.0
 #: Pauses between tries while the outside world is down.
 _BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 #: The longest of them while a server is away, for the driver to follow it back soon.
@@ -286,7 +286,7 @@ class Driver:
         finally:
             bridge.begin_no_more()
             query.stop()
-            bridge.end(DRAIN_TIMEOUT_S)
+            bridge.end(FINISH_TIMEOUT_S)
             self.metrics.note_ended(failed=bridge.failure is not None)
         if bridge.failure is not None:
             raise bridge.failure
@@ -298,8 +298,8 @@ class Driver:
             if watch.failure is not None:
                 raise watch.failure
             if self._stop.is_set() or scaler.wants_new_query:
-                drained = bridge.drain(DRAIN_TIMEOUT_S)
-                self._log.info("drained" if drained else "stopped in mid-batch")
+                at_rest = bridge.finish(FINISH_TIMEOUT_S)
+                self._log.info("at rest" if at_rest else "stopped in mid-batch")
                 return
             bridge.tick()
             self._stop.wait(_POLL_S)

@@ -37,7 +37,7 @@ def run(
 ) -> None:
     """Run a pipeline until it is stopped; each event counts once in effect.
 
-    SIGTERM and Ctrl-C drain: the batch at hand is published or dropped whole, and the
+    SIGTERM and Ctrl-C end it: the batch at hand is published or dropped whole, and the
     next start goes on behind it. Starting a pipeline that runs already takes it over.
     """
     from services.endpoints import child_environment, resolve_endpoints
