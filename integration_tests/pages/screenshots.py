@@ -99,6 +99,8 @@ def take_steering(browser: Browser, url: str, pipeline: str, token: str) -> None
             viewport=size, color_scheme="dark" if is_dark else "light"
         )
         _enter(page, f"{url}/#/{pipeline}/steering", token)
+        button = page.get_by_role("button", name="Move offsets")
+        expect(button).to_be_visible(timeout=_ACT_MS)
         offsets = page.get_by_role("region", name="Offsets").locator("tbody td")
         expect(offsets.first).to_be_visible(timeout=_ACT_MS)
         page.screenshot(path=_PICTURES / f"{name}.png", full_page=not is_dark)

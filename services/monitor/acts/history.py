@@ -36,10 +36,8 @@ def _take(call: ActCall) -> Sequence[str]:
     taken = steering.take_snapshot(
         call.home, call.pipeline, name, reason=call.reason, dry_run=call.dry_run
     )
-    said = f"Snapshot {name} of {call.pipeline} is of batch {taken.sequence}"
-    size = f"{taken.bytes:,} bytes are copied for it"
     return (
-        f"{said}; {size}.",
+        f"Snapshot {name} of {call.pipeline} is of batch {taken.sequence}.",
         "While it is there, the seen IDs that it needs are not forgotten.",
         call.then("Nobody was fenced, and nobody waited."),
     )

@@ -98,14 +98,13 @@ function decisions(found) {
   const change = (before, after) =>
     after === null ? "–" : before === null || before === after ? whole(after) : `${whole(before)} → ${whole(after)}`;
   return table(
-    [[null, "decided"], ["decision", "executors", true], ["decision", "there", true], ["decision", "wanted", true], ["decision", "batch", true], ["decision", "backlog", true],
+    [[null, "decided"], [null, "reason"], ["decision", "executors", true], ["decision", "there", true], ["decision", "wanted", true], ["decision", "batch", true], ["decision", "backlog", true],
       ["decision", "in seconds", true], ["decision", "rate", true], ["decision", "arriving", true], ["decision", "expected", true], ["decision", "busy", true], ["decision", "tasks", true],
-      ["decision", "connections", true], [null, "reason"]],
+      ["decision", "connections", true]],
     found.map((one) => [
-      time(one.decided_at), change(one.executors_before, one.executors), whole(one.executors_there), whole(one.executors_wanted),
+      time(one.decided_at), el("div", { class: "wide" }, el("strong", {}, one.because), ` ${one.reason}`), change(one.executors_before, one.executors), whole(one.executors_there), whole(one.executors_wanted),
       change(one.batch_offsets_before, one.batch_offsets), whole(one.backlog), seconds(one.backlog_s), whole(one.rate),
       whole(one.arrival_rate), whole(one.expected_rate), one.busy === null ? null : percent(one.busy), whole(one.tasks_max), whole(one.connections_max),
-      el("span", {}, el("strong", {}, one.because), ` ${one.reason}`),
     ]));
 }
 
