@@ -36,7 +36,8 @@ SELECT (SELECT count(*) FROM tallyweir.batch
        (SELECT count(*) FROM tallyweir.batch_partition
         WHERE pipeline = %(pipeline)s) AS ranges,
        (SELECT count(*) FROM tallyweir.epoch_claim
-        WHERE pipeline = %(pipeline)s) AS drivers,
+        WHERE pipeline = %(pipeline)s
+          AND NOT is_act) AS drivers,
        (SELECT coalesce(sum(until_offset - from_offset), 0)::bigint
         FROM tallyweir.accepted_gap
         WHERE pipeline = %(pipeline)s) AS offsets_given_up,
