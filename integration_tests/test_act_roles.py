@@ -15,6 +15,7 @@ from services.monitor.tokens import Role
 
 _GIVEN = {
     "version": "1",
+    "windows": "keep",
     "to_offset": "orders:0=2",
     "name": "before-v2",
     "id": "0-2",
