@@ -220,6 +220,7 @@ def test_of_each_step_the_last_batch_that_had_rows_is_kept(home_dsn: str) -> Non
     kept = _kept(home_dsn, driver.layout.pipeline)
     assert kept["decode"].rows[0].fields == (("n", "2"),)
     with connect(home_dsn, application_name="test owner") as home:
-        home.execute("DELETE FROM tallyweir.batch WHERE sequence = 1")
+        for table in ("batch_partition", "batch_output", "batch"):
+            home.execute(f"DELETE FROM tallyweir.{table} WHERE sequence = 1")
         home.commit()
     assert _rows(home_dsn) == [("decode", 3)]
