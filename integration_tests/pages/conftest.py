@@ -28,9 +28,12 @@ def page(browser: Browser) -> Iterator[Page]:
 
     def note_message(message: ConsoleMessage) -> None:
         # The monitor of a test ends before its page, which asks once more.
-        is_end = "ERR_CONNECTION_REFUSED" in message.text
+        is_end = any(
+            error in message.text
+            for error in ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING")
+        )
         if message.type in {"error", "warning"} and not is_end:
-            wrong.append(message.text)
+            wrong.append(f"{message.text} {message.location.get('url')}")
 
     opened.on("console", note_message)
     opened.on("pageerror", lambda error: wrong.append(str(error)))
@@ -44,6 +47,6 @@ def monitor(
     home_dsn: str, kafka_bootstrap: str, scenario: LedgerScenario
 ) -> Iterator[str]:
     """The address of a monitor of the scenario's database."""
-    assert scenario.sequence == 3
+    assert scenario.sequence >= 3
     with running_monitor(home_dsn, kafka_bootstrap) as client:
         yield str(client.base_url).rstrip("/")

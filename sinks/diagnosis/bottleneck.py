@@ -13,7 +13,7 @@ from sinks.diagnosis.batch_time import (
     MeasuredBatch,
 )
 from sinks.diagnosis.loop_times import LoopTimes
-from sinks.diagnosis.remedies import REMEDY_OF_PART
+from sinks.diagnosis.remedies import REMEDY_OF_PART, REMEDY_OF_UNKNOWN
 
 #: Fewer batches say too little; more than the newest of them are history.
 BATCHES_MIN = 3
@@ -294,7 +294,7 @@ def _greatest(times: LoopTimes) -> Iterator[Bottleneck]:
         cause=Cause.STEP,
         share=times.share(part),
         saw=f"Most of the time goes into {part.replace('_', ' ')}.",
-        remedy=REMEDY_OF_PART[part],
+        remedy=REMEDY_OF_PART.get(part, REMEDY_OF_UNKNOWN),
         part=part,
     )
 

@@ -36,5 +36,9 @@ REMEDY_OF_PART = {
     "publish_lock": "Another session holds the pipeline's row; look for the resolver "
     "or a batch run.",
     "publish_commit": "COMMIT waits for the disk or a standby; a faster pg_wal helps.",
+    "publish_samples": "Samples take longest: keep fewer rows of each step.",
     "publish_other": "Other databases take long to prepare their branches.",
 }
+
+#: A ledger may hold measures that a newer or an older version has written.
+REMEDY_OF_UNKNOWN = "Another version has measured this part; its documents tell of it."

@@ -122,7 +122,7 @@ export const FORMULAS = {
     query: "SELECT topic, partition, next_offset FROM tallyweir.partition_progress WHERE pipeline = $1",
   },
   kafka_log: { text: "Kafka's first offset of the partition, and its last stable one.", query: "kafka-get-offsets --topic TOPIC --time earliest, then latest" },
-  headroom: {
+  partition_headroom: {
     text: "Until Kafka deletes the next record: when it got that record, and the topic's retention.ms, less now.",
     query: "kafka-configs --describe --entity-type topics --entity-name TOPIC",
   },

@@ -36,7 +36,7 @@ function later(path, draw) {
 
 function offsets(found) {
   return table(
-    [[null, "partition"], ["next_offset", "next", true], ["next_offset", "its record's time"], ["kafka_log", "log", true], ["lag", "lag", true], ["headroom", "headroom", true]],
+    [[null, "partition"], ["next_offset", "next", true], ["next_offset", "its record's time"], ["kafka_log", "log", true], ["lag", "lag", true], ["partition_headroom", "headroom", true]],
     found.map((one) => [
       `${one.topic}[${one.partition}]`, whole(one.next_offset), el("span", { class: "nowrap" }, moment(one.next_time)),
       one.log_start === null ? "gone" : `${whole(one.log_start)} … ${whole(one.log_end)}`, whole(one.lag), seconds(one.headroom_s),
