@@ -1,11 +1,12 @@
 -- What batches have cost, and what the server shows of what may keep them.
 
 -- name: newest
+-- Without the ages of events, which charts.sql adds up where they are.
 SELECT sequence,
        counted.read,
        counted.committed,
        counted.dead,
-       written.measures
+       written.measures - 'ages' AS measures
 FROM tallyweir.batch_measures AS written
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(read), 0)::bigint AS read,
