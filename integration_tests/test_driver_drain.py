@@ -70,16 +70,19 @@ def _state(world: DriverWorld) -> PipelineState:
         return audit.read_status(home, "readings").state(0)
 
 
-def test_a_drain_that_closes_windows_leaves_nothing_open(
-    tmp_path: Path,
-    kafka_bootstrap: str,
-    empty_dsn: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The driver at work closes them and ends; what is late afterwards is put aside."""
+@pytest.fixture
+def world(tmp_path: Path, kafka_bootstrap: str, empty_dsn: str) -> DriverWorld:
+    """Nine readings, ten minutes apart, and no driver yet."""
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
     world.write_pipeline(_WINDOWS)
     world.topic.send([_at(world, f"a{n}", n * 10) for n in range(9)])
+    return world
+
+
+def test_a_drain_that_closes_windows_leaves_nothing_open(
+    world: DriverWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver at work closes them and ends; what is late afterwards is put aside."""
     with world.driver() as driver:
         world.await_read(9)
         assert world.value(_OPEN) == 2
@@ -110,15 +113,9 @@ def test_a_drain_that_closes_windows_leaves_nothing_open(
 
 
 def test_a_drain_that_keeps_windows_goes_on_as_if_nothing_had_been(
-    tmp_path: Path,
-    kafka_bootstrap: str,
-    empty_dsn: str,
-    monkeypatch: pytest.MonkeyPatch,
+    world: DriverWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was open takes the events that come after the drain."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
-    world.write_pipeline(_WINDOWS)
-    world.topic.send([_at(world, f"a{n}", n * 10) for n in range(9)])
     with world.driver() as driver:
         world.await_read(9)
         assert "verified" in _said(world, monkeypatch, "--keep-windows")

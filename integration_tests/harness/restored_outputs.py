@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -22,6 +21,7 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
+from integration_tests.harness.sharded_numbers import with_definition
 from sinks.postgres.audit import verify
 from sinks.postgres.columns import Column
 from sinks.postgres.home_layout import HomeLayout
@@ -76,19 +76,10 @@ def keyed_layout(topic: str) -> HomeLayout:
             key=number,
         ),
     )
-    definition = {
-        "format": 1,
-        "name": PIPELINE,
-        "source": {
-            "topic": TP.topic,
-            "schema": "number.v1",
-            "event_id": {"field": "number"},
-            "event_time": "at",
-        },
-        "deduplicate": None,
-        "outputs": [{"kind": one.kind, "table": one.table} for one in outputs],
-    }
-    return replace(layout_of(*outputs), definition=json.dumps(definition))
+    return with_definition(
+        layout_of(*outputs),
+        [{"kind": one.kind, "table": one.table} for one in outputs],
+    )
 
 
 class KeyedPipeline:

@@ -98,7 +98,6 @@ def read_home_figures(connection: Connection[TupleRow], pipeline: str) -> HomeFi
         audited = read_pipeline(connection, pipeline)
         under_way = fetch_one(connection, _SQL["under_way"], pipeline=pipeline)
         sizes = read_state_sizes(connection, audited)
-    del under_way["pipeline"]
     catalog = next((one for one in sizes if one.name == CATALOG), None)
     return HomeFigures(
         **under_way,

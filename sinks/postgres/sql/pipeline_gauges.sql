@@ -3,8 +3,7 @@
 -- name: under_way
 -- Prepared branches on the home's server, in whichever database, and the batch that is
 -- in doubt for longest.
-SELECT pipeline.pipeline,
-       prepared.branches AS prepared,
+SELECT prepared.branches AS prepared,
        prepared.oldest_s AS prepared_s,
        pipeline.last_sequence - through.sequence AS in_doubt,
        coalesce(

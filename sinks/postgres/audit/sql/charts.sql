@@ -13,8 +13,8 @@ WITH measured AS MATERIALIZED (
     JOIN tallyweir.batch_measures AS written USING (pipeline, sequence)
     WHERE batch.pipeline = %(pipeline)s
       AND batch.sequence > (SELECT last_sequence - 100000 FROM tallyweir.pipeline
-                        WHERE pipeline = %(pipeline)s)
-  AND published_at > now() - make_interval(secs => %(slot_s)s * %(slots)s)
+                            WHERE pipeline = %(pipeline)s)
+      AND published_at > now() - make_interval(secs => %(slot_s)s * %(slots)s)
 ), counted AS (
     SELECT began_s, age.key AS bucket, sum(age.value::bigint) AS events
     FROM measured
