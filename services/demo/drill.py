@@ -159,13 +159,13 @@ class Drill:
         while True:
             if self._has_read_all() and self._send(self._scenario.parts[-1]) == 0:
                 return None
-            self._await(driver, "batch planned")
-            if last >= until:
+            # A batch is planned before the one ahead of it is published, so behind the
+            # last plan there are publications still to come.
+            heard = self._await(driver, "batch planned", "batch published")
+            if heard == "batch planned" and last >= until:
                 pause_s = kill.moment * (self._shortest_batch_s or _FIRST_BATCH_S)
-                if self._listen(driver, "batch published", pause_s) is None:
+                if self._listen(driver, pause_s, "batch published") is None:
                     return last + 1
-            else:
-                self._await(driver, "batch published")
             last = self._progress.batch
 
     def _send(self, count: int | None) -> int:
@@ -180,21 +180,26 @@ class Drill:
         }
         return self._parts.ledger.read_positions() == ends
 
-    def _await(self, driver: DriverProcess, name: str) -> None:
-        if self._listen(driver, name, SILENCE_MAX_S) is None:
-            raise driver.failure(f"reported no {name!r} for {SILENCE_MAX_S:.0f} s")
+    def _await(self, driver: DriverProcess, *names: str) -> str:
+        heard = self._listen(driver, SILENCE_MAX_S, *names)
+        if heard is None:
+            wanted = " or ".join(map(repr, names))
+            raise driver.failure(f"reported no {wanted} for {SILENCE_MAX_S:.0f} s")
+        return heard
 
     def _listen(
-        self, driver: DriverProcess, name: str, timeout_s: float
-    ) -> dict[str, Any] | None:
-        """Take the driver's events in until one of that name, or until the time."""
+        self, driver: DriverProcess, timeout_s: float, *names: str
+    ) -> str | None:
+        """Take events in until one of these names, which is returned, or the time."""
         deadline = time.monotonic() + timeout_s
         while True:
             event = driver.next_event(deadline - time.monotonic())
             if event is not None:
                 self._take_in(event)
-            if event is None or event["event"] == name:
-                return event
+            if event is None:
+                return None
+            if event["event"] in names:
+                return str(event["event"])
 
     def _take_in(self, event: dict[str, Any]) -> None:
         match event["event"]:

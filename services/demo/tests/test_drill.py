@@ -100,6 +100,20 @@ class World:
         return FatalError("DRIVER_FAILED", saw=what, why="", fix="")
 
 
+class WorldAhead(World):
+    """A driver that plans a batch before the one ahead of it is published."""
+
+    planned = 0
+
+    def next_event(self, timeout_s: float) -> dict[str, Any] | None:
+        is_next_known = self.planned * BATCH < self.sent
+        if is_next_known and self.planned - self.sequence < 2:
+            self.planned += 1
+            return {"event": "batch planned"}
+        self._is_planned = self.sequence < self.planned
+        return super().next_event(timeout_s) if self._is_planned else None
+
+
 class TopicEnds:
     """Where the topic of a world ends."""
 
@@ -191,4 +205,14 @@ def test_a_driver_that_is_always_too_quick_is_reported_as_unkilled(
     report = run(world, tmp_path)
 
     assert (report.kills, report.checkpoint_deletions) == (0, 0)
+    assert world.read == 100
+
+
+@pytest.mark.timeout(30)
+def test_publications_behind_the_last_plan_are_waited_for(tmp_path: Path) -> None:
+    """There is no plan to come then, until more is sent."""
+    world = WorldAhead(at_kill=lambda _: None, is_quick=True)
+    report = run(world, tmp_path)
+
+    assert report.kills == 0
     assert world.read == 100
