@@ -107,6 +107,8 @@ class Drill:
             self._send_and_kill(part, kill)
         with self._parts.start_driver() as driver:
             self._send(None)
+            # Told to stop before it listens, it would not end well.
+            self._await(driver, "driver started")
             while not self._has_read_all():
                 self._await(driver, "batch published")
             driver.drain()
@@ -161,12 +163,21 @@ class Drill:
                 return None
             # A batch is planned before the one ahead of it is published, so behind the
             # last plan there are publications still to come.
-            heard = self._await(driver, "batch planned", "batch published")
-            if heard == "batch planned" and last >= until:
+            event = self._await(driver, "batch planned", "batch published")
+            if event["event"] == "batch planned" and last >= until:
                 pause_s = kill.moment * (self._shortest_batch_s or _FIRST_BATCH_S)
-                if self._listen(driver, pause_s, "batch published") is None:
-                    return last + 1
+                if not self._hears_of(driver, event["sequence"], pause_s):
+                    return int(event["sequence"])
             last = self._progress.batch
+
+    def _hears_of(self, driver: DriverProcess, sequence: int, timeout_s: float) -> bool:
+        """Tell whether a batch is published before the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while self._progress.batch < sequence:
+            left_s = deadline - time.monotonic()
+            if self._listen(driver, left_s, "batch published") is None:
+                return False
+        return True
 
     def _send(self, count: int | None) -> int:
         sent = self._parts.stream.send(count, lambda total: self._advance(sent=total))
@@ -180,26 +191,24 @@ class Drill:
         }
         return self._parts.ledger.read_positions() == ends
 
-    def _await(self, driver: DriverProcess, *names: str) -> str:
-        heard = self._listen(driver, SILENCE_MAX_S, *names)
-        if heard is None:
+    def _await(self, driver: DriverProcess, *names: str) -> dict[str, Any]:
+        event = self._listen(driver, SILENCE_MAX_S, *names)
+        if event is None:
             wanted = " or ".join(map(repr, names))
             raise driver.failure(f"reported no {wanted} for {SILENCE_MAX_S:.0f} s")
-        return heard
+        return event
 
     def _listen(
         self, driver: DriverProcess, timeout_s: float, *names: str
-    ) -> str | None:
-        """Take events in until one of these names, which is returned, or the time."""
+    ) -> dict[str, Any] | None:
+        """Take the driver's events in until one of these names, or until the time."""
         deadline = time.monotonic() + timeout_s
         while True:
             event = driver.next_event(deadline - time.monotonic())
             if event is not None:
                 self._take_in(event)
-            if event is None:
-                return None
-            if event["event"] in names:
-                return str(event["event"])
+            if event is None or event["event"] in names:
+                return event
 
     def _take_in(self, event: dict[str, Any]) -> None:
         match event["event"]:

@@ -43,7 +43,7 @@ class World:
         self.is_drained = False
         self._at_kill = at_kill
         self._is_quick = is_quick
-        self._is_planned = False
+        self._is_planned = self._is_started = False
 
     def publish(self) -> None:
         """Do what a driver's publish transaction does."""
@@ -69,10 +69,13 @@ class World:
     @contextmanager
     def start_driver(self) -> Iterator[World]:
         self.started += 1
-        self._is_planned = False
+        self._is_planned = self._is_started = False
         yield self
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
+        if not self._is_started:
+            self._is_started = True
+            return {"event": "driver started", "epoch": self.started}
         if self._is_planned and timeout_s < 10 and not self._is_quick:
             return None
         if self._is_planned:
@@ -88,12 +91,13 @@ class World:
         if self.read == self.sent:
             return None
         self._is_planned = True
-        return {"event": "batch planned"}
+        return {"event": "batch planned", "sequence": self.sequence + 1}
 
     def kill(self) -> None:
         self._at_kill(self)
 
     def drain(self) -> None:
+        assert self._is_started, "SIGTERM before it is handled ends a process at once"
         self.is_drained = True
 
     def failure(self, what: str) -> FatalError:
@@ -106,12 +110,12 @@ class WorldAhead(World):
     planned = 0
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        is_next_known = self.planned * BATCH < self.sent
+        is_next_known = self._is_started and self.planned * BATCH < self.sent
         if is_next_known and self.planned - self.sequence < 2:
             self.planned += 1
-            return {"event": "batch planned"}
+            return {"event": "batch planned", "sequence": self.planned}
         self._is_planned = self.sequence < self.planned
-        return super().next_event(timeout_s) if self._is_planned else None
+        return super().next_event(timeout_s)
 
 
 class TopicEnds:
