@@ -157,8 +157,9 @@ def test_rows_that_functions_return_are_kept_with_what_they_were_given(
     world.topic.send(numbered(world, 0, 30))
     world.run_to_the_end(environment={"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "0"})
     kept = _kept(home_dsn)
-    assert _offsets(kept["decode"]) == [(0, 14), (1, 14)]
-    assert _offsets(kept["stage totals"]) == [(0, 14), (1, 14)]
+    # Tasks end in no fixed order, and their shares are joined as they come.
+    assert sorted(_offsets(kept["decode"])) == [(0, 14), (1, 14)]
+    assert sorted(_offsets(kept["stage totals"])) == [(0, 14), (1, 14)]
     assert [dict(row.fields) for row in kept["keys totals"].rows] == [
         {"sensor": "s1", "total": "30"}
     ]
