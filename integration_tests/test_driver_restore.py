@@ -27,7 +27,6 @@ _WINDOWS = f"""{SOURCE}
       - window:
           table: by_pause
           session: {{{{gap: 10 minutes}}}}
-          by: [sensor]
           aggregate: {{{{readings: count(*)}}}}
 """
 _RESULTS = (

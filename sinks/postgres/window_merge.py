@@ -57,8 +57,11 @@ class WindowMerge:
             "target": table_identifier(output.table),
             "staging": staging,
             "state": state,
-            "touches": _touches(output),
+            # A constant puts all windows into one group.
+            "by": names(output.by) if output.by else sql.SQL("0"),
         }
+        self._touched_rows = self._touched("target", can_change=sql.SQL("NOT final"))
+        self._touched_state = self._touched("state", can_change=sql.SQL("true"))
         self._state_columns = {
             "keys": names(output.keys),
             "partials": names(partial.column for partial in output.partials),
@@ -81,10 +84,12 @@ class WindowMerge:
         if may_revise and self._output.keeps_revisions:
             self._keep_former_rows()
         if self._output.has_sessions:
-            self._execute("take_rows")
+            self._execute("take_rows", touched=self._touched_rows)
         if self._output.has_sessions or self._output.sketched:
             columns = names(self._output.staging_columns)
-            self._execute("take_state", staged_columns=columns)
+            self._execute(
+                "take_state", staged_columns=columns, touched=self._touched_state
+            )
         if self._output.has_sessions:
             self._execute("join_sessions", group=_group(self._output))
         if self._output.sketched:
@@ -109,6 +114,7 @@ class WindowMerge:
         columns = self._output.result_columns
         self._execute(
             "keep_former_rows",
+            touched=self._touched_rows,
             revisions=table_identifier(revisions_table(self._output.table)),
             columns=names(columns),
             former_columns=_COMMA.join(
@@ -123,6 +129,27 @@ class WindowMerge:
             self._staging,
             self._values["transactions"],
         ).run()
+
+    def _touched(self, stored: str, *, can_change: sql.SQL) -> sql.Composed:
+        """Tell whether ``former``, a row of a stored table, is of the staged windows.
+
+        Args:
+            stored: Which of the tables.
+            can_change: What holds of those of its rows that a batch may change.
+        """
+        if self._output.has_sessions:
+            return _SQL["touched_sessions"].format(
+                staging=self._staging,
+                stored=self._tables[stored],
+                by=self._tables["by"],
+                group=_group(self._output),
+                can_change=can_change,
+            )
+        return _SQL["touched_windows"].format(
+            staging=self._staging,
+            former_group=_group(self._output, "former"),
+            staged_group=_group(self._output, "staged"),
+        )
 
     def _merged_state(self) -> sql.Composed:
         partials = self._output.partials
@@ -161,28 +188,6 @@ class WindowMerge:
     ) -> psycopg.Cursor[TupleRow]:
         composed = _SQL[statement].format(**self._tables, **identifiers)
         return self._connection.execute(composed, self._values)
-
-
-def _touches(output: WindowTable) -> sql.Composable:
-    """Tell whether a stored window, or its row, is of those that are staged.
-
-    Postgres has no hash join on records, so without their hashes the groups of one
-    window would be held against each other in pairs.
-    """
-    same_time = (
-        "staged.window_start < former.window_end "
-        "AND former.window_start < staged.window_end"
-        if output.has_sessions
-        else "staged.window_start = former.window_start"
-    )
-    return sql.SQL(
-        "hash_record({former}) = hash_record({staged}) AND {former} = {staged} "
-        "AND {same_time}"
-    ).format(
-        former=_group(output, "former"),
-        staged=_group(output, "staged"),
-        same_time=sql.SQL(same_time),
-    )
 
 
 def _group(output: WindowTable, *table: str) -> sql.Composable:

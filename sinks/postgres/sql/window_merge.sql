@@ -11,6 +11,54 @@ SELECT count(*)
 FROM {staging}
 WHERE xmin = ANY(%(transactions)s::xid[])
 
+-- name: touched_windows
+-- The condition that a stored window, or its row, is of those that are staged. Postgres
+-- has no hash join on records, so without their hashes the groups of one window would be
+-- held against each other in pairs.
+EXISTS (
+    SELECT FROM {staging} AS staged
+    WHERE staged.xmin = ANY(%(transactions)s::xid[])
+      AND staged.window_start = former.window_start
+      AND hash_record({former_group}) = hash_record({staged_group})
+      AND {former_group} = {staged_group}
+)
+
+-- name: touched_sessions
+-- The condition that a stored session, or its row, overlaps one that is staged: of those
+-- that begin before its end, some last beyond its beginning. One pass in the order of
+-- time finds that; in pairs a group would take its open sessions times its staged ones.
+former.ctid = ANY(ARRAY(
+    SELECT place
+    FROM (
+        SELECT place,
+               window_start,
+               max(window_end) FILTER (WHERE place IS NULL) OVER (
+                   -- A staged one that begins where a stored one ends is too late.
+                   PARTITION BY {by} ORDER BY at, place IS NULL
+                   ROWS UNBOUNDED PRECEDING
+               ) AS reached
+        FROM (
+            SELECT NULL::tid AS place,
+                   {by},
+                   window_start,
+                   window_end,
+                   window_start AS at
+            FROM {staging}
+            WHERE xmin = ANY(%(transactions)s::xid[])
+            UNION ALL
+            SELECT ctid, {by}, window_start, window_end, window_end
+            FROM {stored}
+            WHERE {can_change}
+              AND hash_record({group}) IN (
+                  SELECT hash_record({group})
+                  FROM {staging}
+                  WHERE xmin = ANY(%(transactions)s::xid[])
+              )
+        ) AS sessions
+    ) AS passed
+    WHERE place IS NOT NULL AND reached > window_start
+))
+
 -- name: keep_former_rows
 -- A row that readers may have taken for settled is about to change.
 INSERT INTO {revisions} ({columns}, revised_in_sequence, revised_at)
@@ -18,31 +66,19 @@ SELECT {former_columns}, %(sequence)s, clock_timestamp()
 FROM {target} AS former
 WHERE former.pane <> 'early'
   AND NOT former.final
-  AND EXISTS (
-      SELECT FROM {staging} AS staged
-      WHERE staged.xmin = ANY(%(transactions)s::xid[])
-        AND {touches}
-  )
+  AND {touched}
 
 -- name: take_rows
 DELETE FROM {target} AS former
 WHERE NOT former.final
-  AND EXISTS (
-      SELECT FROM {staging} AS staged
-      WHERE staged.xmin = ANY(%(transactions)s::xid[])
-        AND {touches}
-  )
+  AND {touched}
 
 -- name: take_state
 -- Puts the touched windows beside the staged ones, to be merged like them: rows of the
 -- publish transaction itself count as voted for.
 WITH touched AS (
     DELETE FROM {state} AS former
-    WHERE EXISTS (
-        SELECT FROM {staging} AS staged
-        WHERE staged.xmin = ANY(%(transactions)s::xid[])
-          AND {touches}
-    )
+    WHERE {touched}
     RETURNING {staged_columns}
 )
 INSERT INTO {staging} ({staged_columns})
@@ -54,11 +90,11 @@ FROM touched
 -- parts get its beginning and end, and are one window from here on.
 WITH parts AS (
     SELECT ctid AS place,
-           {group} AS members,
+           {by},
            window_start,
            window_end,
            coalesce(window_start >= max(window_end) OVER (
-               PARTITION BY {group} ORDER BY window_start, window_end
+               PARTITION BY {by} ORDER BY window_start, window_end
                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
            ), true) AS begins
     FROM {staging}
@@ -66,11 +102,11 @@ WITH parts AS (
 ),
 numbered AS (
     SELECT place,
-           members,
+           {by},
            window_start,
            window_end,
            count(*) FILTER (WHERE begins) OVER (
-               PARTITION BY members ORDER BY window_start, window_end
+               PARTITION BY {by} ORDER BY window_start, window_end
                ROWS UNBOUNDED PRECEDING
            ) AS session
     FROM parts
@@ -80,7 +116,7 @@ spans AS (
            min(window_start) OVER joined AS window_start,
            max(window_end) OVER joined AS window_end
     FROM numbered
-    WINDOW joined AS (PARTITION BY members, session)
+    WINDOW joined AS (PARTITION BY {by}, session)
 )
 UPDATE {staging} AS staged
 SET window_start = spans.window_start,
