@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,9 +67,17 @@ class DriverSettings:
             wanted_databases: As the pipeline declares them.
 
         Raises:
-            ConfigurationError: ``SETTING_MISSING`` or ``SETTING_INVALID``, or as
-                ``chosen_profile`` and ``parse_databases`` do.
+            ConfigurationError: ``ASSERTIONS_OFF``, ``SETTING_MISSING`` or
+                ``SETTING_INVALID``, or as ``chosen_profile`` and ``parse_databases``
+                do.
         """
+        if sys.flags.optimize:
+            raise ConfigurationError(
+                "ASSERTIONS_OFF",
+                saw="Python runs without assertions, by -O or PYTHONOPTIMIZE.",
+                why="They hold a batch against the locked ledger before its COMMIT.",
+                fix="Unset PYTHONOPTIMIZE.",
+            )
         bootstrap = environment.get("TALLYWEIR_KAFKA_BOOTSTRAP")
         if not bootstrap:
             raise ConfigurationError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,22 @@ def test_the_port_of_claims_is_a_port(text: str) -> None:
         DriverSettings.from_environment({**_LEAST, "TALLYWEIR_CLAIMS_PORT": text}, {})
     assert "SETTING_INVALID" == caught.value.code
     assert "at most 65535" in caught.value.why
+
+
+def test_a_driver_without_assertions_does_not_start() -> None:
+    """Some of what keeps a batch from being published wrongly are assertions."""
+    program = (
+        "from spark_jobs.settings import DriverSettings\n"
+        f"DriverSettings.from_environment({_LEAST}, {{}})"
+    )
+    ended = {
+        options: subprocess.run(
+            [sys.executable, *options, "-c", program],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stderr
+        for options in ((), ("-O",))
+    }
+    assert ended[()] == ""
+    assert "ASSERTIONS_OFF" in ended[("-O",)]
