@@ -26,7 +26,7 @@ EXISTS (
 -- name: touched_sessions
 -- The condition that a stored session, or its row, overlaps one that is staged: of those
 -- that begin before its end, some last beyond its beginning. One pass in the order of
--- time finds that; in pairs a group would take its open sessions times its staged ones.
+-- time finds that. In pairs a group would take its open sessions times its staged ones.
 former.ctid = ANY(ARRAY(
     SELECT place
     FROM (
