@@ -267,7 +267,7 @@ class SteeringMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: FORK in self.world.pipelines)
     @rule(catches_up=st.booleans(), dies=_late_deaths)
-    def switch(self, catches_up: bool, dies: int | None) -> None:  # noqa: FBT001
+    def switch(self, *, catches_up: bool, dies: int | None) -> None:
         """Readers find the other's rows, unless that one has read less."""
         front, other = self.world.in_order()
         missing = front.model.standing.reach - other.model.standing.next_offset
@@ -276,9 +276,7 @@ class SteeringMachine(RuleBasedStateMachine):
         is_behind = other.model.standing.reach < front.model.standing.reach
 
         def switched() -> bool:
-            return self._switch(
-                front, other, dies_after=None if is_behind else dies
-            )
+            return self._switch(front, other, None if is_behind else dies)
 
         if is_behind:
             with pytest.raises(RetryableError, match="SWITCH_BEHIND"):
