@@ -78,5 +78,5 @@ def test_a_restore_past_a_switch_is_refused_as_one(
     _fork(connection)
     for front, shadowing in ((PIPELINE, _NEW), (_NEW, PIPELINE)):
         _switch(connection, front, shadowing)
-        with pytest.raises(ConfigurationError, match="RESTORE_PAST_ACT.*switch"):
+        with pytest.raises(ConfigurationError, match=r"RESTORE_PAST_ACT.*switch"):
             steering.restore(connection, PIPELINE, "before", {}, reason="v2")

@@ -141,7 +141,7 @@ class StaffedPipeline:
         self.model.publish(self.log, covered.length)
 
     def work(self, place: int, records: list[int]) -> None:
-        """Publish a batch whole, by a driver that starts if it has to; not in a pause."""
+        """Publish a batch, by a driver that starts if it has to; not in a pause."""
         if self.model.is_paused:
             return
         if not self.is_newest(place) or self.has_staged(place):
