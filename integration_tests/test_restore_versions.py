@@ -44,7 +44,7 @@ def test_windows_that_come_back_do_not_show_what_they_cannot_know(
     home_dsn: str, tmp_path: Path
 ) -> None:
     """Although the aggregate was added again meanwhile, when no window was open."""
-    ids = StagedIds(home_dsn, tmp_path)
+    ids = StagedIds(home_dsn, PIPELINE, tmp_path)
     _publish(PostgresDriver(dsn=home_dsn, layout=_FIRST), _LOG, ids)
     change = steering.ChangeRequest(pipeline=PIPELINE, reason="a test")
     with psycopg.connect(home_dsn) as home:

@@ -238,7 +238,9 @@ class _Drivers:
             "until": _UNTIL,
             "log": _LOG,
             "is_patient": True,
-            "version": self._world.model.versions[-1] if version is None else version,
+            "version": (
+                self._world.first.model.versions[-1] if version is None else version
+            ),
             "fault": {
                 name: getattr(value, "value", value) for name, value in fault.items()
             },
@@ -296,7 +298,7 @@ class _Drivers:
 
 
 def _version_after(world: SteeredWorld, act: str) -> int:
-    return {"update": 1, "rollback": 0}.get(act, world.model.versions[-1])
+    return {"update": 1, "rollback": 0}.get(act, world.first.model.versions[-1])
 
 
 def _sessions(dsn: str) -> int:

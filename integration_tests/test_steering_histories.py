@@ -1,9 +1,9 @@
-"""Random histories of a pipeline that is steered while drivers compete for it.
+"""Random histories of a pipeline and its fork, steered while drivers compete for them.
 
-Publishes, claims, deaths, snapshots, restores, resets, pauses, updates, rollbacks and
-forks in any order on a real home, each held against a model; acts may lose their
-connection before any of their statements. ``TALLYWEIR_STEERING_HISTORIES`` says how
-many histories are tried, ``TALLYWEIR_STEERING_SEED`` which; the seed is printed.
+Publishes, claims, deaths, snapshots, restores, resets, pauses, updates, rollbacks, a
+fork and switches in any order on a real home, each held against a model; acts may lose
+their connection before any of their statements. ``TALLYWEIR_STEERING_HISTORIES`` says
+how many histories are tried, ``TALLYWEIR_STEERING_SEED`` which; the seed is printed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import random
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,10 @@ from hypothesis.stateful import (
 
 from integration_tests.harness.fresh_databases import copied_database
 from integration_tests.harness.postgres_driver import PIPELINE, TP
+from integration_tests.harness.staffed_pipeline import StaffedPipeline
 from integration_tests.harness.steered_pipeline import broker_of
 from integration_tests.harness.steered_world import FORK, SteeredWorld
+from integration_tests.harness.steering_model import SteeringModel
 from sinks.faultpoints import Side
 from sinks.postgres import steering
 from sinks.postgres.versions.version_claim import describe_layout
@@ -39,15 +42,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 _STEPS = 30
 
+#: The fork is its pipeline until there is one.
+_pipelines = st.sampled_from([PIPELINE, FORK])
 _places = st.sampled_from([0, 1])
 #: Few numbers, so that repeats are common; zero is a dead letter.
 _records = st.lists(st.integers(0, 15), min_size=1, max_size=4)
 #: Mostly whole; an act has some twenty statements, a restore some sixty.
 _deaths = st.one_of(st.none(), st.none(), st.integers(0, 60))
+#: A fork and a switch have more than a hundred.
+_late_deaths = st.one_of(st.none(), st.integers(0, 150))
 
 
 class SteeringMachine(RuleBasedStateMachine):
-    """Steers one pipeline on a home of its own."""
+    """Steers one pipeline, and a fork of it, on a home of their own."""
 
     def __init__(self, server_dsn: str, template: str) -> None:
         super().__init__()
@@ -56,196 +63,257 @@ class SteeringMachine(RuleBasedStateMachine):
         directory = self._opened.enter_context(tempfile.TemporaryDirectory())
         self.world = SteeredWorld(dsn=dsn, directory=Path(directory))
         self._opened.callback(self.world.close)
-        self.model = self.world.model
         self._names = 0
 
     def teardown(self) -> None:
         self._opened.close()
 
+    def _of(self, pipeline: str) -> StaffedPipeline:
+        return self.world.pipelines.get(pipeline, self.world.first)
+
     @initialize(records=_records)
     def begin(self, records: list[int]) -> None:
         """The first start makes version 1."""
-        self.world.claim(0)
-        self.world.stage(0, records)
-        self.world.publish(0)
+        self.world.first.work(0, records)
 
-    @rule(place=_places)
-    def claim(self, place: int) -> None:
+    @rule(pipeline=_pipelines, place=_places)
+    def claim(self, pipeline: str, place: int) -> None:
         """A driver starts, and fences who works; a pause keeps it waiting."""
-        if not self.model.is_paused:
-            self.world.claim(place)
+        one = self._of(pipeline)
+        if not one.model.is_paused:
+            one.claim(place)
             return
         with pytest.raises(RetryableError, match="PAUSED"):
-            self.world.claim(place)
+            one.claim(place)
 
-    @rule(place=_places)
-    def claim_with_the_other_file(self, place: int) -> None:
+    @rule(pipeline=_pipelines, place=_places)
+    def claim_with_the_other_file(self, pipeline: str, place: int) -> None:
         """A supervisor has the file of a version that is not in force."""
+        one = self._of(pipeline)
         refused = (ConfigurationError, RetryableError)
         with pytest.raises(refused, match=r"VERSION_SUPERSEDED|UPDATE_NEEDED|PAUSED"):
-            self.world.claim(place, layout=self.world.other_layout)
+            one.claim(place, layout=one.model.other_layout)
 
-    @rule(place=_places, records=_records)
-    def stage(self, place: int, records: list[int]) -> None:
+    @precondition(lambda self: FORK in self.world.pipelines)
+    @rule(pipeline=_pipelines, place=_places)
+    def claim_with_the_other_tables(self, pipeline: str, place: int) -> None:
+        """A driver has looked for its tables before they changed places."""
+        one = self._of(pipeline)
+        elsewhere = replace(one.model, is_in_front=not one.model.is_in_front)
+        with pytest.raises(RetryableError, match="TABLES_SWITCHED"):
+            one.claim(place, layout=elsewhere.layout)
+
+    @rule(pipeline=_pipelines, place=_places, records=_records)
+    def stage(self, pipeline: str, place: int, records: list[int]) -> None:
         """A batch is planned and staged, by whoever is there, superseded or not."""
-        if self.world.is_taken(place) and not self.world.has_staged(place):
-            self.world.stage(place, records)
+        one = self._of(pipeline)
+        if one.is_taken(place) and not one.has_staged(place):
+            one.stage(place, records)
 
-    @rule(place=_places, dies=st.sampled_from([None, None, None, *Side]))
-    def publish(self, place: int, dies: Side | None) -> None:
+    @rule(
+        pipeline=_pipelines,
+        place=_places,
+        dies=st.sampled_from([None, None, None, *Side]),
+    )
+    def publish(self, pipeline: str, place: int, dies: Side | None) -> None:
         """What is staged is published, whatever was done meanwhile."""
-        if self.world.has_staged(place):
-            self.world.publish(place, dies=dies)
+        one = self._of(pipeline)
+        if one.has_staged(place):
+            one.publish(place, dies=dies)
 
-    @rule(place=_places, records=_records)
-    def publish_whole(self, place: int, records: list[int]) -> None:
+    @rule(pipeline=_pipelines, place=_places, records=_records)
+    def publish_whole(self, pipeline: str, place: int, records: list[int]) -> None:
         """A batch from its plan to its commit."""
-        self._work(place, records)
+        self._of(pipeline).work(place, records)
 
-    def _work(self, place: int, records: list[int]) -> None:
-        """Publish a batch, by a driver that starts if it has to."""
-        if self.model.is_paused:
-            return
-        if not self.world.is_newest(place) or self.world.has_staged(place):
-            self.world.claim(place)
-        self.world.stage(place, records)
-        self.world.publish(place)
-
-    @rule(place=_places)
-    def die(self, place: int) -> None:
+    @rule(pipeline=_pipelines, place=_places)
+    def die(self, pipeline: str, place: int) -> None:
         """A driver is gone."""
-        self.world.leave(place)
+        self._of(pipeline).leave(place)
 
-    @rule(dies=_deaths)
-    def take_snapshot(self, dies: int | None) -> None:
+    @rule(pipeline=_pipelines, dies=_deaths)
+    def take_snapshot(self, pipeline: str, dies: int | None) -> None:
         """Nobody is fenced by it."""
         self._names += 1
         name = f"s{self._names}"
+        model = self._of(pipeline).model
         if self.world.act(
-            lambda home: steering.take_snapshot(home, PIPELINE, name, reason="a test"),
+            lambda home: steering.take_snapshot(
+                home, model.name, name, reason="a test"
+            ),
             dies_after=dies,
-            fences=False,
+            fences=(),
         ):
-            self.model.take(name)
+            model.take(name)
 
-    @precondition(lambda self: self.model.snapshots)
+    def _snapshots(self) -> list[tuple[SteeringModel, str]]:
+        models = [one.model for one in self.world.pipelines.values()]
+        return [(model, name) for model in models for name in sorted(model.snapshots)]
+
+    @precondition(lambda self: self._snapshots())
     @rule(data=st.data())
     def drop_snapshot(self, data: st.DataObject) -> None:
         """It is forgotten."""
-        name = data.draw(st.sampled_from(sorted(self.model.snapshots)))
+        model, name = data.draw(st.sampled_from(self._snapshots()))
         self.world.act(
-            lambda home: steering.drop_snapshot(home, PIPELINE, name), fences=False
+            lambda home: steering.drop_snapshot(home, model.name, name), fences=()
         )
-        del self.model.snapshots[name]
+        del model.snapshots[name]
 
-    @precondition(lambda self: self.model.snapshots)
+    @precondition(lambda self: self._snapshots())
     @rule(data=st.data(), dies=_deaths, records=_records)
     def restore(
         self, data: st.DataObject, dies: int | None, records: list[int]
     ) -> None:
-        """All goes back, unless the version is another one; then a driver goes on."""
-        name = data.draw(st.sampled_from(sorted(self.model.snapshots)))
-        kept = self.model.snapshots[name]
+        """All goes back, unless it is about something else; then a driver goes on."""
+        model, name = data.draw(st.sampled_from(self._snapshots()))
+        refusal = model.refusal(name)
 
         def restored() -> bool:
             return self.world.act(
                 lambda home: steering.restore(
-                    home, PIPELINE, name, broker_of(self.world.log), reason="a test"
+                    home, model.name, name, broker_of(self.world.log), reason="a test"
                 ),
-                dies_after=dies,
+                dies_after=None if refusal else dies,
+                fences=(model.name,),
             )
 
-        if kept.version != self.model.versions[-1]:
-            dies = None
-            with pytest.raises(ConfigurationError, match="DEFINITION_SINCE"):
+        if refusal:
+            with pytest.raises(ConfigurationError, match=refusal):
                 restored()
         elif restored():
-            self.model.restore(name)
+            model.restore(name)
             self.world.check()
-            self._work(0, records)
+            self._of(model.name).work(0, records)
 
-    @precondition(lambda self: self.model.standing.position is not None)
-    @rule(data=st.data(), dies=_deaths)
-    def reset(self, data: st.DataObject, dies: int | None) -> None:
+    @rule(pipeline=_pipelines, data=st.data(), dies=_deaths)
+    def reset(self, pipeline: str, data: st.DataObject, dies: int | None) -> None:
         """The position moves, forward or back; rows stay."""
+        model = self._of(pipeline).model
         target = data.draw(st.integers(0, len(self.world.log)))
+        is_there = target == model.standing.position
 
         def moved() -> bool:
             return self.world.act(
                 lambda home: steering.reset_offsets(
                     home,
-                    PIPELINE,
+                    model.name,
                     {TP: target},
                     broker_of(self.world.log),
                     reason="a test",
                 ),
-                dies_after=dies,
+                dies_after=None if is_there else dies,
+                fences=(model.name,),
             )
 
-        if target == self.model.standing.position:
-            dies = None
+        if is_there:
             with pytest.raises(ConfigurationError, match="NOTHING_TO_RESET"):
                 moved()
         elif moved():
-            self.model.reset(target)
+            model.reset(target)
 
-    @rule(dies=_deaths)
-    def pause_or_resume(self, dies: int | None) -> None:
+    @rule(pipeline=_pipelines, dies=_deaths)
+    def pause_or_resume(self, pipeline: str, dies: int | None) -> None:
         """Whoever works is fenced, and nobody claims until the end of it."""
-        if self.model.is_paused:
-            self.world.act(lambda home: steering.resume(home, PIPELINE), fences=False)
-            self.model.is_paused = False
+        model = self._of(pipeline).model
+        if model.is_paused:
+            self.world.act(lambda home: steering.resume(home, model.name), fences=())
+            model.is_paused = False
         elif self.world.act(
-            lambda home: steering.pause(home, PIPELINE, reason="a test"),
+            lambda home: steering.pause(home, model.name, reason="a test"),
             dies_after=dies,
+            fences=(model.name,),
         ):
-            self.model.is_paused = True
+            model.is_paused = True
 
-    @rule(dies=_deaths)
-    def update(self, dies: int | None) -> None:
+    @rule(pipeline=_pipelines, dies=_deaths)
+    def update(self, pipeline: str, dies: int | None) -> None:
         """The other version comes into force, with what the windows hold."""
-        wanted = describe_layout(self.world.other_layout)
+        model = self._of(pipeline).model
+        wanted = describe_layout(model.other_layout)
         if self.world.act(
-            lambda home: steering.update(home, self._change(), wanted),
+            lambda home: steering.update(home, _change(model), wanted),
             dies_after=dies,
+            fences=(model.name,),
         ):
-            self.model.versions.append(1 - self.model.versions[-1])
+            model.change_version()
 
-    @precondition(lambda self: len(set(self.model.versions)) > 1)
-    @rule(dies=_deaths)
-    def roll_back(self, dies: int | None) -> None:
+    @rule(pipeline=_pipelines, dies=_deaths)
+    def roll_back(self, pipeline: str, dies: int | None) -> None:
         """The newest version that is another one comes into force again."""
-        versions = self.model.versions
-        former = max(
+        model = self._of(pipeline).model
+        versions = model.versions
+        others = [
             number
             for number, layout in enumerate(versions, start=1)
             if layout != versions[-1]
-        )
-        if self.world.act(
-            lambda home: steering.rollback(home, self._change(), former),
+        ]
+        if others and self.world.act(
+            lambda home: steering.rollback(home, _change(model), others[-1]),
             dies_after=dies,
+            fences=(model.name,),
         ):
-            versions.append(1 - versions[-1])
+            model.change_version()
 
-    @precondition(lambda self: self.model.fork is None)
-    @rule(dies=st.one_of(st.none(), st.integers(0, 150)))
+    @precondition(lambda self: FORK not in self.world.pipelines)
+    @rule(dies=_late_deaths)
     def fork(self, dies: int | None) -> None:
         """The pipeline and its drivers do not notice."""
         request = steering.ActRequest(pipeline=PIPELINE, kind="fork", reason="a test")
         if self.world.act(
-            lambda home: steering.fork(home, request, FORK),
-            dies_after=dies,
-            fences=False,
+            lambda home: steering.fork(home, request, FORK), dies_after=dies, fences=()
         ):
-            self.model.fork = self.model.standing
+            self.world.add_fork()
 
-    def _change(self) -> steering.ChangeRequest:
-        return steering.ChangeRequest(pipeline=PIPELINE, reason="a test")
+    @precondition(lambda self: FORK in self.world.pipelines)
+    @rule(catches_up=st.booleans(), dies=_late_deaths)
+    def switch(self, *, catches_up: bool, dies: int | None) -> None:
+        """Readers find the other's rows, unless that one has read less."""
+        front, other = self.world.in_order()
+        missing = front.model.standing.reach - other.model.standing.next_offset
+        if catches_up and missing > 0:
+            other.work(0, [0] * missing)
+        is_behind = other.model.standing.reach < front.model.standing.reach
+
+        def switched() -> bool:
+            return self._switch(front, other, None if is_behind else dies)
+
+        if is_behind:
+            with pytest.raises(RetryableError, match="SWITCH_BEHIND"):
+                switched()
+        elif switched():
+            front.model.switch(other.model)
+
+    @precondition(lambda self: FORK in self.world.pipelines)
+    @rule()
+    def switch_the_wrong_way(self) -> None:
+        """The one that readers find has no shadows to put in the other's place."""
+        front, other = self.world.in_order()
+        with pytest.raises(ConfigurationError, match="SWITCH_NOT_SHADOWED"):
+            self._switch(other, front)
+
+    def _switch(
+        self,
+        front: StaffedPipeline,
+        other: StaffedPipeline,
+        dies_after: int | None = None,
+    ) -> bool:
+        names = (front.model.name, other.model.name)
+        request = steering.ActRequest(pipeline=names[0], kind="switch", reason="a test")
+        return self.world.act(
+            lambda home: steering.switch(home, request, names[1]),
+            dies_after=dies_after,
+            fences=names,
+        )
 
     @invariant()
-    def all_is_as_the_model_has_it(self) -> None:
+    def all_is_as_the_models_have_it(self) -> None:
         """After every step."""
         self.world.check()
+
+
+def _change(model: SteeringModel) -> steering.ChangeRequest:
+    return steering.ChangeRequest(pipeline=model.name, reason="a test")
 
 
 @pytest.mark.parametrize("histories", [10, pytest.param(250, marks=pytest.mark.long)])

@@ -101,28 +101,28 @@ def prepare(world: SteeredWorld, act: str) -> None:
 
     The topic is then read up to the twelfth record.
     """
-    world.claim(0)
+    world.first.claim(0)
     for _ in range(2):
         _publish(world)
     if act == "restore":
         world.act(
             lambda home: steering.take_snapshot(home, PIPELINE, SNAPSHOT, reason="t"),
-            fences=False,
+            fences=(),
         )
     if act == "switch":
-        world.act(lambda home: _fork(home, ()), fences=False)
+        world.act(lambda home: _fork(home, ()), fences=())
     else:
         _publish(world)
     if act == "rollback":
         world.act(lambda home: _update(home, ()))
-        world.model.versions.append(1)
-    world.leave(0)
+        world.first.model.change_version()
+    world.first.leave(0)
 
 
 def _publish(world: SteeredWorld) -> None:
     """Four records; the topic has them already."""
-    world.stage(0, [0] * 4)
-    world.publish(0)
+    world.first.stage(0, [0] * 4)
+    world.first.publish(0)
 
 
 def main() -> None:

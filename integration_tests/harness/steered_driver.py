@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from integration_tests.harness.light_driver import LightDriver, run_light_driver
-from integration_tests.harness.postgres_driver import PostgresDriver
+from integration_tests.harness.postgres_driver import PIPELINE, PostgresDriver
 from integration_tests.harness.steered_pipeline import LAYOUTS, StagedIds, stage
 from sinks.postgres.home_layout import HomeLayout
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
@@ -40,7 +40,7 @@ class SteeredDriver(LightDriver):
     ) -> StagedBatch:
         assert not rejected, "the tables refuse nothing"
         if self._ids is None or self._ids[0] != driver.epoch:
-            ids = StagedIds(self._orders["home"], self._directory)
+            ids = StagedIds(self._orders["home"], PIPELINE, self._directory)
             self._ids = (driver.epoch, ids)
         vote = stage(driver, plan, self._orders["log"], self._ids[1])
         (covered,) = plan.ranges

@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,61 +47,80 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 #: Numbers are five minutes apart, so a window has four of them, a bucket twelve.
 APART = timedelta(minutes=5)
 WINDOW = timedelta(minutes=20)
+#: As readers know them: one row for each event, and the windows.
+TABLES = ("numbers", "by_window")
 _DAY_US = 24 * 3600 * SECOND_US
+#: Of the windows, by version.
+_AGGREGATES = ((COUNTED,), (("highest", AggregateFunction.MAX), COUNTED))
 
 
-def steered_layout(*aggregates: tuple[str, AggregateFunction]) -> HomeLayout:
-    """Lay out the pipeline with these aggregates; no event is ever late."""
-    rows = append_table("numbers", number="text", at="timestamp with time zone")
-    windows = WindowTable(
-        table="by_window",
-        staging_table="output_1",
-        windows=fixed_windows(WINDOW // timedelta(microseconds=1)),
-        by=(Column(name="origin", postgres_type="text"),),
-        aggregates=tuple(
-            aggregate(column, function, number)
-            for number, (column, function) in enumerate(aggregates)
+def steered_layout(
+    version: int, *, pipeline: str = PIPELINE, shadows: Mapping[str, str] | None = None
+) -> HomeLayout:
+    """Lay out one of both versions; no event is ever late.
+
+    Args:
+        version: Which, 0 or 1.
+        pipeline: Its name.
+        shadows: The tables that it writes instead of those that readers know.
+    """
+    rows, windows = ((shadows or {}).get(table, table) for table in TABLES)
+    outputs = (
+        append_table(rows, number="text", at="timestamp with time zone"),
+        WindowTable(
+            table=windows,
+            staging_table="output_1",
+            windows=fixed_windows(WINDOW // timedelta(microseconds=1)),
+            by=(Column(name="origin", postgres_type="text"),),
+            aggregates=tuple(
+                aggregate(column, function, number)
+                for number, (column, function) in enumerate(_AGGREGATES[version])
+            ),
+            allowed_lateness_us=0,
+            late=LatePolicy.SIDE_TABLE,
         ),
-        allowed_lateness_us=0,
-        late=LatePolicy.SIDE_TABLE,
     )
-    definition = json.dumps(
-        {
-            "format": 1,
-            "name": PIPELINE,
-            "source": {
-                "topic": TP.topic,
-                "schema": "number.v1",
-                "event_id": {"field": "number"},
-                "event_time": "at",
-            },
-            "deduplicate": {"horizon": "7 days"},
-            "outputs": [
-                {"kind": "append", "table": "numbers", "columns": None},
-                {
-                    "kind": "window",
-                    "table": "by_window",
-                    "late": "side_table",
-                    "by": ["origin"],
-                    "aggregates": [
-                        {"column": column, "function": function.value, "argument": "n"}
-                        for column, function in aggregates
-                    ],
-                },
-            ],
-        }
-    )
+    definition = _define(version, pipeline, rows, windows)
     return replace(
-        layout_of(rows, windows, watermark_delay_us=_DAY_US),
+        layout_of(*outputs, watermark_delay_us=_DAY_US),
+        pipeline=pipeline,
         definition=definition,
         definition_hash=hashlib.sha256(definition.encode()).hexdigest(),
         horizon_us=7 * _DAY_US,
+        shadows=shadows or {},
     )
 
 
-FIRST = steered_layout(COUNTED)
-SECOND = steered_layout(("highest", AggregateFunction.MAX), COUNTED)
-LAYOUTS = (FIRST, SECOND)
+def _define(version: int, pipeline: str, rows: str, windows: str) -> str:
+    """Write it as drivers do: an act that renames its tables comes to the same text."""
+    definition = {
+        "format": 1,
+        "name": pipeline,
+        "source": {
+            "topic": TP.topic,
+            "schema": "number.v1",
+            "event_id": {"field": "number"},
+            "event_time": "at",
+        },
+        "deduplicate": {"horizon": "7 days"},
+        "outputs": [
+            {"kind": "append", "table": rows, "columns": None},
+            {
+                "kind": "window",
+                "table": windows,
+                "late": "side_table",
+                "by": ["origin"],
+                "aggregates": [
+                    {"column": column, "function": function.value, "argument": "n"}
+                    for column, function in _AGGREGATES[version]
+                ],
+            },
+        ],
+    }
+    return json.dumps(definition, sort_keys=True, separators=(",", ":"))
+
+
+LAYOUTS = (steered_layout(0), steered_layout(1))
 
 
 def instant_of(number: int) -> datetime:
@@ -161,11 +180,13 @@ class StagedIds:
 
     Args:
         dsn: The home.
+        pipeline: Whose driver.
         directory: For the copy's files.
     """
 
-    def __init__(self, dsn: str, directory: Path) -> None:
+    def __init__(self, dsn: str, pipeline: str, directory: Path) -> None:
         self._dsn = dsn
+        self._pipeline = pipeline
         self._copy = CatalogCopy(directory, Never())
 
     def seen(self, numbers: Iterable[int], through_sequence: int) -> set[int]:
@@ -177,7 +198,7 @@ class StagedIds:
         hi, lo = np.array(pairs, dtype=np.uint64).T
         with connect(self._dsn, application_name="test") as connection:
             view = self._copy.view(
-                catalog=PostgresRunSource(connection, PIPELINE),
+                catalog=PostgresRunSource(connection, self._pipeline),
                 live_from_bucket=0,
                 through_sequence=through_sequence,
             )
@@ -207,6 +228,7 @@ def stage(
         driver.stage_rows(table, rows, attempt=driver.attempts)
     committed = [number for _, number in fates.committed]
     newest = max(map(instant_of, committed), default=None)
+    numbers, windows = (output.table for output in driver.layout.outputs)
     return Vote(
         attempt=Attempt(driver.attempts),
         partitions={
@@ -226,10 +248,8 @@ def stage(
         },
         staged={table: len(rows) for table, rows in staged.items()},
         outputs={
-            "numbers": OutputTally(events=len(committed), rows=len(committed)),
-            "by_window": OutputTally(
-                events=len(committed), rows=len(staged["output_1"])
-            ),
+            numbers: OutputTally(events=len(committed), rows=len(committed)),
+            windows: OutputTally(events=len(committed), rows=len(staged["output_1"])),
         },
         checksum=sum(offset for offset, _ in fates.committed),
         buckets=frozenset(map(_bucket_of, committed)),
@@ -269,14 +289,15 @@ def _staged_rows(layout: HomeLayout, fates: Fates) -> dict[str, list[Row]]:
 
 
 def _partials(layout: HomeLayout, numbers: Sequence[int]) -> list[int]:
-    count = [len(numbers)]
-    is_first = layout.definition_hash == FIRST.definition_hash
-    return count if is_first else [max(numbers), *count]
+    windows = layout.outputs[1]
+    assert isinstance(windows, WindowTable)
+    of = {"highest": max(numbers), "events": len(numbers)}
+    return [of[aggregate.column.name] for aggregate in windows.aggregates]
 
 
 def _bucket_of(number: int) -> int:
     seconds = int(instant_of(number).timestamp())
-    return seconds // FIRST.bucket_seconds * FIRST.bucket_seconds
+    return seconds // LAYOUTS[0].bucket_seconds * LAYOUTS[0].bucket_seconds
 
 
 def count_windows(numbers: Iterable[int]) -> list[tuple[datetime, int]]:

@@ -1,12 +1,8 @@
-"""A steered pipeline on a real home, two places for its drivers, and its model.
-
-Every step is done to the home by the product's own code and to the model, and then both
-are held against each other.
-"""
+"""A steered pipeline and perhaps its fork on a real home, held against their models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,21 +10,14 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.dying_connection import dying_after
-from integration_tests.harness.fresh_databases import KilledError, close
-from integration_tests.harness.postgres_driver import PIPELINE, PostgresDriver, Row
-from integration_tests.harness.steered_pipeline import (
-    LAYOUTS,
-    StagedIds,
-    stage,
-)
-from integration_tests.harness.steering_model import Standing, SteeringModel
-from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
+from integration_tests.harness.postgres_driver import PIPELINE, Row
+from integration_tests.harness.staffed_pipeline import StaffedPipeline
+from integration_tests.harness.steered_pipeline import TABLES
+from integration_tests.harness.steering_model import SteeringModel
+from sinks.faultpoints import disarm_all
 from sinks.postgres.audit import verify
-from sinks.postgres.home_layout import HomeLayout
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.votes import BatchTally, tally_votes
+from sinks.postgres.shadow_tables import read_shadow_tables
+from sinks.protocol.errors import RetryableError
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -56,133 +45,59 @@ WHERE pipeline = %s ORDER BY version DESC LIMIT 1
 
 
 @dataclass(kw_only=True)
-class _Seat:
-    """A driver, and the batch that it has staged."""
-
-    driver: PostgresDriver
-    ids: StagedIds
-    epoch: int
-    staged: tuple[BatchPlan, BatchTally] | None = None
-
-
-@dataclass(kw_only=True)
 class SteeredWorld:
-    """One pipeline; ``log`` is its topic, whose records are numbers."""
+    """A home; ``log`` is the one topic that its pipelines read."""
 
     dsn: str
     directory: Path
-    model: SteeringModel = field(default_factory=SteeringModel)
     log: list[int] = field(default_factory=list)
-    _seats: dict[int, _Seat] = field(default_factory=dict)
+    pipelines: dict[str, StaffedPipeline] = field(init=False)
     _looking: Connection = field(init=False)
 
     def __post_init__(self) -> None:
+        self.pipelines = {PIPELINE: self._staff(SteeringModel())}
         self._looking = psycopg.connect(self.dsn)
+
+    def _staff(self, model: SteeringModel) -> StaffedPipeline:
+        return StaffedPipeline(
+            dsn=self.dsn, directory=self.directory, model=model, log=self.log
+        )
 
     def close(self) -> None:
         """End every connection."""
         disarm_all()
-        for place in list(self._seats):
-            self.leave(place)
+        for one in self.pipelines.values():
+            one.close()
         self._looking.close()
 
-    def leave(self, place: int) -> None:
-        """Let whoever works there die; his connections end, and nothing else."""
-        seat = self._seats.pop(place, None)
-        if seat is not None:
-            close(seat.driver)
+    @property
+    def first(self) -> StaffedPipeline:
+        """The pipeline that is no fork."""
+        return self.pipelines[PIPELINE]
 
-    def is_taken(self, place: int) -> bool:
-        return place in self._seats
-
-    def has_staged(self, place: int) -> bool:
-        return place in self._seats and self._seats[place].staged is not None
-
-    def is_newest(self, place: int) -> bool:
-        """Tell whether the newest claim was made there."""
-        return place in self._seats and self._seats[place].epoch == self.model.epoch
-
-    def claim(self, place: int, *, layout: HomeLayout | None = None) -> None:
-        """Start a driver, of the version in force unless told otherwise.
-
-        Raises:
-            TallyweirError: As a driver's start does; then nothing has changed.
-        """
-        self.leave(place)
-        driver = PostgresDriver(dsn=self.dsn, layout=layout or self.model.layout)
-        self.model.epoch += 1
-        assert driver.epoch == self.model.epoch
-        self._seats[place] = _Seat(
-            driver=driver,
-            ids=StagedIds(self.dsn, self.directory),
-            epoch=driver.epoch,
+    def in_order(self) -> list[StaffedPipeline]:
+        """Return both pipelines, the one first whose tables readers know."""
+        return sorted(
+            self.pipelines.values(), key=lambda one: not one.model.is_in_front
         )
 
-    def stage(self, place: int, records: list[int]) -> None:
-        """Plan a batch of so many records, which the topic gets if it has too few.
-
-        Whoever is superseded may find out here, and then stops.
-        """
-        seat = self._seats[place]
-        plan = seat.driver.plan(len(records))
-        (covered,) = plan.ranges
-        missing = covered.until_offset - len(self.log)
-        self.log += records[len(records) - missing :] if missing > 0 else []
-        try:
-            vote = stage(seat.driver, plan, self.log, seat.ids)
-        except TallyweirError:
-            assert seat.epoch < self.model.epoch, "nobody has superseded it"
-            self.leave(place)
-            return
-        tally = tally_votes([vote], plan.ranges, records_read=len(records))
-        seat.staged = (plan, tally)
-
-    def publish(self, place: int, *, dies: Side | None = None) -> None:
-        """Publish what is staged; dies at one side of the decision, if told so.
-
-        Only who made the newest claim may; all others are fenced.
-        """
-        seat = self._seats[place]
-        assert seat.staged is not None
-        plan, tally = seat.staged
-        seat.staged = None
-        is_newest = seat.epoch == self.model.epoch
-        if dies is not None:
-            arm(FaultPoint.DECISION_COMMITTED, _die, side=dies)
-        try:
-            outcome = seat.driver.publish(plan, tally)
-        except KilledError:
-            assert is_newest, "a superseded driver came to its decision"
-            self.leave(place)
-            if dies is Side.BEFORE:
-                return
-        except FencedError:
-            assert not is_newest, "nobody has superseded it"
-            self.leave(place)
-            return
-        else:
-            assert is_newest, f"a superseded driver: {outcome}"
-            assert outcome is PublishOutcome.COMMITTED
-            again = seat.driver.publish(plan, tally)
-            assert again is PublishOutcome.ALREADY_COMMITTED
-        finally:
-            disarm_all()
-        (covered,) = plan.ranges
-        self.model.publish(self.log, covered.length)
+    def add_fork(self) -> None:
+        """Let what stands now go on beside it, too."""
+        self.pipelines[FORK] = self._staff(self.first.model.fork(FORK))
 
     def act(
         self,
         do: Callable[[Connection], object],
         *,
         dies_after: int | None = None,
-        fences: bool = True,
+        fences: Collection[str] = (PIPELINE,),
     ) -> bool:
-        """Do an act; tell whether it was done, for the model to follow.
+        """Do an act; tell whether it was done, for the models to follow.
 
         Args:
             do: The act.
             dies_after: Its connection is lost after so many statements.
-            fences: Whether it claims.
+            fences: The pipelines on which it claims.
         """
         connection = (
             psycopg.connect(self.dsn)
@@ -197,28 +112,46 @@ class SteeredWorld:
             return False
         finally:
             connection.close()
-        self.model.epoch += fences
+        for name in fences:
+            self.pipelines[name].model.epoch += 1
         return True
 
     def check(self) -> None:
-        """Hold the home against the model, and let the product's own audit judge."""
-        self._check_standing(PIPELINE, self.model.standing)
-        self._check_acts()
-        if self.model.fork is not None:
-            # Nobody works on it: it stays what it was made as.
-            self._check_standing(FORK, self.model.fork, shadows="__numbers_2")
+        """Hold the home against the models, and let the product's own audit judge."""
+        for one in self.pipelines.values():
+            self._check_rows(one.model)
+            self._check_ledger(one.model)
+            self._check_acts(one.model)
+            self._looking.commit()
+            receipt = verify(self._looking, one.model.name)
+            assert not receipt.failed, (one.model.name, receipt.failed)
+            self._looking.commit()
 
-    def _check_standing(
-        self, pipeline: str, standing: Standing, *, shadows: str = ""
-    ) -> None:
-        self._check_rows(standing, shadows)
+    def _check_rows(self, model: SteeringModel) -> None:
+        standing = model.standing
+        assert model.shadows == read_shadow_tables(self._looking, model.name)
+        numbers, windows = (model.shadows.get(table, table) for table in TABLES)
+        rows = self._fetch(
+            f"SELECT kafka_offset, number::integer FROM {numbers} ORDER BY kafka_offset"
+        )
+        assert rows == standing.committed
+        # Whatever the batches were: of the records read, each number counts once.
+        read = {self.log[offset] for offset in standing.read}
+        assert sorted(number for _, number in rows) == sorted(read - {0})
+        counted = self._fetch(
+            f"SELECT window_start, events FROM {windows} ORDER BY window_start"
+        )
+        assert counted == standing.windows
+
+    def _check_ledger(self, model: SteeringModel) -> None:
+        standing = model.standing
         for fate, table in _ASIDE.items():
             assert standing.put_aside(fate) == self._fetch(
                 f"SELECT kafka_offset, sequence FROM tallyweir.{table} "
                 "WHERE pipeline = %s ORDER BY kafka_offset, sequence",
-                pipeline,
+                model.name,
             )
-        assert self._fetch(_LEDGER, pipeline) == [
+        assert self._fetch(_LEDGER, model.name) == [
             (
                 *(one.sequence, one.from_offset, one.until_offset),
                 one.until_offset - one.from_offset,
@@ -228,7 +161,7 @@ class SteeredWorld:
             )
             for one in standing.batches
         ]
-        assert self._fetch(_IDS, pipeline) == [
+        assert self._fetch(_IDS, model.name) == [
             (one.sequence, len(one.fates.committed))
             for one in standing.batches
             if one.fates.committed
@@ -236,50 +169,25 @@ class SteeredWorld:
         position = [] if standing.position is None else [(standing.position,)]
         assert position == self._fetch(
             "SELECT next_offset FROM tallyweir.partition_progress WHERE pipeline = %s",
-            pipeline,
+            model.name,
         )
-        self._looking.commit()
-        receipt = verify(self._looking, pipeline)
-        assert not receipt.failed, receipt.failed
-        self._looking.commit()
 
-    def _check_rows(self, standing: Standing, shadows: str) -> None:
-        rows = self._fetch(
-            f"SELECT kafka_offset, number::integer FROM numbers{shadows} "
-            "ORDER BY kafka_offset"
-        )
-        assert rows == standing.committed
-        # Whatever the batches were: of the records read, each number counts once.
-        read = {self.log[offset] for offset in standing.read}
-        assert sorted(number for _, number in rows) == sorted(read - {0})
-        windows = self._fetch(
-            f"SELECT window_start, events FROM by_window{shadows} ORDER BY window_start"
-        )
-        assert windows == standing.windows
-
-    def _check_acts(self) -> None:
+    def _check_acts(self, model: SteeringModel) -> None:
         """Hold what is about all of it: claims, numbers, versions, snapshots."""
-        model = self.model
         assert [(model.epoch,)] == self._fetch(
-            "SELECT max(epoch) FROM tallyweir.epoch_claim WHERE pipeline = %s", PIPELINE
+            "SELECT max(epoch) FROM tallyweir.epoch_claim WHERE pipeline = %s",
+            model.name,
         )
         assert [(model.last_sequence,)] == self._fetch(
-            "SELECT last_sequence FROM tallyweir.pipeline WHERE pipeline = %s", PIPELINE
+            "SELECT last_sequence FROM tallyweir.pipeline WHERE pipeline = %s",
+            model.name,
         )
         in_force = (len(model.versions), True, model.layout.definition_hash)
-        assert [in_force] == self._fetch(_IN_FORCE, PIPELINE)
+        assert [in_force] == self._fetch(_IN_FORCE, model.name)
+        kept = "SELECT name FROM tallyweir.snapshot WHERE pipeline = %s"
         assert sorted(model.snapshots) == sorted(
-            name for (name,) in self._fetch("SELECT name FROM tallyweir.snapshot")
+            name for (name,) in self._fetch(kept, model.name)
         )
 
     def _fetch(self, query: str, *values: object) -> list[Row]:
         return self._looking.execute(query.encode(), values or None).fetchall()
-
-    @property
-    def other_layout(self) -> HomeLayout:
-        """The version that is not in force."""
-        return LAYOUTS[1 - self.model.versions[-1]]
-
-
-def _die() -> None:
-    raise KilledError

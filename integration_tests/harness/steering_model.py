@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from integration_tests.harness.postgres_driver import PIPELINE
 from integration_tests.harness.steered_pipeline import (
-    LAYOUTS,
+    TABLES,
     Fates,
     count_windows,
+    steered_layout,
 )
 from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.steering.fork import shadow_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,11 @@ class Standing:
     @property
     def next_offset(self) -> int:
         return self.position or 0
+
+    @property
+    def reach(self) -> int:
+        """Up to where it has read, wherever it goes on; what it skipped counts."""
+        return max([self.next_offset, *(one.until_offset for one in self.batches)])
 
     @property
     def last_move(self) -> int:
@@ -83,12 +91,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSnapshot:
-    """A snapshot that can be restored."""
+    """A snapshot that can be restored.
+
+    Attributes:
+        switches: How often its pipeline had changed places with another one.
+    """
 
     name: str
     standing: Standing
     after_sequence: int
     version: int
+    switches: int
 
 
 @dataclass(kw_only=True)
@@ -96,25 +109,43 @@ class SteeringModel:
     """A pipeline, and what was done to it.
 
     Attributes:
+        is_in_front: Whether it writes the tables that readers know, or their shadows.
         epoch: The newest claim, of drivers and acts.
         last_sequence: Never falls: numbers are not used again.
         versions: Which of both layouts each version is.
-        fork: What stood when it was forked.
+        switches: How often it has changed places with another one.
     """
 
+    name: str = PIPELINE
+    is_in_front: bool = True
     standing: Standing = field(default_factory=Standing)
     snapshots: dict[str, ModelSnapshot] = field(default_factory=dict)
     epoch: int = 0
     last_sequence: int = 0
     is_paused: bool = False
-    fork: Standing | None = None
     versions: list[int] = field(default_factory=lambda: [0])
+    switches: int = 0
     _moves: int = 0
+
+    @property
+    def shadows(self) -> dict[str, str]:
+        """The tables that it writes instead of those that readers know."""
+        if self.is_in_front:
+            return {}
+        return {table: shadow_of(table, self.name) for table in TABLES}
 
     @property
     def layout(self) -> HomeLayout:
         """The version in force."""
-        return LAYOUTS[self.versions[-1]]
+        return self._lay_out(self.versions[-1])
+
+    @property
+    def other_layout(self) -> HomeLayout:
+        """The version that is not in force."""
+        return self._lay_out(1 - self.versions[-1])
+
+    def _lay_out(self, version: int) -> HomeLayout:
+        return steered_layout(version, pipeline=self.name, shadows=self.shadows)
 
     def publish(self, log: Sequence[int], length: int) -> None:
         """Let the batch of the next offsets count."""
@@ -141,6 +172,10 @@ class SteeringModel:
             self.standing, position=target, moves=(*self.standing.moves, self._moves)
         )
 
+    def change_version(self) -> None:
+        """Let the other layout be the next version."""
+        self.versions.append(1 - self.versions[-1])
+
     def take(self, name: str) -> None:
         """Keep what stands now."""
         self.snapshots[name] = ModelSnapshot(
@@ -148,7 +183,15 @@ class SteeringModel:
             standing=self.standing,
             after_sequence=self.last_sequence,
             version=self.versions[-1],
+            switches=self.switches,
         )
+
+    def refusal(self, name: str) -> str | None:
+        """Return the code by which a restore is refused; None if it is done."""
+        kept = self.snapshots[name]
+        if kept.switches != self.switches:
+            return "RESTORE_PAST_ACT"
+        return None if kept.version == self.versions[-1] else "DEFINITION_SINCE"
 
     def restore(self, name: str) -> None:
         """Go back; snapshots of later batches go with it."""
@@ -160,3 +203,21 @@ class SteeringModel:
             if one.after_sequence <= kept.after_sequence
             and one.standing.last_move <= kept.standing.last_move
         }
+
+    def fork(self, name: str) -> SteeringModel:
+        """Return what goes on from here in the shadow; its first claim is the act's."""
+        return replace(
+            self,
+            name=name,
+            is_in_front=False,
+            snapshots={},
+            epoch=self.epoch + 1,
+            is_paused=False,
+            versions=list(self.versions),
+        )
+
+    def switch(self, other: SteeringModel) -> None:
+        """Change places."""
+        for one in (self, other):
+            one.is_in_front = not one.is_in_front
+            one.switches += 1

@@ -187,16 +187,6 @@ def _check(
             fix="Restore all databases from their backups to one moment, and run "
             f"tallyweir repair {pipeline.name}.",
         )
-    row = fetch_one(connection, _SQL["definition"], pipeline=pipeline.name)
-    if row["definition"] != snapshot.definition:
-        raise ConfigurationError(
-            "DEFINITION_SINCE",
-            saw=f"The definition of pipeline {pipeline.name} has changed since the "
-            f"snapshot {snapshot.name} was taken.",
-            why="The open windows and the state that were kept may not fit it.",
-            fix="Run the pipeline in its former version first, so that it is "
-            "registered again; then restore.",
-        )
     acts = fetch(
         connection,
         _SQL["acts_since"],
@@ -212,6 +202,16 @@ def _check(
             "not those of the snapshot.",
             fix="Restore a later snapshot; and drop this one, which may hold what was "
             f"erased: tallyweir snapshot drop {pipeline.name} {snapshot.name}.",
+        )
+    row = fetch_one(connection, _SQL["definition"], pipeline=pipeline.name)
+    if row["definition"] != snapshot.definition:
+        raise ConfigurationError(
+            "DEFINITION_SINCE",
+            saw=f"The definition of pipeline {pipeline.name} has changed since the "
+            f"snapshot {snapshot.name} was taken.",
+            why="The open windows and the state that were kept may not fit it.",
+            fix="Run the pipeline in its former version first, so that it is "
+            "registered again; then restore.",
         )
     runs = fetch(connection, _SQL["unrestorable_runs"], **values)
     if runs:

@@ -110,15 +110,15 @@ def _check_read_as_far(
     connection: Connection[TupleRow], front: str, shadowing: str
 ) -> None:
     """Refuse to show readers less than they have seen."""
-    stands = {
-        (row["topic"], row["partition"], row["topic_id"]): row["next_offset"]
-        for row in fetch(connection, _SQL["positions"], pipeline=shadowing)
+    reaches = {
+        (row["topic"], row["partition"], row["topic_id"]): row["reach"]
+        for row in fetch(connection, _SQL["reaches"], pipeline=shadowing)
     }
     behind = [
-        f"{row['topic']}[{row['partition']}] by {row['next_offset'] - at}"
-        for row in fetch(connection, _SQL["positions"], pipeline=front)
-        if (at := stands.get((row["topic"], row["partition"], row["topic_id"]), 0))
-        < row["next_offset"]
+        f"{row['topic']}[{row['partition']}] by {row['reach'] - at}"
+        for row in fetch(connection, _SQL["reaches"], pipeline=front)
+        if (at := reaches.get((row["topic"], row["partition"], row["topic_id"]), 0))
+        < row["reach"]
     ]
     if behind:
         raise RetryableError(

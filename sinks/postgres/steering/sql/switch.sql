@@ -38,9 +38,20 @@ WHERE oid = to_regclass(%(table)s)
 -- name: grant
 GRANT {privilege} ON {table} TO {grantee};
 
--- name: positions
-SELECT topic, partition, topic_id, next_offset
+-- name: reaches
+-- How far a pipeline has read. One whose position went back has its rows still, and
+-- what it was made to skip counts as read.
+WITH spans AS (
+    SELECT topic, partition, max(until_offset) AS until_offset
+    FROM tallyweir.batch_partition AS span
+    JOIN tallyweir.standing_from AS standing USING (pipeline)
+    WHERE pipeline = %(pipeline)s
+      AND span.sequence >= standing.sequence
+    GROUP BY topic, partition
+)
+SELECT topic, partition, topic_id, greatest(next_offset, until_offset) AS reach
 FROM tallyweir.partition_progress
+LEFT JOIN spans USING (topic, partition)
 WHERE pipeline = %(pipeline)s;
 
 -- name: rename_rows
