@@ -45,7 +45,7 @@ def test_a_driver_of_a_discarded_fork_ends_and_its_file_writes_nowhere(
     with world.driver(once=True, state=tmp_path / "second") as again:
         assert again.wait() == 78, again.text
         assert "PIPELINE_DISCARDED" in again.text
-    with world.batch("history", f"{world.topic.name}:0=0-10") as run:
+    with world.batch("history", f"{world.topic.name}:0:0-10") as run:
         assert run.wait() == 78, run.text
         assert "PIPELINE_DISCARDED" in run.text
     assert world.fetch("SELECT pipeline FROM tallyweir.pipeline") == [("readings",)]
