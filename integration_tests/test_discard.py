@@ -112,6 +112,7 @@ def test_after_a_switch_the_former_version_is_discarded(
         "UPDATE tallyweir.pipeline SET definition = jsonb_set(definition, "
         """'{outputs,2}', '{"kind": "append", "table": "by_day", "columns": null}')"""
     )
+    connection.commit()
     fork(connection)
     connection.execute("CREATE TABLE by_day (LIKE departures)")
     connection.execute(
@@ -144,8 +145,11 @@ def test_after_a_switch_the_former_version_is_discarded(
     [
         (
             "DISCARD_ELSEWHERE",
-            "UPDATE tallyweir.pipeline SET definition = jsonb_set(definition, "
-            "'{outputs,0,databases}', '[\"billing\"]') WHERE pipeline = 'departures-2'",
+            (
+                "UPDATE tallyweir.pipeline SET definition = jsonb_set(definition, "
+                "'{outputs,0,databases}', '[\"billing\"]') "
+                "WHERE pipeline = 'departures-2'"
+            ),
         ),
         (
             "BATCH_IN_DOUBT",
@@ -153,7 +157,7 @@ def test_after_a_switch_the_former_version_is_discarded(
         ),
         (
             "DISCARD_DEPENDED_ON.*view shown",
-            f"CREATE VIEW shown AS SELECT event_id FROM {SHADOW}",
+            f"CREATE VIEW public.shown AS SELECT event_id FROM {SHADOW}",
         ),
     ],
 )

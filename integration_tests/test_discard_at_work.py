@@ -31,6 +31,7 @@ from integration_tests.harness.postgres_driver import (
 from integration_tests.harness.steered_world import SteeredWorld
 from integration_tests.harness.whole_database import read_database
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
+from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.registration import register_pipeline
 from sinks.postgres.relay_feed import DEAD_LETTERS, RelayFeed
@@ -64,7 +65,7 @@ def test_a_name_that_was_discarded_rests_until_somebody_forks_under_it(
     discard(connection)
     before = read_database(home_dsn)
     with closing(PostgresHome(home_dsn, _LAYOUT, run=run)) as home:
-        with pytest.raises(ConfigurationError, match="PIPELINE_DISCARDED.*too fine"):
+        with pytest.raises(ConfigurationError, match=r"PIPELINE_DISCARDED.*too fine"):
             home.claim_epoch()
         assert before == read_database(home_dsn)
         fork(connection)
@@ -88,12 +89,12 @@ def test_a_start_during_a_discard_registers_nothing(
         starts: list[Any] = []
 
         class Discarding(psycopg.Cursor[TupleRow]):
-            def execute(self, query: Any, *rest: Any) -> Any:  # noqa: ANN401
+            def execute(self, query: Any, *rest: Any, **more: Any) -> Any:  # noqa: ANN401
                 text = str(getattr(query, "as_string", lambda _: query)(None))
                 if "DROP TABLE" in text and not starts:
                     starts.append(pool.submit(home.claim_epoch))
                     await_row(home_dsn, _WAITS)
-                return super().execute(query, *rest)
+                return super().execute(query, *rest, **more)
 
         with psycopg.connect(
             home_dsn, cursor_factory=Discarding, options="-c search_path=public"
@@ -119,7 +120,10 @@ def test_a_discard_during_a_start_takes_what_that_has_made(
         "shards": 1,
         "bucket_seconds": 1,
     }
-    with psycopg.connect(home_dsn) as starting, ThreadPoolExecutor(1) as pool:
+    with (
+        connect(home_dsn, application_name="test") as starting,
+        ThreadPoolExecutor(1) as pool,
+    ):
         register_pipeline(starting, values)
         starting.execute(f"CREATE TABLE {SHADOW_WINDOWS}_revisions (n int)".encode())
         discarding = pool.submit(discard, connection)

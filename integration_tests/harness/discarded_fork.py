@@ -26,20 +26,28 @@ WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' ORDER BY 1, 2
 
 #: Of a pipeline that the ledger scenario was forked into, whose last claim is an act.
 _STATEMENTS = (
-    "pipeline_version (pipeline, version, definition, definition_hash, from_sequence, "
-    "epoch, reason) VALUES (%(p)s, 1, '{}', 'hash', 0, %(e)s, 'test')",
-    "offset_reset (pipeline, epoch, topic, partition, from_offset, until_offset, "
-    "after_sequence) VALUES (%(p)s, %(e)s, 'orders', 9, 5, 2, 1)",
+    (
+        "pipeline_version (pipeline, version, definition, definition_hash, "
+        "from_sequence, epoch, reason) VALUES (%(p)s, 1, '{}', 'hash', 0, %(e)s, 'test')"
+    ),
+    (
+        "offset_reset (pipeline, epoch, topic, partition, from_offset, until_offset, "
+        "after_sequence) VALUES (%(p)s, %(e)s, 'orders', 9, 5, 2, 1)"
+    ),
     "restore VALUES (%(p)s, %(e)s, 'kept', 1, 1)",
-    "accepted_gap (pipeline, topic, partition, from_offset, until_offset, "
-    "after_sequence, reason) VALUES (%(p)s, 'orders', 9, 0, 1, 1, 'test')",
+    (
+        "accepted_gap (pipeline, topic, partition, from_offset, until_offset, "
+        "after_sequence, reason) VALUES (%(p)s, 'orders', 9, 0, 1, 1, 'test')"
+    ),
     "batch_measures VALUES (%(p)s, 1, '{}')",
     "batch_run VALUES (%(p)s, 'history', 1, 'append')",
     "batch_run_input VALUES (%(p)s, 'history', 0, 'file', 'checksum')",
     "batch_branch VALUES (%(p)s, 1, 'branch', 'gid', now())",
     "replaced_row VALUES (%(p)s, 'departures', 'orders', 9, 0, 1, 'id')",
-    "redrive (pipeline, kafka_topic, kafka_partition, kafka_offset, attempt, reason) "
-    "VALUES (%(p)s, 'orders', 9, 0, 1, 'test')",
+    (
+        "redrive (pipeline, kafka_topic, kafka_partition, kafka_offset, attempt, "
+        "reason) VALUES (%(p)s, 'orders', 9, 0, 1, 'test')"
+    ),
     "keyed_state VALUES (%(p)s, 'by_key', '[]', 'name', '', '1', 1, NULL, 1)",
     "keyed_timer VALUES (%(p)s, 'by_key', '[]', 'name', 0, 'event', now(), 1)",
     "erased_id VALUES (%(p)s, decode(repeat('00', 16), 'hex'), %(e)s)",
@@ -47,19 +55,29 @@ _STATEMENTS = (
     "erased_result VALUES (%(p)s, 'by_key', 1, %(e)s, 1)",
     "outbox VALUES (%(p)s, 1, 'orders', 9, 0, 'mail', NULL, NULL, '\\x00')",
     "pause (pipeline, epoch, reason) VALUES (%(p)s, %(e)s, 'test')",
-    "drain (pipeline, epoch, closes_windows, drained_epoch) "
-    "VALUES (%(p)s, 1, true, %(e)s)",
+    (
+        "drain (pipeline, epoch, closes_windows, drained_epoch) "
+        "VALUES (%(p)s, 1, true, %(e)s)"
+    ),
     "receipt (pipeline, is_verified, summary, batches) VALUES (%(p)s, true, '', 1)",
     "scaling_bounds (pipeline) VALUES (%(p)s)",
-    "scaling_decision (pipeline, epoch, because, reason, executors_there, "
-    "executor_cores, tasks_max) VALUES (%(p)s, %(e)s, 'backlog', '', 1, 1, 1)",
-    "driver_log (pipeline, at, level, event, sequence, detail) "
-    "VALUES (%(p)s, now(), 'error', 'driver ended', 1, '{}')",
-    "profile (pipeline, kind, host, epoch, seconds, samples, svg) "
-    "VALUES (%(p)s, 'jvm', 'host', 1, 1, 1, '')",
+    (
+        "scaling_decision (pipeline, epoch, because, reason, executors_there, "
+        "executor_cores, tasks_max) VALUES (%(p)s, %(e)s, 'backlog', '', 1, 1, 1)"
+    ),
+    (
+        "driver_log (pipeline, at, level, event, sequence, detail) "
+        "VALUES (%(p)s, now(), 'error', 'driver ended', 1, '{}')"
+    ),
+    (
+        "profile (pipeline, kind, host, epoch, seconds, samples, svg) "
+        "VALUES (%(p)s, 'jvm', 'host', 1, 1, 1, '')"
+    ),
     "sample VALUES (%(p)s, 'decode', '', 1, '[]', '[]')",
-    "pipeline_gauge (pipeline, at, prepared, prepared_s, in_doubt, in_doubt_s, "
-    "state_bytes) VALUES (%(p)s, now(), 0, 0, 0, 0, 0)",
+    (
+        "pipeline_gauge (pipeline, at, prepared, prepared_s, in_doubt, in_doubt_s, "
+        "state_bytes) VALUES (%(p)s, now(), 0, 0, 0, 0, 0)"
+    ),
 )
 _ALERT = """
 WITH fired AS (

@@ -44,7 +44,7 @@ class RelayMetrics:
         )
 
     def show_only(self, pipelines: Iterable[str]) -> None:
-        """Forget the gauges of pipelines that are gone: nobody changes them any more."""
+        """Forget the gauges of pipelines that are gone: nobody changes them again."""
         known = set(pipelines)
         for gone in self._shown - known:
             self.backlog.remove_by_labels({"pipeline": gone})

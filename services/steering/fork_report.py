@@ -43,9 +43,9 @@ def switch_told(done: Switch, front: str, shadowing: str) -> tuple[str, ...]:
 def discard_told(done: Discarded) -> tuple[str, ...]:
     """Say what goes with a pipeline, and what stays of it."""
     front = f" in the shadow of {done.front}" if done.front else ""
+    had = f"{done.batches} batches of {done.committed} committed events"
     lines = [
-        f"{done.pipeline} worked{front}, with {done.batches} batches of "
-        f"{done.committed} committed events. With it go:",
+        f"{done.pipeline} worked{front}, with {had}. With it go:",
         *(f"  {rows} rows of {table}" for table, rows in done.rows.items()),
         f"  {done.bytes:,} bytes of tables, windows, seen IDs, snapshots and staging",
     ]

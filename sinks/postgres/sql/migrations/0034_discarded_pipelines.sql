@@ -16,4 +16,3 @@ CREATE TABLE tallyweir.discarded_pipeline (
     discarded_by    text NOT NULL DEFAULT tallyweir.actor(),
     discarded_at    timestamptz NOT NULL DEFAULT now()
 );
-CREATE INDEX discarded_by_name ON tallyweir.discarded_pipeline (pipeline);
