@@ -28,7 +28,8 @@ WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' ORDER BY 1, 2
 _STATEMENTS = (
     (
         "pipeline_version (pipeline, version, definition, definition_hash, "
-        "from_sequence, epoch, reason) VALUES (%(p)s, 1, '{}', 'hash', 0, %(e)s, 'test')"
+        "from_sequence, epoch, reason) "
+        "VALUES (%(p)s, 1, '{}', 'hash', 0, %(e)s, 'test')"
     ),
     (
         "offset_reset (pipeline, epoch, topic, partition, from_offset, until_offset, "
