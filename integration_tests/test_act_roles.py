@@ -69,7 +69,7 @@ def test_a_role_is_told_of_the_acts_that_it_may_do(asker: PageAsker) -> None:
         )
         told[role] = {act["name"] for act in answer.json()["acts"]}
     assert told[Role.VIEWER] == set()
-    assert told[Role.ADMIN] - told[Role.OPERATOR] == {"erase"}
+    assert told[Role.ADMIN] - told[Role.OPERATOR] == {"erase", "discard"}
     assert told[Role.ADMIN] == set(ACTS)
 
 

@@ -58,6 +58,7 @@ _ALL = [
     ("0031_gauges",),
     ("0032_batch_usage",),
     ("0033_hot_key_share",),
+    ("0034_discarded_pipelines",),
 ]
 
 

@@ -76,7 +76,8 @@ class ActPoint(Enum):
     """Facts in the order in which an act on a pipeline makes them true.
 
     All but the last are undone with the transaction. A fork reaches only the last two:
-    it claims nothing of the pipeline that it is made of.
+    it claims nothing of the pipeline that it is made of. A discard claims nothing
+    either: there is nothing left to claim.
     """
 
     CLAIMED = "act_claimed"

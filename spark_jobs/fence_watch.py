@@ -1,4 +1,4 @@
-"""Tells a driver that somebody has claimed its pipeline since, also one at rest."""
+"""Tells a driver that its pipeline is another's since, or gone; also one at rest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import time
 
 from sinks.postgres.home import PostgresHome
 from sinks.protocol.decisions import check_epoch
-from sinks.protocol.errors import FencedError, RetryableError, TallyweirError
+from sinks.protocol.errors import (
+    ConfigurationError,
+    FencedError,
+    RetryableError,
+    TallyweirError,
+)
 from sinks.protocol.identity import Epoch
 
 #: Seconds between two looks of a driver that has nothing to publish.
@@ -34,6 +39,7 @@ class FenceWatch:
 
         Raises:
             FencedError: A newer epoch is claimed.
+            ConfigurationError: ``PIPELINE_DISCARDED``.
         """
         if time.monotonic() < self._looks_again_at:
             return
@@ -44,13 +50,15 @@ class FenceWatch:
             return
 
     def name(self, error: Exception) -> Exception:
-        """Tell a driver whose tables a newer one has dropped that it is fenced."""
+        """Tell a driver whose tables are dropped that it is fenced, or discarded."""
         if isinstance(error, FencedError):
             return error
         try:
             self._check()
         except FencedError as fenced:
             return fenced
+        except ConfigurationError as found:
+            return found if found.code == "PIPELINE_DISCARDED" else error
         except TallyweirError:
             return error
         return error

@@ -48,6 +48,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "erased_row": {"select": "PVM"},
     "erased_result": {"select": "VM"},
     "shadow_table": {"select": "PVM"},
+    "discarded_pipeline": {"select": "PVMA"},
     "replaced_row": {"select": "VM", "insert": "P"},
     "dead_letter": {
         "select": "PRVM",

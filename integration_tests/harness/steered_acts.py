@@ -74,6 +74,11 @@ def _switch(home: Connection, _log: Sequence[int]) -> object:
     return steering.switch(home, _request("switch"), FORK)
 
 
+def _discard(home: Connection, _log: Sequence[int]) -> object:
+    request = steering.ActRequest(pipeline=FORK, kind="discard", reason=_REASON)
+    return steering.discard(home, request)
+
+
 def _update(home: Connection, _log: Sequence[int]) -> object:
     change = steering.ChangeRequest(pipeline=PIPELINE, reason=_REASON)
     return steering.update(home, change, describe_layout(LAYOUTS[1]))
@@ -91,6 +96,7 @@ ACTS: Mapping[str, Act] = {
     "pause": _pause,
     "fork": _fork,
     "switch": _switch,
+    "discard": _discard,
     "update": _update,
     "rollback": _roll_back,
 }
@@ -109,7 +115,7 @@ def prepare(world: SteeredWorld, act: str) -> None:
             lambda home: steering.take_snapshot(home, PIPELINE, SNAPSHOT, reason="t"),
             fences=(),
         )
-    if act == "switch":
+    if act in {"switch", "discard"}:
         world.act(lambda home: _fork(home, ()), fences=())
     else:
         _publish(world)

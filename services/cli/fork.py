@@ -1,8 +1,8 @@
-"""``fork``, ``diff``, ``switch``: a new version beside the old one, and in its place.
+"""``fork``, ``diff``, ``switch``, ``discard``: a new version beside the old one.
 
 Crash:
-    ``fork`` and ``switch`` are one commit each. A command that died before it changed
-    nothing; one that died after it is told so when it is called again.
+    All but ``diff`` are one commit each. A command that died before it changed nothing;
+    one that died after it is told so when it is called again.
 """
 
 from __future__ import annotations
@@ -37,6 +37,12 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=example("tallyweir switch orders orders-2 --reason 'compared for a day'")
     )(switch)
+    app.command(
+        epilog=example(
+            "tallyweir discard orders-2 --reason 'half hours are too fine' --dry-run",
+            "tallyweir discard orders-2 --reason 'half hours are too fine'",
+        )
+    )(discard)
 
 
 def fork(
@@ -141,4 +147,39 @@ def switch(
         if dry_run
         else "Drivers of both end and find their tables at the next start. Back again: "
         f"tallyweir switch {shadowing} {front}"
+    )
+
+
+def discard(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of the one in the shadow, or its YAML file.")
+    ],
+    reason: Annotated[str, typer.Option(help="Why; kept when all else is gone.")],
+    dry_run: _DryRun = False,
+) -> None:
+    """Get rid of a fork, or after a switch of the former version, for good.
+
+    Its shadow tables go and all that is kept of it, but for a note. A pipeline whose
+    tables readers find is refused.
+    """
+    from services.endpoints import resolve_home_dsn
+    from services.steering.fork_report import discard_told
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    request = steering.ActRequest(
+        pipeline=pipeline_name(pipeline),
+        kind="discard",
+        reason=reason,
+        dry_run=dry_run,
+    )
+    dsn = resolve_home_dsn()
+    with connect(dsn, application_name="tallyweir discard") as home:
+        done = steering.discard(home, request)
+    say("\n".join(discard_told(done)))
+    say(
+        _UNCHANGED
+        if dry_run
+        else "A driver of it ends by itself, and no file of that name is run again "
+        "unless somebody forks under it."
     )

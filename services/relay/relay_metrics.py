@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
@@ -10,6 +12,7 @@ class RelayMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._shown: set[str] = set()
         self.messages = Counter(
             "tallyweir_relay_messages",
             "Messages that the broker has acknowledged, repeats included.",
@@ -39,3 +42,11 @@ class RelayMetrics:
             ["error_code"],
             registry=self.registry,
         )
+
+    def show_only(self, pipelines: Iterable[str]) -> None:
+        """Forget the gauges of pipelines that are gone: nobody changes them again."""
+        known = set(pipelines)
+        for gone in self._shown - known:
+            self.backlog.remove_by_labels({"pipeline": gone})
+            self.drift.remove(gone)
+        self._shown = known

@@ -73,7 +73,9 @@ class RelayTenure:
             TallyweirError: The session with the home has ended, and with it the lock.
         """
         failures = []
-        for pipeline in self._feed.list_pipelines():
+        pipelines = self._feed.list_pipelines()
+        self._metrics.show_only(pipelines)
+        for pipeline in pipelines:
             for stream in (DEAD_LETTERS, OUTBOX):
                 failures += self._attempt(pipeline, partial(self._relay, stream=stream))
         for pipeline, committed in self._feed.read_visible_offsets().items():

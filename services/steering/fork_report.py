@@ -1,8 +1,8 @@
-"""What was forked, and what has changed places, in lines for people."""
+"""What was forked, has changed places, or was discarded, in lines for people."""
 
 from __future__ import annotations
 
-from sinks.postgres.steering import Fork, Switch
+from sinks.postgres.steering import Discarded, Fork, Switch
 
 
 def fork_told(made: Fork) -> tuple[str, ...]:
@@ -37,4 +37,25 @@ def switch_told(done: Switch, front: str, shadowing: str) -> tuple[str, ...]:
     if done.left:
         left = ", ".join(done.left)
         lines.append(f"{front} goes on with {left}, which {shadowing} has not.")
+    return tuple(lines)
+
+
+def discard_told(done: Discarded) -> tuple[str, ...]:
+    """Say what goes with a pipeline, and what stays of it."""
+    front = f" in the shadow of {done.front}" if done.front else ""
+    had = f"{done.batches} batches of {done.committed} committed events"
+    lines = [
+        f"{done.pipeline} worked{front}, with {had}. With it go:",
+        *(f"  {rows} rows of {table}" for table, rows in done.rows.items()),
+        f"  {done.bytes:,} bytes of tables, windows, seen IDs, snapshots and staging",
+    ]
+    if done.unrelayed:
+        lines.append(
+            f"{done.unrelayed} of its dead letters and messages were never relayed."
+        )
+    if done.left:
+        lines.append(
+            f"{', '.join(done.left)} stay, which it wrote under the names that readers "
+            "know: see that somebody else writes them, or drop them."
+        )
     return tuple(lines)

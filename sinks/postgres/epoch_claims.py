@@ -14,6 +14,7 @@ from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 
 from sinks.postgres.naming import application_name
+from sinks.postgres.registration import check_not_discarded
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import Epoch
@@ -131,18 +132,30 @@ def check_not_paused(connection: Connection[TupleRow], pipeline: str) -> None:
 
 
 def read_newest_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:
-    """Return the newest epoch that anybody claimed; 0 if none is kept."""
+    """Return the newest epoch that anybody claimed; 0 if none is kept.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_DISCARDED``.
+    """
     row = connection.execute(_CLAIM["newest_epoch"], {"pipeline": pipeline}).fetchone()
+    if row is None:
+        check_not_discarded(connection, pipeline)
     return Epoch(row[0] if row else 0)
 
 
 def read_newest_driver_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:
-    """Return the newest epoch that a driver claimed, and no batch run or pause."""
+    """Return the newest epoch that a driver claimed, and no batch run or pause.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_DISCARDED``.
+    """
     row = connection.execute(
         _CLAIM["newest_driver_epoch"], {"pipeline": pipeline}
     ).fetchone()
     assert row is not None
-    return Epoch(row[0])
+    if row == (None,):
+        check_not_discarded(connection, pipeline)
+    return Epoch(row[0] or 0)
 
 
 def read_hold(connection: Connection[TupleRow], pipeline: str) -> str | None:

@@ -27,6 +27,7 @@ from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.naming import application_name, state_table
 from sinks.postgres.publication import PostgresPublication, StagedPublication
 from sinks.postgres.publish_clock import PublishClock
+from sinks.postgres.registration import check_not_discarded, register_pipeline
 from sinks.postgres.result_tables import create_result_tables
 from sinks.postgres.seen_id_buckets import SeenIdBuckets
 from sinks.postgres.session import Session
@@ -94,7 +95,7 @@ class PostgresHome(PostgresDecisionLedger):
 
         Raises:
             ConfigurationError: A table exists with other columns, the role lacks a
-                privilege, or ``judge_claim`` refuses.
+                privilege, ``PIPELINE_DISCARDED``, or ``judge_claim`` refuses.
             RetryableError: The server is unreachable, an older driver's publish
                 transaction does not end, ``PAUSED``, or ``TABLES_SWITCHED``.
 
@@ -118,6 +119,8 @@ class PostgresHome(PostgresDecisionLedger):
             # can only come after us, and then it finds our claim.
             connection.execute(_PUBLISH["begin_settings"])
             row = connection.execute(_PUBLISH["lock_pipeline"], values).fetchone()
+            if row is None:
+                check_not_discarded(connection, self._layout.pipeline)
             assert row is not None
             check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
             judged = self._judge(connection)
@@ -351,13 +354,10 @@ class PostgresHome(PostgresDecisionLedger):
         values: Mapping[str, object],
     ) -> None:
         connection.execute(_PUBLISH["begin_settings"])
-        connection.execute(_CLAIM["register_pipeline"], values)
+        number, bucket_seconds = register_pipeline(connection, values)
         # Again under the lock; here nothing is made yet.
         check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
         self._judge(connection)
-        row = connection.execute(_CLAIM["read_pipeline"], values).fetchone()
-        assert row is not None
-        number, bucket_seconds = row
         # The IDs that were seen are filed in them, whatever horizon there is now.
         self._layout = replace(self._layout, bucket_seconds=bucket_seconds)
         connection.execute(_CLAIM["create_pipeline_runs"], values)

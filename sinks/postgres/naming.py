@@ -27,6 +27,11 @@ def staging_schema(
     return f"tallyweir_stage_{owner}{pipeline_number}_{epoch}"
 
 
+def staging_schema_pattern(pipeline_number: int) -> str:
+    """Match the schemas of a pipeline's staging in its home, of whichever driver."""
+    return f"^tallyweir_stage_{pipeline_number}_[0-9]+$"
+
+
 #: Batches take turns with so many sets of staging tables: one batch is staged while
 #: the one before it is published, and its set emptied.
 STAGING_SETS = 2
@@ -68,6 +73,11 @@ def state_table(
     return sql.Identifier(
         "tallyweir_state", f"window_state_{owner}{pipeline_number}_{digest}"
     )
+
+
+def state_table_pattern(pipeline_number: int) -> str:
+    """Match what a pipeline has in its home of open groups, of whichever version."""
+    return f"^window_state_{pipeline_number}_[0-9a-f]{{12}}$"
 
 
 def revisions_table(table: str) -> str:

@@ -33,6 +33,10 @@ _CONFIGURATION = {
     "42501": ("POSTGRES_PERMISSION", "Grant the privilege to the pipeline's role."),
 }
 
+#: Keys by which our tables refer to a pipeline, or to a claim on it. Both are kept for
+#: as long as the pipeline is, so a row that misses its own is of one that is gone.
+_OF_PIPELINE = ("_pipeline_fkey", "_pipeline_epoch_fkey")
+
 #: Errors that one row of data is to blame for.
 _ROW_REJECTED = ("22", "23", "44", "P0001")
 
@@ -73,6 +77,13 @@ def translate(error: psycopg.Error, *, doing: str) -> TallyweirError:
             fix="Check that the server runs, and that TALLYWEIR_HOME_DSN, "
             "TALLYWEIR_DATABASES or the pipeline's databases name it.",
         )
+    if isinstance(error, psycopg.errors.ForeignKeyViolation) and _is_gone(error):
+        return RetryableError(
+            "PIPELINE_GONE",
+            saw=f"A pipeline was discarded while {doing}.",
+            why="What was to be written is about nothing any more.",
+            fix="Nothing to do: whoever looks again does not find it.",
+        )
     if _matches(state, _RETRYABLE):
         return RetryableError(
             "POSTGRES_UNAVAILABLE",
@@ -95,6 +106,11 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise translate(error, doing=doing) from error
+
+
+def _is_gone(error: psycopg.Error) -> bool:
+    name = error.diag.constraint_name or ""
+    return error.diag.schema_name == "tallyweir" and name.endswith(_OF_PIPELINE)
 
 
 def _matches(state: str, prefixes: tuple[str, ...]) -> bool:

@@ -9,6 +9,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from sinks.postgres.instants import to_microseconds
+from sinks.postgres.registration import check_not_discarded
 from sinks.postgres.statements import load_statements
 from sinks.protocol.batch_run import streamed
 from sinks.protocol.decisions import claim_lost
@@ -70,6 +71,7 @@ def _read(connection: _Connection, pipeline: str, first: str) -> StoredState:
     values = {"pipeline": pipeline}
     row = connection.execute(_SQL[first], values).fetchone()
     if row is None:
+        check_not_discarded(connection, pipeline)
         raise claim_lost(f"Pipeline {pipeline} is not registered any more.")
     watermark, last_sequence = row
     # A statement of its own, after the lock is held: READ COMMITTED gives it a

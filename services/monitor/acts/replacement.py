@@ -1,4 +1,4 @@
-"""Acts by which another version, or a fork, takes the place of what runs."""
+"""Acts by which another version or a fork takes the place of what runs, or goes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from services.monitor.acts.act import UNCHANGED, Act, ActCall
 from services.monitor.acts.fields import REASON, ActField, FieldKind
-from services.steering.fork_report import fork_told, switch_told
+from services.monitor.tokens import Role
+from services.steering.fork_report import discard_told, fork_told, switch_told
 from sinks.postgres import steering
 
 
@@ -63,6 +64,11 @@ def _switch(call: ActCall) -> Sequence[str]:
     )
 
 
+def _discard(call: ActCall) -> Sequence[str]:
+    done = steering.discard(call.home, call.request("discard"))
+    return (*discard_told(done), call.then("A driver of it ends by itself."))
+
+
 REPLACEMENT = (
     Act(
         name="rollback",
@@ -95,5 +101,13 @@ REPLACEMENT = (
         command="switch",
         fields=(ActField(name="fork", label="Fork", is_fixed=True), REASON),
         do=_switch,
+    ),
+    Act(
+        name="discard",
+        title="Discard",
+        command="discard",
+        role=Role.ADMIN,
+        fields=(REASON,),
+        do=_discard,
     ),
 )

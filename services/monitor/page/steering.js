@@ -11,12 +11,13 @@ export async function showSteering(view, name) {
   const found = await ask(of(name, "steering"));
   const again = () => showSteering(view, name);
   const act = (kind, given, title) => actButton(kind, name, given, title, again);
+  const discard = (fork) => actButton("discard", fork, {}, undefined, again);
   view.replaceChildren(
     el("h1", {}, `Steering of ${name}`),
     section("Offsets", [act("offsets-reset", {})], later(of(name, "offsets"), offsets)),
     section("Snapshots", [act("snapshot-take", {})], snapshots(found.snapshots, act)),
     section("Versions", [], later(of(name, "versions"), (all) => versions(all, act))),
-    section("Forks", [act("fork", {})], forks(found.forks, name, act)),
+    section("Forks", [act("fork", {})], forks(found.forks, name, act, discard)),
     section("Scaling", [act("scale", {})], el("p", {}, `${name}: ${found.bounds}.`), decisions(found.decisions)),
     section("Acts", [act("erase", {})], acts(name)),
   );
@@ -64,7 +65,7 @@ function versions(found, act) {
     ]));
 }
 
-function forks(found, name, act) {
+function forks(found, name, act, discard) {
   if (!found.length) return empty("None works in its shadow.");
   const compared = el("div", { "aria-live": "polite" });
   const compare = (fork) => (currentAccess().name
@@ -74,7 +75,8 @@ function forks(found, name, act) {
     found.map((one) => [
       el("a", { href: `#/${encodeURIComponent(one.pipeline)}` }, one.pipeline),
       el("div", {}, one.tables.map(([front, shadow]) => el("div", {}, `${front} → ${shadow}`))),
-      whole(one.last_sequence), whole(one.behind), both(compare(one.pipeline), act("switch", { fork: one.pipeline })),
+      whole(one.last_sequence), whole(one.behind),
+      both(compare(one.pipeline), act("switch", { fork: one.pipeline }), discard(one.pipeline)),
     ])), compared);
 }
 

@@ -100,7 +100,8 @@ def _arguments(act: str) -> str:
     return ", ".join(told) or "none"
 
 
-def test_only_an_admin_erases() -> None:
+def test_only_an_admin_erases_and_discards() -> None:
     """What cannot be taken back is for the greatest role."""
-    assert [name for name, act in ACTS.items() if act.role is Role.ADMIN] == ["erase"]
+    of_admins = [name for name, act in ACTS.items() if act.role is Role.ADMIN]
+    assert of_admins == ["erase", "discard"]
     assert not Role.OPERATOR.may(Role.ADMIN)

@@ -20,6 +20,7 @@ from psycopg.rows import DictRow, TupleRow, dict_row
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import table_identifier
 from sinks.postgres.guarantee_change import guarantee_of
+from sinks.postgres.registration import check_not_discarded
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.batch_run import streamed
@@ -155,14 +156,15 @@ def fetch_pipeline(connection: Connection[TupleRow], name: str) -> DictRow:
     """Return the pipeline's row as it is, inside of the caller's transaction.
 
     Raises:
-        ConfigurationError: ``PIPELINE_UNKNOWN``, naming those that are known, or
-            ``LEDGER_MISSING``.
+        ConfigurationError: ``PIPELINE_UNKNOWN``, naming those that are known,
+            ``PIPELINE_DISCARDED``, or ``LEDGER_MISSING``.
     """
     try:
         rows = fetch(connection, _LEDGER["pipeline_row"], pipeline=name)
     except UndefinedTable as error:
         raise ledger_missing() from error
     if not rows:
+        check_not_discarded(connection, name)
         known = [r["pipeline"] for r in fetch(connection, _LEDGER["known_pipelines"])]
         raise ConfigurationError(
             "PIPELINE_UNKNOWN",

@@ -40,8 +40,8 @@ from sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _SQL = load_statements("sinks.postgres.audit", "slice_results.sql")
 
-#: Codes that say that no driver of the pipeline has ever started here.
-_NEVER_RUN = frozenset({"LEDGER_MISSING", "PIPELINE_UNKNOWN"})
+#: Codes that say that nothing of the pipeline is here, or not any more.
+_NEVER_RUN = frozenset({"LEDGER_MISSING", "PIPELINE_DISCARDED", "PIPELINE_UNKNOWN"})
 _COMMITTED = "committed"
 _LATE = "late"
 

@@ -1,19 +1,3 @@
--- name: register_pipeline
-INSERT INTO tallyweir.pipeline (
-    pipeline, definition, definition_hash, shards, bucket_seconds
-)
-VALUES (
-    %(pipeline)s, %(definition)s::jsonb, %(definition_hash)s,
-    %(shards)s, %(bucket_seconds)s
-)
--- Not DO UPDATE, which would wait for whoever publishes: the claim comes first.
-ON CONFLICT DO NOTHING
-
--- name: read_pipeline
-SELECT pipeline_number, bucket_seconds
-FROM tallyweir.pipeline
-WHERE pipeline = %(pipeline)s
-
 -- name: claim_epoch
 -- Nobody claims to work while a pause lasts. Whoever sees a pause's number sees the
 -- pause. Who claims to act publishes no batch, so a pause need not keep him.
@@ -60,7 +44,7 @@ ORDER BY epoch DESC
 LIMIT 1
 
 -- name: newest_driver_epoch
-SELECT coalesce(max(epoch), 0)
+SELECT max(epoch)
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
   AND run IS NULL

@@ -65,7 +65,7 @@ GRANT SELECT ON
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.pause, tallyweir.drain, tallyweir.act, tallyweir.scaling_bounds,
     tallyweir.scaling_decision, tallyweir.erased_id, tallyweir.erased_row,
-    tallyweir.shadow_table, tallyweir.pipeline_version
+    tallyweir.shadow_table, tallyweir.discarded_pipeline, tallyweir.pipeline_version
 TO tallyweir_publisher;
 GRANT INSERT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
@@ -141,8 +141,8 @@ GRANT SELECT ON
     tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.drain,
     tallyweir.act, tallyweir.redrive, tallyweir.scaling_bounds, tallyweir.scaling_decision,
     tallyweir.erased_id, tallyweir.erased_row, tallyweir.erased_result,
-    tallyweir.shadow_table, tallyweir.receipt, tallyweir.pipeline_version,
-    tallyweir.put_aside, tallyweir.second_chance, tallyweir.no_result
+    tallyweir.shadow_table, tallyweir.discarded_pipeline, tallyweir.receipt,
+    tallyweir.pipeline_version, tallyweir.put_aside, tallyweir.second_chance, tallyweir.no_result
 TO tallyweir_reader;
 GRANT SELECT ON
     tallyweir.batch_measures, tallyweir.batch_usage, tallyweir.pipeline_gauge
@@ -172,7 +172,7 @@ GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.visible_through,
     tallyweir.pause, tallyweir.drain, tallyweir.act, tallyweir.receipt,
-    tallyweir.batch_output, tallyweir.batch_usage
+    tallyweir.batch_output, tallyweir.batch_usage, tallyweir.discarded_pipeline
 TO tallyweir_alerts;
 GRANT SELECT (installation_id) ON tallyweir.installation TO tallyweir_alerts;
 GRANT SELECT, INSERT, DELETE ON tallyweir.alert TO tallyweir_alerts;

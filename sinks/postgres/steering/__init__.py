@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sinks.postgres.steering.act import ActRequest, check_reason
 from sinks.postgres.steering.actor import act_as
+from sinks.postgres.steering.discard import Discarded, discard
 from sinks.postgres.steering.drain import (
     DrainOutcome,
     drain,
@@ -57,6 +58,7 @@ from sinks.postgres.steering.version_change import (
 __all__ = [
     "ActRequest",
     "ChangeRequest",
+    "Discarded",
     "DrainOutcome",
     "Erasure",
     "ErasureRequest",
@@ -74,6 +76,7 @@ __all__ = [
     "begin_redrive",
     "check_reason",
     "diff",
+    "discard",
     "drain",
     "drop_snapshot",
     "end_drain",

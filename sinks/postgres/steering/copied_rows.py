@@ -1,7 +1,8 @@
 """Copies what the home keeps of a pipeline for another one, in the act's snapshot.
 
 Which of our tables are copied is written down here; a test compares that with the
-schema, so that whoever adds a table must say.
+schema, so that whoever adds a table must say. By the same lists all rows of a pipeline
+are deleted when it is discarded.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ COPIED = (
     *("erased_id", "erased_row", "erased_result"),
 )
 #: Those that are made otherwise, that a fork has none of, or that are about the one
-#: pipeline's operation.
+#: pipeline's operation; in the same order.
 NOT_COPIED = (
-    *("pipeline", "seen_id_run", "relay_cursor", "shadow_table"),
-    *("batch_branch", "outbox", "pause", "drain", "receipt", "alert"),
+    *("discarded_pipeline", "pipeline", "seen_id_run", "shadow_table"),
+    *("batch_branch", "outbox", "relay_cursor", "pause", "drain", "receipt", "alert"),
     *("scaling_bounds", "scaling_decision", "driver_log", "snapshot", "profile"),
     *("sample", "pipeline_gauge"),
 )

@@ -1,0 +1,27 @@
+-- Which pipelines a home knows, and which names it does not take again.
+
+-- name: register_pipeline
+INSERT INTO tallyweir.pipeline (
+    pipeline, definition, definition_hash, shards, bucket_seconds
+)
+VALUES (
+    %(pipeline)s, %(definition)s::jsonb, %(definition_hash)s,
+    %(shards)s, %(bucket_seconds)s
+)
+-- Not DO UPDATE, which would wait for whoever publishes: the claim comes first.
+ON CONFLICT DO NOTHING
+
+-- name: hold_registered
+-- Nobody discards it until the end of the transaction. Whoever publishes is not waited
+-- for, nor kept waiting.
+SELECT pipeline_number, bucket_seconds
+FROM tallyweir.pipeline
+WHERE pipeline = %(pipeline)s
+FOR KEY SHARE
+
+-- name: discarded
+SELECT front, batches, committed, reason, discarded_by, discarded_at
+FROM tallyweir.discarded_pipeline
+WHERE pipeline = %(pipeline)s
+ORDER BY discarded_at DESC
+LIMIT 1

@@ -1,0 +1,297 @@
+"""Discards a pipeline that works in the shadow, with all that is its own, for good.
+
+That is a fork which nobody wants in front, or after a switch the former version. Its
+shadow tables go, its windows, keyed state, seen IDs, snapshots and staging, and every
+row of ours that names it. What stays is a note of who did it and why, and its name,
+which rests until somebody forks under it.
+
+Nothing is claimed: whoever works on the pipeline is told by its row, which he does not
+find any more. Tables that readers know are nobody's shadow, and are never dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from psycopg import Connection, Rollback, sql
+from psycopg.errors import DependentObjectsStillExist
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.faultpoints import ActPoint, making
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    fetch_pipeline,
+    read_pipeline,
+)
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.columns import table_identifier
+from sinks.postgres.naming import (
+    revisions_table,
+    runs_of_pipeline,
+    staging_schema_pattern,
+    state_table_pattern,
+)
+from sinks.postgres.prepared_branches import branch_prefix
+from sinks.postgres.shadow_tables import read_shadow_tables
+from sinks.postgres.sqlstate import translated
+from sinks.postgres.statements import load_statements
+from sinks.postgres.steering.act import ActRequest, check_reason
+from sinks.postgres.steering.copied_rows import COPIED, NOT_COPIED
+from sinks.postgres.steering.offset_reset import check_nothing_in_doubt
+from sinks.postgres.steering.snapshot import (
+    Snapshot,
+    delete_snapshot,
+    read_snapshots,
+)
+from sinks.protocol.errors import ConfigurationError, RetryableError
+
+_SQL = load_statements("sinks.postgres.steering", "discard.sql")
+_ACT = load_statements("sinks.postgres.steering", "act.sql")
+_CLAIM = load_statements("sinks.postgres", "claim.sql")
+
+#: The note stays, the catalog loses a part and no rows, and the pipeline goes last.
+_OTHERWISE = ("discarded_pipeline", "seen_id_run", "pipeline")
+#: Tables of ours that lose their rows of the pipeline, each before those that it refers
+#: to, and a relay's cursor before the messages: a relay takes them in that order.
+EMPTIED = (
+    *(t for t in (*reversed(NOT_COPIED), *reversed(COPIED)) if t not in _OTHERWISE),
+    "pipeline",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discarded:
+    """What is gone, or would be.
+
+    Attributes:
+        front: Whose tables it shadowed; None if nobody writes them any more.
+        batches: Of its ledger, with those from before it was forked.
+        committed: Events of these.
+        rows: How many went, by table: shadows, and then tables of ours.
+        bytes: Of the tables that are dropped, with their indexes.
+        unrelayed: Dead letters and messages that the relay has yet to send.
+        left: Tables that it wrote under the names that readers know.
+    """
+
+    pipeline: str
+    front: str | None
+    batches: int
+    committed: int
+    rows: Mapping[str, int]
+    bytes: int
+    unrelayed: int
+    left: tuple[str, ...]
+
+
+def discard(connection: Connection[TupleRow], request: ActRequest) -> Discarded:
+    """Take a pipeline that works in the shadow away, in one transaction.
+
+    A driver of it ends with ``PIPELINE_DISCARDED`` at its next look, plan or publish,
+    and so does every start of its file.
+
+    Args:
+        connection: To the home, not inside of a transaction, by the tables' owner.
+        request: The pipeline, and why.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``PIPELINE_DISCARDED``,
+            ``REASON_MISSING``, ``DISCARD_NOT_SHADOWED``, ``DISCARD_ELSEWHERE`` or
+            ``DISCARD_DEPENDED_ON``.
+        RetryableError: ``BATCH_IN_DOUBT``; somebody reads a table, or a publish holds
+            the pipeline's row, for too long; or the server went away.
+
+    Crash:
+        Before the COMMIT the pipeline is as it was, and nobody who works on it has
+        noticed; after it there is nothing of it but the note.
+    """
+    check_reason(request.reason)
+    with (
+        translated("discarding a pipeline"),
+        making(ActPoint.IN_FORCE),
+        connection.transaction(),
+    ):
+        fetch_pipeline(connection, request.pipeline)
+        timeout = f"{request.lock_timeout_ms}ms"
+        fetch(connection, _ACT["set_lock_timeout"], timeout=timeout)
+        with making(ActPoint.PIPELINE_HELD):
+            for hold in ("hold_pipeline", "hold_claims"):
+                connection.execute(_SQL[hold], {"pipeline": request.pipeline})
+        # As it is now, or gone by somebody who was waited for.
+        pipeline = read_pipeline(connection, request.pipeline)
+        done = _Discard(connection, pipeline).run(request.reason)
+        if request.dry_run:
+            raise Rollback
+    return done
+
+
+class _Discard:
+    """One discard of a pipeline that nobody else changes until its end."""
+
+    def __init__(
+        self, connection: Connection[TupleRow], pipeline: AuditedPipeline
+    ) -> None:
+        self._connection = connection
+        self._pipeline = pipeline
+        self._shadows = read_shadow_tables(connection, pipeline.name)
+        self._check()
+
+    def run(self, reason: str) -> Discarded:
+        """Note it, empty our tables, and drop those that are the pipeline's own.
+
+        What others may wait for is done at the very end.
+        """
+        own = dict(self._find_present(self._shadows.values()))
+        left = sorted(name for name, _ in self._find_present(self._known()))
+        tables = [*own.values(), *self._state_tables()]
+        staging = self._staging()
+        size = self._measure(tables, staging)
+        unrelayed = self._fetch_one("unrelayed")["messages"]
+        rows = {name: self._count_rows(table) for name, table in own.items()}
+        with making(ActPoint.NOTED):
+            note = self._fetch_one(
+                "note_discarded", reason=reason, fronts=list(self._shadows)
+            )
+        rows |= self._empty()
+        self._drop(tables, staging)
+        return Discarded(
+            pipeline=self._pipeline.name,
+            **note,
+            rows={table: count for table, count in rows.items() if count},
+            bytes=size,
+            unrelayed=unrelayed,
+            left=tuple(left),
+        )
+
+    def _check(self) -> None:
+        name = self._pipeline.name
+        if not self._shadows:
+            raise ConfigurationError(
+                "DISCARD_NOT_SHADOWED",
+                saw=f"{name} does not work in the shadow of another pipeline.",
+                why="Readers find its tables, which no discard takes away.",
+                fix="Name a fork; or let one take its place first: tallyweir switch "
+                f"{name} FORK.",
+            )
+        away = [o.table for o in self._pipeline.outputs if set(o.databases) != {HOME}]
+        if away:
+            raise ConfigurationError(
+                "DISCARD_ELSEWHERE",
+                saw=f"{name} writes {', '.join(away)} in other databases.",
+                why="What is prepared there would be nobody's, and keep its locks.",
+                fix="Update it to a file without these outputs, let the resolver end "
+                "what is prepared there, and discard it then.",
+            )
+        check_nothing_in_doubt(self._connection, name)
+        prefix = branch_prefix(self._pipeline.installation, self._pipeline.number)
+        prepared = self._fetch_one("prepared", prefix=prefix)["branches"]
+        if prepared:
+            raise RetryableError(
+                "BATCH_IN_DOUBT",
+                saw=f"{prepared} branches of {name} are prepared on the home's server.",
+                why="They would be nobody's, and keep their locks.",
+                fix="Stop its driver, let the resolver finish them, then call again.",
+            )
+
+    def _fetch_one(self, statement: str, **values: object) -> DictRow:
+        return fetch_one(
+            self._connection,
+            _SQL[statement],
+            pipeline=self._pipeline.name,
+            **values,
+        )
+
+    def _known(self) -> list[str]:
+        """Return the tables that it writes under the names that readers know."""
+        return [
+            output.table
+            for output in self._pipeline.outputs
+            if output.kind != "outbox" and output.table not in self._shadows.values()
+        ]
+
+    def _find_present(
+        self, tables: Iterable[str]
+    ) -> Iterator[tuple[str, sql.Identifier]]:
+        """Yield the tables that there are, and beside them those of revisions."""
+        named = {
+            name: table_identifier(name)
+            for table in tables
+            for name in (table, revisions_table(table))
+        }
+        quoted = {self._quoted(one): name for name, one in named.items()}
+        for row in fetch(self._connection, _SQL["present"], tables=list(quoted)):
+            name = quoted[row["name"]]
+            yield name, named[name]
+
+    def _state_tables(self) -> list[sql.Identifier]:
+        pattern = state_table_pattern(self._pipeline.number)
+        rows = fetch(self._connection, _SQL["state_tables"], pattern=pattern)
+        return [sql.Identifier("tallyweir_state", row["name"]) for row in rows]
+
+    def _staging(self) -> list[str]:
+        pattern = staging_schema_pattern(self._pipeline.number)
+        rows = fetch(self._connection, _CLAIM["staging_schemas"], pattern=pattern)
+        return [row["nspname"] for row in rows]
+
+    def _measure(self, tables: Iterable[sql.Identifier], staging: list[str]) -> int:
+        kept = sum(one.bytes for one in self._snapshots())
+        row = fetch_one(
+            self._connection,
+            _SQL["bytes"],
+            tables=[self._quoted(table) for table in tables],
+            runs=self._quoted(self._runs),
+            schemas=staging,
+        )
+        return kept + int(row["bytes"])
+
+    def _count_rows(self, table: sql.Identifier) -> int:
+        statement = _SQL["count_rows"].format(table=table)
+        return int(fetch_one(self._connection, statement)["rows"])
+
+    def _empty(self) -> dict[str, int]:
+        """Delete every row of ours that names the pipeline; count them by table."""
+        snapshots = self._snapshots()
+        for snapshot in snapshots:
+            delete_snapshot(self._connection, snapshot)
+        rows = {"tallyweir.snapshot": len(snapshots)}
+        for table in EMPTIED:
+            deleted = self._connection.execute(
+                _SQL["delete_rows"].format(table=sql.Identifier("tallyweir", table)),
+                {"pipeline": self._pipeline.name},
+            )
+            name = f"tallyweir.{table}"
+            rows[name] = rows.get(name, 0) + deleted.rowcount
+        return rows
+
+    def _drop(self, tables: Iterable[sql.Identifier], staging: Iterable[str]) -> None:
+        for schema in staging:
+            # Tasks at work are waited for; nobody else has to do with it.
+            self._connection.execute(
+                _CLAIM["drop_staging"].format(schema=sql.Identifier(schema))
+            )
+        self._connection.execute(_SQL["hurry"])
+        for table in (*tables, self._runs):
+            try:
+                self._connection.execute(_SQL["drop_table"].format(table=table))
+            except DependentObjectsStillExist as error:
+                detail = " ".join((error.diag.message_detail or "").split())
+                raise ConfigurationError(
+                    "DISCARD_DEPENDED_ON",
+                    saw=f"Something was made over {self._quoted(table)}: {detail}.",
+                    why="A view follows its table wherever that is renamed to; readers "
+                    "may use it.",
+                    fix="Make it again over the table that readers know, or drop it; "
+                    "then call again.",
+                ) from error
+
+    def _snapshots(self) -> tuple[Snapshot, ...]:
+        return read_snapshots(self._connection, self._pipeline.name)
+
+    @property
+    def _runs(self) -> sql.Identifier:
+        return sql.Identifier("tallyweir", runs_of_pipeline(self._pipeline.number))
+
+    def _quoted(self, table: sql.Identifier) -> str:
+        return table.as_string(self._connection)
