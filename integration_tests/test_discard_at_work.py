@@ -42,6 +42,14 @@ Connection = psycopg.Connection[TupleRow]
 
 _NOTES = "SELECT count(*) FROM tallyweir.discarded_pipeline"
 _LAYOUT = replace(layout_of(append_table("departures", n="bigint")), pipeline=FORK)
+_DECISION = """
+INSERT INTO tallyweir.scaling_decision (
+    pipeline, epoch, because, reason, executors_there, executor_cores, tasks_max
+)
+SELECT %(pipeline)s, max(epoch), 'backlog', '', 1, 1, 1
+FROM tallyweir.epoch_claim
+WHERE pipeline = %(pipeline)s
+"""
 _WAITS = """
 SELECT 1 FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock'
@@ -133,14 +141,32 @@ def test_a_discard_during_a_start_takes_what_that_has_made(
     assert shape == query(home_dsn, SHAPE)
 
 
+def test_what_is_being_written_down_about_a_claim_goes_with_it(
+    home_dsn: str, connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Who refers to a claim only is waited for, as who holds the pipeline's row is."""
+    assert scenario.sequence == 3
+    fork(connection)
+    with (
+        connect(home_dsn, application_name="test") as writing,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        writing.execute(_DECISION, {"pipeline": FORK})
+        discarding = pool.submit(discard, connection)
+        await_row(home_dsn, _WAITS)
+        writing.commit()
+        done = discarding.result(60)
+    assert done.rows["tallyweir.scaling_decision"] == 1
+
+
 @pytest.fixture
 def world(home_dsn: str, tmp_path: Path) -> Iterator[SteeredWorld]:
     """A pipeline in the shadow of nobody, whose driver has staged a batch."""
     made = SteeredWorld(dsn=home_dsn, directory=tmp_path)
-    made.claim(0)
-    made.stage(0, [1, 2, 3])
-    made.publish(0)
-    made.stage(0, [4, 5])
+    made.first.claim(0)
+    made.first.stage(0, [1, 2, 3])
+    made.first.publish(0)
+    made.first.stage(0, [4, 5])
     execute(
         home_dsn,
         "INSERT INTO tallyweir.shadow_table VALUES ('numbers', 'shown', 'numbers')",
@@ -155,7 +181,7 @@ def test_a_driver_at_work_is_told_at_whatever_it_does_next(
     home_dsn: str, connection: Connection, world: SteeredWorld
 ) -> None:
     """It publishes nothing, and what fails for want of its tables says so, too."""
-    driver = world._seats[0].driver
+    driver = world.first._seats[0].driver
     watch = FenceWatch(driver.home, driver.epoch)
     watch.look_at_rest()
     done = discard(connection, "numbers")
@@ -163,7 +189,7 @@ def test_a_driver_at_work_is_told_at_whatever_it_does_next(
     before = read_database(home_dsn)
     said = "PIPELINE_DISCARDED"
     with pytest.raises(ConfigurationError, match=said):
-        world.publish(0)
+        world.first.publish(0)
     with pytest.raises(ConfigurationError, match=said):
         driver.plan(1)
     with pytest.raises(ConfigurationError, match=said):
