@@ -22,6 +22,8 @@ from sinks.postgres.window_table import WindowTable
 
 _SQL = load_statements("sinks.postgres", "window_merge.sql")
 _COMMA = sql.SQL(", ")
+#: What holds of those rows of a stored table that a batch may change.
+_CAN_CHANGE = {"target": sql.SQL("NOT final"), "state": sql.SQL("true")}
 
 
 class WindowMerge:
@@ -57,11 +59,9 @@ class WindowMerge:
             "target": table_identifier(output.table),
             "staging": staging,
             "state": state,
-            # A constant puts all windows into one group.
-            "by": names(output.by) if output.by else sql.SQL("0"),
         }
-        self._touched_rows = self._touched("target", can_change=sql.SQL("NOT final"))
-        self._touched_state = self._touched("state", can_change=sql.SQL("true"))
+        # A constant puts all windows into one group.
+        self._by = names(output.by) if output.by else sql.SQL("0")
         self._state_columns = {
             "keys": names(output.keys),
             "partials": names(partial.column for partial in output.partials),
@@ -84,14 +84,14 @@ class WindowMerge:
         if may_revise and self._output.keeps_revisions:
             self._keep_former_rows()
         if self._output.has_sessions:
-            self._execute("take_rows", touched=self._touched_rows)
+            self._execute("take_rows", touched=self._touched("target"))
         if self._output.has_sessions or self._output.sketched:
             columns = names(self._output.staging_columns)
             self._execute(
-                "take_state", staged_columns=columns, touched=self._touched_state
+                "take_state", staged_columns=columns, touched=self._touched("state")
             )
         if self._output.has_sessions:
-            self._execute("join_sessions", group=_group(self._output))
+            self._execute("join_sessions", by=self._by)
         if self._output.sketched:
             self._join_sketches()
         if self._output.waits:
@@ -114,7 +114,7 @@ class WindowMerge:
         columns = self._output.result_columns
         self._execute(
             "keep_former_rows",
-            touched=self._touched_rows,
+            touched=self._touched("target"),
             revisions=table_identifier(revisions_table(self._output.table)),
             columns=names(columns),
             former_columns=_COMMA.join(
@@ -130,20 +130,18 @@ class WindowMerge:
             self._values["transactions"],
         ).run()
 
-    def _touched(self, stored: str, *, can_change: sql.SQL) -> sql.Composed:
+    def _touched(self, stored: str) -> sql.Composed:
         """Tell whether ``former``, a row of a stored table, is of the staged windows.
 
         Args:
             stored: Which of the tables.
-            can_change: What holds of those of its rows that a batch may change.
         """
         if self._output.has_sessions:
             return _SQL["touched_sessions"].format(
                 staging=self._staging,
                 stored=self._tables[stored],
-                by=self._tables["by"],
-                group=_group(self._output),
-                can_change=can_change,
+                by=self._by,
+                can_change=_CAN_CHANGE[stored],
             )
         return _SQL["touched_windows"].format(
             staging=self._staging,
@@ -190,7 +188,7 @@ class WindowMerge:
         return self._connection.execute(composed, self._values)
 
 
-def _group(output: WindowTable, *table: str) -> sql.Composable:
+def _group(output: WindowTable, table: str) -> sql.Composable:
     """Compare groups as one value; the constant is for groups of no column."""
-    members = [sql.Identifier(*table, column.name) for column in output.by]
+    members = [sql.Identifier(table, column.name) for column in output.by]
     return sql.SQL("(ROW({})::record)").format(_COMMA.join([sql.SQL("0"), *members]))

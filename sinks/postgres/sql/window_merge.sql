@@ -49,8 +49,8 @@ former.ctid = ANY(ARRAY(
             SELECT ctid, {by}, window_start, window_end, window_end
             FROM {stored}
             WHERE {can_change}
-              AND hash_record({group}) IN (
-                  SELECT hash_record({group})
+              AND hash_record(ROW({by})) IN (
+                  SELECT hash_record(ROW({by}))
                   FROM {staging}
                   WHERE xmin = ANY(%(transactions)s::xid[])
               )
