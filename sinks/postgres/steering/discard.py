@@ -11,7 +11,7 @@ find any more. Tables that readers know are nobody's shadow, and are never dropp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from psycopg import Connection, Rollback, sql
@@ -147,14 +147,15 @@ class _Discard:
         left = sorted(name for name, _ in self._find_present(self._known()))
         tables = [*own.values(), *self._state_tables()]
         staging = self._staging()
-        size = self._measure(tables, staging)
+        snapshots = read_snapshots(self._connection, self._pipeline.name)
+        size = self._measure(tables, staging) + sum(one.bytes for one in snapshots)
         unrelayed = self._fetch_one("unrelayed")["messages"]
         rows = {name: self._count_rows(table) for name, table in own.items()}
         with making(ActPoint.NOTED):
             note = self._fetch_one(
                 "note_discarded", reason=reason, fronts=list(self._shadows)
             )
-        rows |= self._empty()
+        rows |= self._empty(snapshots)
         self._drop(tables, staging)
         return Discarded(
             pipeline=self._pipeline.name,
@@ -236,7 +237,6 @@ class _Discard:
         return [row["nspname"] for row in rows]
 
     def _measure(self, tables: Iterable[sql.Identifier], staging: list[str]) -> int:
-        kept = sum(one.bytes for one in self._snapshots())
         row = fetch_one(
             self._connection,
             _SQL["bytes"],
@@ -244,15 +244,14 @@ class _Discard:
             runs=self._quoted(self._runs),
             schemas=staging,
         )
-        return kept + int(row["bytes"])
+        return int(row["bytes"])
 
     def _count_rows(self, table: sql.Identifier) -> int:
         statement = _SQL["count_rows"].format(table=table)
         return int(fetch_one(self._connection, statement)["rows"])
 
-    def _empty(self) -> dict[str, int]:
+    def _empty(self, snapshots: Sequence[Snapshot]) -> dict[str, int]:
         """Delete every row of ours that names the pipeline; count them by table."""
-        snapshots = self._snapshots()
         for snapshot in snapshots:
             delete_snapshot(self._connection, snapshot)
         rows = {"tallyweir.snapshot": len(snapshots)}
@@ -271,7 +270,7 @@ class _Discard:
             self._connection.execute(
                 _CLAIM["drop_staging"].format(schema=sql.Identifier(schema))
             )
-        self._connection.execute(_SQL["hurry"])
+        self._connection.execute(_ACT["hurry"])
         for table in (*tables, self._runs):
             try:
                 self._connection.execute(_SQL["drop_table"].format(table=table))
@@ -285,9 +284,6 @@ class _Discard:
                     fix="Make it again over the table that readers know, or drop it; "
                     "then call again.",
                 ) from error
-
-    def _snapshots(self) -> tuple[Snapshot, ...]:
-        return read_snapshots(self._connection, self._pipeline.name)
 
     @property
     def _runs(self) -> sql.Identifier:

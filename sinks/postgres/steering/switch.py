@@ -27,6 +27,7 @@ from sinks.postgres.steering.renamed_definitions import rename_definitions
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "switch.sql")
+_ACT = load_statements("sinks.postgres.steering", "act.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,7 @@ def switch(
                 values = {"pipeline": front, "front": table, "shadow": former[table]}
                 connection.execute(_SQL["insert_shadow"], values)
             _copy_grants(connection, table, shadow)
-        connection.execute(_SQL["hurry"])
+        connection.execute(_ACT["hurry"])
         for name, new_name in _renames(connection, front, shadowing, switched, former):
             _rename_table(connection, name, new_name)
         done = Switch(

@@ -107,8 +107,3 @@ WHERE pipeline = %(pipeline)s;
 
 -- name: drop_table
 DROP TABLE IF EXISTS {table};
-
--- name: hurry
--- Readers queue up behind a table that is to be dropped, and everybody's publishes behind
--- the catalog of which a part is.
-SELECT set_config('lock_timeout', '2s', true);

@@ -62,7 +62,3 @@ WHERE pipeline = %(pipeline)s
 
 -- name: rename_table
 ALTER TABLE {table} RENAME TO {name};
-
--- name: hurry
--- Readers queue up behind a rename that waits.
-SELECT set_config('lock_timeout', '2s', true);
