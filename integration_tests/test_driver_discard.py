@@ -7,22 +7,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
+from integration_tests.harness.driver_world import DriverWorld, numbered
+from integration_tests.harness.forked_readings import FIRST, forked_file
 from sinks.postgres import steering
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_OUTPUTS = """
-    outputs:
-      - append: {{table: readings}}
-      - window:
-          table: by_sensor
-          fixed: 1 hour
-          by: [sensor]
-          aggregate: {{readings: count(*), total: sum(amount)}}
-"""
-_FIRST = SOURCE + _OUTPUTS
-_SECOND = SOURCE.replace("readings\n", "readings-2\n", 1) + _OUTPUTS
+_SECOND = forked_file()
 
 
 def test_a_driver_of_a_discarded_fork_ends_and_its_file_writes_nowhere(
@@ -30,7 +21,7 @@ def test_a_driver_of_a_discarded_fork_ends_and_its_file_writes_nowhere(
 ) -> None:
     """A supervisor that starts it again would fill the tables that readers know."""
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
-    world.write_pipeline(_FIRST)
+    world.write_pipeline(FIRST)
     world.topic.send(numbered(world, 0, 100))
     world.run_to_the_end()
     _act(world, "fork")
@@ -50,7 +41,7 @@ def test_a_driver_of_a_discarded_fork_ends_and_its_file_writes_nowhere(
         assert "PIPELINE_DISCARDED" in run.text
     assert world.fetch("SELECT pipeline FROM tallyweir.pipeline") == [("readings",)]
     assert world.value("SELECT count(*) FROM readings") == 100
-    world.write_pipeline(_FIRST)
+    world.write_pipeline(FIRST)
     world.run_to_the_end()
     assert world.value("SELECT count(*) FROM readings") == 150
     world.assert_verified("readings")

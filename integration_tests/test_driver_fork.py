@@ -7,24 +7,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
+from integration_tests.harness.driver_world import DriverWorld, numbered
+from integration_tests.harness.forked_readings import FIRST, forked_file
 from sinks.postgres import steering
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_OUTPUTS = """
-    outputs:
-      - append: {{table: readings}}
-      - window:
-          table: by_sensor
-          fixed: 1 hour
-          by: [sensor]
-          aggregate: {{readings: count(*), total: sum(amount)}}
-"""
-_FIRST = SOURCE + _OUTPUTS
-_SECOND = SOURCE.replace("readings\n", "readings-2\n", 1) + (
-    "    filter: amount < 50" + _OUTPUTS
-)
+_SECOND = forked_file("    filter: amount < 50")
 
 
 def test_a_new_version_runs_in_the_shadow_and_takes_the_place(
@@ -36,7 +25,7 @@ def test_a_new_version_runs_in_the_shadow_and_takes_the_place(
     its tables; started again, it goes on in the shadow.
     """
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
-    world.write_pipeline(_FIRST)
+    world.write_pipeline(FIRST)
     world.topic.send(numbered(world, 0, 100))
     with world.driver(batch=60) as first:
         _await(world, "readings", 100)
@@ -54,7 +43,7 @@ def test_a_new_version_runs_in_the_shadow_and_takes_the_place(
         assert first.wait() == 75, first.text
         assert "TABLES_SWITCHED" in first.text
     _run_second(world)
-    world.write_pipeline(_FIRST)
+    world.write_pipeline(FIRST)
     world.run_to_the_end()
     assert _count(world, "readings") == 200
     assert _count(world, "readings__readings") == 250

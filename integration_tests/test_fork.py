@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -13,7 +12,7 @@ from psycopg.rows import TupleRow
 from typer.testing import CliRunner
 
 from integration_tests.harness.forked_ledger import WINDOWS, add_windows, publish_as
-from integration_tests.harness.killed_session import killing_cursor
+from integration_tests.harness.killed_session import kill_at_each_statement
 from integration_tests.harness.postgres_driver import query
 from integration_tests.harness.whole_database import read_database
 from integration_tests.ledger_scenario import (
@@ -314,19 +313,8 @@ def test_a_crash_at_any_statement_changes_nothing(
     assert scenario.sequence == 3
     if act is _switch:
         _fork(connection)
-    before = read_database(home_dsn)
-    for statements in range(1000):
-        killing = killing_cursor(home_dsn, statements)
-        home = psycopg.connect(
-            home_dsn, cursor_factory=killing, options="-c search_path=public"
-        )
-        with closing(home):
-            try:
-                act(home)
-                break
-            except RetryableError:
-                assert before == read_database(home_dsn)
-    assert statements > 30
+    options = "-c search_path=public"
+    assert kill_at_each_statement(home_dsn, act, options=options) > 30
     _assert_verified(connection)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import psycopg
 from psycopg.rows import TupleRow
+
+from integration_tests.harness.whole_database import read_database
+from sinks.protocol.errors import RetryableError
 
 
 def killing_cursor(dsn: str, statements: int) -> type[psycopg.Cursor[TupleRow]]:
@@ -25,3 +30,31 @@ def killing_cursor(dsn: str, statements: int) -> type[psycopg.Cursor[TupleRow]]:
             return super().execute(*arguments, **options)
 
     return Killing
+
+
+def kill_at_each_statement(
+    dsn: str,
+    act: Callable[[psycopg.Connection[TupleRow]], object],
+    *,
+    options: str = "",
+) -> int:
+    """Do an act in sessions that are killed ahead of one statement after the other.
+
+    Each that is killed, also ahead of the COMMIT, must leave the database as it was.
+
+    Returns:
+        Of how many statements the act is, by the first session that lives to its end.
+    """
+    before = read_database(dsn)
+    for statements in range(1000):
+        killing = killing_cursor(dsn, statements)
+        with closing(
+            psycopg.connect(dsn, cursor_factory=killing, options=options)
+        ) as home:
+            try:
+                act(home)
+            except RetryableError:
+                assert before == read_database(dsn)
+            else:
+                return statements
+    raise AssertionError("it has no end")
