@@ -49,7 +49,15 @@ class StandaloneCluster:
     def executors(self) -> int:
         """How many run, by their processes."""
         children = [c for pid in self.workers for c in psutil.Process(pid).children()]
-        return sum(c.status() != psutil.STATUS_ZOMBIE for c in children)
+        return sum(_runs(child) for child in children)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        # It has ended since it was listed.
+        return False
 
 
 @contextmanager
