@@ -9,11 +9,16 @@ import psycopg
 import pytest
 
 from integration_tests.harness.filed_ids import HOUR, LAYOUT, FiledIds
-from integration_tests.harness.postgres_driver import PIPELINE, PostgresDriver, query
+from integration_tests.harness.postgres_driver import (
+    PIPELINE,
+    PostgresDriver,
+    execute,
+    query,
+)
 from services.bench.bench_world import BenchPipeline
-from services.bench.catalog_handover import (
-    count_handed_over,
-    hand_over,
+from services.bench.lent_ids import (
+    count_lent,
+    lend,
     merge_all,
     read_buckets,
     take_back,
@@ -27,7 +32,7 @@ from sinks.seen_ids import bucket_merge
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.tests.catalog import Never
 
-_RECEIVER = "receiver"
+_BORROWER = "borrower"
 
 
 @pytest.fixture
@@ -38,66 +43,71 @@ def world(home_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fil
     return FiledIds(dsn=home_dsn, directory=tmp_path)
 
 
-def test_a_driver_finds_the_ids_that_its_pipeline_was_given(
+def test_a_driver_finds_the_ids_that_its_pipeline_was_lent(
     world: FiledIds, tmp_path: Path
 ) -> None:
     """Runs and chunks, with their payloads' hashes, before its first batch."""
-    PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline=_RECEIVER))
+    PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline=_BORROWER))
     world.publish_hours(3)
     world.merge()
+    lent = read_buckets(world.dsn, PIPELINE)
 
-    hand_over(world.dsn, giver=PIPELINE, receiver=_RECEIVER, say=lambda _: None)
+    lend(world.dsn, lender=PIPELINE, borrower=_BORROWER)
 
-    given = read_buckets(world.dsn, _RECEIVER)
-    assert [0, HOUR, 2 * HOUR] == [one.bucket for one in given]
-    assert [True, True, False] == [one.chunks > 0 for one in given]
-    assert [300] * 3 == [one.ids for one in given]
-    assert [] == read_buckets(world.dsn, PIPELINE)
+    assert [0, HOUR, 2 * HOUR] == [one.bucket for one in lent]
+    assert [True, True, False] == [one.chunks > 0 for one in lent]
+    assert [300] * 3 == [one.ids for one in lent]
+    assert lent == read_buckets(world.dsn, _BORROWER)
+    assert lent == read_buckets(world.dsn, PIPELINE)
     with connect(world.dsn, application_name="test") as connection:
         view = CatalogCopy(tmp_path, Never()).view(
-            catalog=PostgresRunSource(connection, _RECEIVER),
+            catalog=PostgresRunSource(connection, _BORROWER),
             live_from_bucket=0,
             through_sequence=0,
         )
         world.check(view)
 
 
-def test_a_bucket_with_runs_beside_its_chunks_is_not_handed_over(
+def test_a_bucket_with_runs_beside_its_chunks_is_not_lent(
     world: FiledIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All would be of batch 0: chunks with fewer IDs than are found when fetched."""
-    PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline=_RECEIVER))
+    PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline=_BORROWER))
     monkeypatch.setattr(catalog_merge, "_MARGIN_BATCHES", 2)
     monkeypatch.setattr(catalog_merge, "_OPEN_IDS_KEPT", 1)
     world.publish_hours(1)
     world.merge()
     with pytest.raises(FatalError, match="4 runs beside its chunks"):
-        hand_over(world.dsn, giver=PIPELINE, receiver=_RECEIVER, say=lambda _: None)
+        lend(world.dsn, lender=PIPELINE, borrower=_BORROWER)
+    assert [] == read_buckets(world.dsn, _BORROWER)
 
     world.publish(0)
     merge_all(world.dsn, PIPELINE)
-    hand_over(world.dsn, giver=PIPELINE, receiver=_RECEIVER, say=lambda _: None)
+    lend(world.dsn, lender=PIPELINE, borrower=_BORROWER)
 
-    (given,) = read_buckets(world.dsn, _RECEIVER)
-    assert (400, 0) == (given.ids, given.runs)
+    (lent,) = read_buckets(world.dsn, _BORROWER)
+    assert (400, 0) == (lent.ids, lent.runs)
 
 
-def test_what_was_given_is_taken_back_and_what_batches_have_added_stays(
+def test_what_was_lent_is_taken_back_and_what_batches_have_added_stays(
     world: FiledIds,
 ) -> None:
     """So that verify can count what batches have added."""
-    giver = PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline="giver"))
-    giver.home.close()
+    lender = PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline="lender"))
+    lender.home.close()
     world.publish_hours(2)
-    hand_over(world.dsn, giver=PIPELINE, receiver="giver", say=lambda _: None)
-    # Back again, to a pipeline that has batches.
-    hand_over(world.dsn, giver="giver", receiver=PIPELINE, say=lambda _: None)
+    lend(world.dsn, lender=PIPELINE, borrower="lender")
+    # What is lent comes to a pipeline that has batches, but not these IDs any more.
+    drop = "SELECT tallyweir.drop_bucket(pipeline_number, {}) FROM tallyweir.pipeline "
+    for bucket in (0, HOUR):
+        execute(world.dsn, f"{drop.format(bucket)} WHERE pipeline = '{PIPELINE}'")
+    lend(world.dsn, lender="lender", borrower=PIPELINE)
     world.publish(2 * HOUR)
-    assert 600 == count_handed_over(world.dsn, PIPELINE)
+    assert 600 == count_lent(world.dsn, PIPELINE)
 
     take_back(world.dsn, PIPELINE)
 
-    assert 0 == count_handed_over(world.dsn, PIPELINE)
+    assert 0 == count_lent(world.dsn, PIPELINE)
     left = read_buckets(world.dsn, PIPELINE)
     assert [(2 * HOUR, 100)] == [(one.bucket, one.ids) for one in left]
 

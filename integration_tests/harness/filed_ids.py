@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,13 @@ from sinks.postgres.run_source import PostgresRunSource
 from sinks.protocol.decisions import PublishOutcome
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.segment import SegmentView
-from sinks.seen_ids.tests.catalog import AtOnce, Never, Pair, run_of
+from sinks.seen_ids.tests.catalog import (
+    AtOnce,
+    Never,
+    Pair,
+    chunks_cost_nothing,
+    run_of,
+)
 
 SEED = 20261123
 HOUR = 3600
@@ -78,7 +85,10 @@ class FiledIds:
         self, through: int | None = None, live_from: int = 0, *, is_idle: bool = False
     ) -> SegmentView:
         """Show the IDs as a driver that starts sees them."""
-        with connect(self.dsn, application_name="test") as connection:
+        with (
+            connect(self.dsn, application_name="test") as connection,
+            chunks_cost_nothing() if is_idle else nullcontext(),
+        ):
             copy = CatalogCopy(self.directory, AtOnce() if is_idle else Never())
             return copy.view(
                 catalog=PostgresRunSource(connection, LAYOUT.pipeline),

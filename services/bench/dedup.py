@@ -283,7 +283,7 @@ def dedup_tables(
             ],
         ),
         (
-            ("IDs", "looked up", "of new IDs", "false positives", "configured"),
+            ("IDs", "looked up", "false positives", "configured"),
             [
                 (
                     ids,
@@ -291,7 +291,6 @@ def dedup_tables(
                         f"{one[name]:.3%}"
                         for name in (
                             "looked_up_share",
-                            "looked_up_share_of_new",
                             "false_positive_rate",
                             "false_positive_rate_configured",
                         )

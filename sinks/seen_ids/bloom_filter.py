@@ -20,10 +20,13 @@ import numpy as np
 
 from sinks.seen_ids.ordering import I64Array, U64Array
 
-#: How many of the fingerprints that are not there may look as if they were, unless a
-#: pipeline says otherwise.
+#: How many of the fingerprints that are nowhere in a catalog may look as if they were,
+#: unless a pipeline says otherwise.
 FALSE_POSITIVES = 0.001
 
+#: How many filters a new ID is asked of, by and large: one for each bucket of a
+#: horizon, or as many segments.
+_FILTERS_ASKED = 8
 _BLOCK_BITS = 256
 _WORDS = 4
 _PARTS = 8
@@ -172,6 +175,11 @@ class BloomFilter:
         scaled = halves * np.uint64(self._count)
         scaled >>= _HALF
         return scaled.view(np.int64)
+
+
+def rate_of_one(false_positives: float) -> float:
+    """Return what each filter may let pass for a catalog of several to keep a rate."""
+    return false_positives / _FILTERS_ASKED
 
 
 def blocks_for(ids: int, false_positives: float) -> int:

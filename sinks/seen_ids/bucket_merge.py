@@ -16,7 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
+from sinks.seen_ids.bloom_filter import (
+    Asked,
+    BloomFilter,
+    blocks_for,
+    rate_of_one,
+)
 from sinks.seen_ids.entries import Entries
 from sinks.seen_ids.ordering import U64Array
 from sinks.seen_ids.word_table import WordTable
@@ -50,7 +55,7 @@ class BucketMerge:
 
     Args:
         directory: On a local disk, for 32 bytes an entry, in files without a name.
-        false_positives: Of the filter.
+        false_positives: Of the catalog that the bucket is one of.
     """
 
     def __init__(self, directory: Path, *, false_positives: float) -> None:
@@ -89,7 +94,8 @@ class BucketMerge:
         """
         self._spill()
         count = self.count
-        blocks = -(-blocks_for(self._entries, self._false_positives) // count)
+        rate = rate_of_one(self._false_positives)
+        blocks = -(-blocks_for(self._entries, rate) // count)
         begins = [0] * len(self._sorted)
         for number in range(count):
             after = first_word(number + 1, count)

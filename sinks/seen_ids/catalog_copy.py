@@ -7,9 +7,10 @@ stays in memory until it is merged.
 Segments are merged behind the batches' backs, in a thread of their own: an ID is
 rewritten about log4(N / batch) times, and a look-up searches about as many segments.
 
-Of buckets that were merged in Postgres only the filters are fetched at first; their
-chunks follow in the same thread, a piece beside each batch and the newest bucket first
-(stored_chunks.py), and are asked as one when all are here (chunk_group.py).
+Of buckets that were merged in Postgres only the filters are fetched at first. Chunks
+follow once so much was asked of a bucket that to fetch them would have cost no more
+(stored_chunks.py), in the same thread and a piece beside each batch; they are asked as
+one when all are here (chunk_group.py).
 
 Segments follow each other by sequence. Buckets are a column of them and not folders: a
 batch of old events touches hundreds of buckets, and a search costs by the number of
@@ -100,7 +101,8 @@ class CatalogCopy:
         directory: On a local disk. Files in it have no names, so nothing is left of
             them when the process ends, in whatever way.
         merger: Runs merges, one at a time, and fetches pieces of chunks between them.
-        false_positives: Of the filters of what is not merged in Postgres.
+        false_positives: The share of new IDs that filters may take for seen ones; of
+            what is merged in Postgres, the merge has been told.
     """
 
     def __init__(
@@ -214,17 +216,17 @@ class CatalogCopy:
         return _write(self._directory, sources, self._live_from, self._false_positives)
 
     def _fetch_behind(self) -> None:
-        """Have a piece of the chunks fetched that are not here yet.
+        """Have a piece of the chunks fetched that are worth it and not here yet.
 
-        One beside each batch, because a driver that has just started is behind: all of
-        them at once would take a third of what it can do from its first rounds.
+        One beside each batch, because a driver that is behind cannot spare more: all of
+        them at once would take a third of what it can do.
         """
         live = (group.from_bucket(self._live_from) for group in self._chunks)
         self._chunks = [group for group in live if group.chunks]
         if self._fetching is not None and not self._fetching.done():
             return
         chunks = (one for group in self._chunks for one in group.chunks)
-        awaited = [one for one in chunks if not one.is_fetched]
+        awaited = [one for one in chunks if one.awaits_fetching]
         if awaited:
             # An error is met again by whoever looks an ID up, and told by that one.
             newest = max(awaited, key=lambda one: one.bucket)

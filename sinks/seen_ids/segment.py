@@ -20,6 +20,7 @@ from sinks.seen_ids.bloom_filter import (
     Asked,
     BloomFilter,
     blocks_for,
+    rate_of_one,
 )
 from sinks.seen_ids.claim import NO_HASH, Found
 from sinks.seen_ids.ordering import (
@@ -145,7 +146,7 @@ def write_merged(
             was corrected is, the newest entry stays: the last of the latest bucket,
             since a correction is never filed under an earlier one.
         live_from_bucket: Older buckets have expired.
-        false_positives: Of the filter.
+        false_positives: Of the copy that the segment is one of.
 
     Raises:
         OSError: There is no room.
@@ -214,7 +215,7 @@ def _live_of(columns: Columns, live_from_bucket: int) -> Columns:
 
 def _columns_of(table: U64Array, false_positives: float) -> Columns:
     hi, lo, payload_hashes, buckets = table
-    blocks = blocks_for(len(hi), false_positives)
+    blocks = blocks_for(len(hi), rate_of_one(false_positives))
     return Columns(
         hi=hi,
         lo=lo,

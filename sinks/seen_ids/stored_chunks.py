@@ -2,7 +2,11 @@
 
 A driver that starts fetches the filters and not the chunks. Of the IDs that it asks
 for, the few that a filter does not rule out are looked up in Postgres, in a slice of
-one chunk; meanwhile the chunks are fetched, and from then on everything is here.
+one chunk. When a bucket has taken as much time that way as fetching its chunks takes,
+they are fetched, and from then on everything is here. So whatever IDs will come, it
+costs at most twice what it would if they were known beforehand: this is the rule for
+renting or buying skis (Karlin, Manasse, Rudolph and Sleator, "Competitive Snoopy
+Caching", 1988). A bucket of which hardly a copy comes is never fetched.
 
 What is asked for is always the bucket's entries through one batch. A merge changes
 nothing about them, so it does no harm when the bucket is merged again meanwhile.
@@ -34,6 +38,10 @@ _LOOK_UPS_MAX = 2_000
 _IDS_PER_LOOK_UP = 1_500
 #: IDs that are fetched at a time.
 _FETCHED_IDS = 1 << 20
+#: What it costs to ask a filter for an ID, to look one up, and to fetch one, in
+#: microseconds (docs/benchmarks.md). Of chunks that are here an ID is asked of one
+#: filter for all buckets, and otherwise of each bucket's.
+_FILTER_US, _LOOK_UP_US, _FETCH_US = 0.01, 28.0, 0.07
 _COLUMNS = 3
 _WORD_MAX = 2**64 - 1
 _WORD_BITS = 64
@@ -135,6 +143,7 @@ class LazyChunks:
         self._table: WordTable | None = None
         self._fetched_parts = 0
         self._columns: Columns | None = None
+        self._spent_us = 0.0
         total = int(stored.ids.sum())
         self._parts_at_once = max(1, stored.count * _FETCHED_IDS // max(total, 1))
 
@@ -150,6 +159,11 @@ class LazyChunks:
     def is_fetched(self) -> bool:
         """Whether Postgres is not asked any more."""
         return self._columns is not None
+
+    @property
+    def awaits_fetching(self) -> bool:
+        """Whether it is time to fetch what is not here yet."""
+        return not self.is_fetched and self._spent_us >= _FETCH_US * len(self)
 
     def look_up(self, asked: Asked) -> Hits:
         """Return the rows of the question that are here, and what is known of them.
@@ -172,6 +186,7 @@ class LazyChunks:
                 looked_up=len(possible),
             )
         looked_up = len(possible)
+        self._spent_us += _FILTER_US * len(asked) + _LOOK_UP_US * looked_up
         hashes: U64Array = np.empty(0, dtype=np.uint64)
         if rows.size:
             is_there, hashes = self._ask(possible.hi, possible.lo)

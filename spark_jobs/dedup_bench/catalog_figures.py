@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import Asked, BloomFilter
 from sinks.seen_ids.claim import Candidates, Claim
-from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array
 from spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
 
 _KIBI = 1024
@@ -35,12 +32,15 @@ class AskedBatch:
         probing: Seconds until all questions were answered.
         probing_processor: Those of them that the answering thread has worked.
         claims: The answers.
+        searches: How many IDs were ``asked`` for, ``looked_up`` because some filter had
+            not ruled them out, and ``met`` there.
     """
 
     filing: float
     probing: float
     probing_processor: float
     claims: Sequence[Claim]
+    searches: Mapping[str, int]
 
     @property
     def survivors(self) -> int:
@@ -60,6 +60,7 @@ def ask_all(driver: IdsDriver, batch: PlannedBatch) -> AskedBatch:
         probing=time.perf_counter() - filed,
         probing_processor=time.thread_time() - worked,
         claims=claims,
+        searches=driver.holder.searches(),
     )
 
 
@@ -91,60 +92,6 @@ def _awaits_disk() -> bool:
 
 def _nothing_of(batch: PlannedBatch) -> Candidates:
     return batch.questions[0].candidates.take(np.empty(0, dtype=np.int64))
-
-
-@dataclass(slots=True, kw_only=True)
-class FilterCounts:
-    """What Bloom filters were asked, and what they could not rule out.
-
-    Attributes:
-        asked: Questions, one for each ID and filter.
-        passed: Those that were answered with "maybe".
-        passing: First words of the IDs that some filter has not ruled out.
-    """
-
-    asked: int = 0
-    passed: int = 0
-    passing: list[U64Array] = field(default_factory=list)
-
-    @property
-    def looked_up(self) -> U64Array:
-        """First words of the IDs that were looked up, each of them once."""
-        return np.unique(np.concatenate(self.passing or [_NO_WORDS]))
-
-    def share_of(self, batch: PlannedBatch) -> float:
-        """Return the share of a batch's events whose IDs were looked up."""
-        looked_up = self.looked_up
-        found = [_are_in(one.candidates.hi, looked_up) for one in batch.questions]
-        return float(np.concatenate(found).mean())
-
-
-_NO_WORDS: U64Array = np.empty(0, dtype=np.uint64)
-
-
-@contextmanager
-def counted_filters() -> Iterator[FilterCounts]:
-    """Count what the product's filters are asked meanwhile, which takes time."""
-    counts = FilterCounts()
-    plain = BloomFilter.find_possible
-
-    def counting(bloom: BloomFilter, asked: Asked) -> I64Array:
-        rows = plain(bloom, asked)
-        counts.asked += len(asked)
-        counts.passed += len(rows)
-        counts.passing.append(asked.hi[rows])
-        return rows
-
-    setattr(BloomFilter, "find_possible", counting)  # noqa: B010 - mypy forbids `=`
-    try:
-        yield counts
-    finally:
-        setattr(BloomFilter, "find_possible", plain)  # noqa: B010 - as above
-
-
-def _are_in(words: U64Array, wanted: U64Array) -> BoolArray:
-    is_in: BoolArray = np.isin(words, wanted)
-    return is_in
 
 
 def memory_bytes() -> int:

@@ -17,7 +17,6 @@ def _point(ids: int, *, probe: float, append: float, **peers: float) -> dict[str
         "disk_bytes_per_id": 32.0,
         "log_bytes_per_event": 25.0,
         "looked_up_share": 0.101,
-        "looked_up_share_of_new": 0.0012,
         "false_positive_rate": 0.0011,
         "false_positive_rate_configured": 0.001,
     }
@@ -56,7 +55,7 @@ def test_the_tables_have_a_row_for_each_size_and_each_guarantee() -> None:
     assert ("1,000,000", "0.080", "0.50", "7.25", "4.00", "8.00") == costs[1][0]
     assert ("100,000,000", "0.100", "0.70", "7.25", "36.00", "") == costs[1][2]
     assert ("10,000,000", "24.3", "2.2", "32.0", "25.0") == rooms[1][1]
-    assert ("10,000,000", "10.100%", "0.120%", "0.110%", "0.100%") == filters[1][1]
+    assert ("10,000,000", "10.100%", "0.110%", "0.100%") == filters[1][1]
     assert list(GUARANTEES) == [name for name, _ in guarantees[1]]
     for columns, rows in (costs, rooms, filters, guarantees):
         assert {len(columns)} == set(map(len, rows))

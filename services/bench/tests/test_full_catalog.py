@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from services.bench.full_catalog import (
     BUCKET_SECONDS,
     BUCKETS,
+    Run,
+    Turn,
     check_buckets,
+    figures_of,
     fill_batch,
     fill_times,
-    ratios_of,
+    full_catalog_tables,
 )
+from services.bench.measured_processes import Resident
 from services.bench.rates import Rates
 from services.datasets.page_views import EVENTS_PER_SECOND, FIRST_VIEW_MICROS
 from sinks.protocol.errors import FatalError
@@ -57,7 +63,41 @@ def test_a_catalog_is_filled_by_batches_of_which_most_are_merged() -> None:
     ]
 
 
-def test_the_full_catalog_is_compared_with_the_empty_one() -> None:
-    """Below one where it is slower."""
-    ratios = ratios_of(Rates(cold=80, warm=150), Rates(cold=100, warm=200))
-    assert {"cold": 0.8, "warm": 0.75} == ratios
+def _run(cold: int, warm: int, first: float) -> Run:
+    return Run(
+        rates=Rates(cold=cold, warm=warm),
+        first_batch_seconds=first,
+        memory={
+            name: Resident(own=10**9, files=0) for name in ("driver", "jvm", "python")
+        },
+    )
+
+
+def _turn(cold: int, warm: int, first: float) -> Turn:
+    return Turn(empty=_run(100, 200, 7.0), full=_run(cold, warm, first))
+
+
+_TURNS = [_turn(90, 150, 9.5), _turn(70, 180, 11.0), _turn(85, 100, 9.9)]
+
+
+def test_the_bars_are_held_by_medians_over_the_turns() -> None:
+    """A ratio is of two runs of one turn, one right after the other."""
+    figures: dict[str, Any] = figures_of(_TURNS)
+    assert {"cold": 0.85, "warm": 0.75} == figures["ratio"]
+    assert [(0.9, 0.75), (0.7, 0.9), (0.85, 0.5)] == [
+        (one["ratio"]["cold"], one["ratio"]["warm"]) for one in figures["turns"]
+    ]
+    assert (85, 150, 9.9) == (
+        figures["full"]["cold_events_per_second"],
+        figures["full"]["events_per_second"],
+        figures["full"]["first_batch_seconds"],
+    )
+
+
+def test_the_table_has_each_turn_and_says_which_bar_holds() -> None:
+    """Two lines a turn, and two for the medians."""
+    measured, bars = full_catalog_tables({"ids": 10**8, **figures_of(_TURNS)})
+    assert 2 * 4 == len(measured[1])
+    assert (2, "100,000,000", "70", "180", "11.0", "1,000", 0.7, 0.9) == measured[1][3]
+    assert ("median", "none", "100", "200", "7.0", "1,000", "", "") == measured[1][6]
+    assert ["holds", "missed", "holds"] == [row[-1] for row in bars[1]]

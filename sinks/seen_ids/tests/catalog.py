@@ -5,14 +5,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 
 from sinks.protocol.errors import RetryableError
+from sinks.seen_ids import stored_chunks
 from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, BloomFilter
 from sinks.seen_ids.bucket_merge import BucketMerge, Chunk
 from sinks.seen_ids.claim import Candidates
@@ -69,6 +72,13 @@ class Never(Executor):
         **kwargs: P.kwargs,  # noqa: ARG002
     ) -> Future[T]:
         return Future()
+
+
+@contextmanager
+def chunks_cost_nothing() -> Iterator[None]:
+    """Have chunks fetched whenever there is somebody to fetch them, needed or not."""
+    with mock.patch.object(stored_chunks, "_FETCH_US", 0.0):
+        yield
 
 
 class MemoryCatalog:

@@ -304,16 +304,17 @@ def _filed_in(run: Run) -> Iterator[Filed]:
         st.sampled_from([1, 3, 32]),
         st.sampled_from([42, 62, 63]),
         st.sampled_from([0, 2, 1_000]),
+        st.sampled_from([0.0, 30.0]),
     ),
     is_idle=st.booleans(),
 )
 def test_claims_equal_a_dictionary_whatever_happens(
     steps: list[tuple[object, ...]],
-    sizes: tuple[int, int, int, int],
+    sizes: tuple[int, int, int, int, float],
     is_idle: bool,  # noqa: FBT001
 ) -> None:
     """No restart, expiry, retry, merge or order of tasks changes an answer."""
-    chunk, parts, shift, look_ups = sizes
+    chunk, parts, shift, look_ups, price = sizes
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalog_copy, "_CHUNK_IDS", chunk)
         patch.setattr(segment, "_BLOCK_IDS", chunk)
@@ -321,6 +322,7 @@ def test_claims_equal_a_dictionary_whatever_happens(
         patch.setattr(bucket_merge, "_SPILLED_ENTRIES", chunk)
         patch.setattr(stored_chunks, "_FETCHED_IDS", chunk)
         patch.setattr(stored_chunks, "_LOOK_UPS_MAX", look_ups)
+        patch.setattr(stored_chunks, "_FETCH_US", price)
         patch.setattr(round_claims, "_PARTS_MAX", parts)
         patch.setattr(round_claims, "_SLOT_SHIFT", np.uint64(shift))
         world = _World(Path(folder), is_idle)

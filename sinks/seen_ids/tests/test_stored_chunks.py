@@ -15,7 +15,13 @@ from sinks.seen_ids.bloom_filter import Asked, BloomFilter
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.ordering import I64Array, U64Array
 from sinks.seen_ids.segment import SegmentView
-from sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, Never, run_of
+from sinks.seen_ids.tests.catalog import (
+    AtOnce,
+    MemoryCatalog,
+    Never,
+    chunks_cost_nothing,
+    run_of,
+)
 
 SEED = 20261123
 _IDS = 20_000
@@ -42,10 +48,13 @@ def catalog(monkeypatch: pytest.MonkeyPatch) -> MemoryCatalog:
 def _open(
     catalog: MemoryCatalog, directory: Path, *, is_idle: bool = False
 ) -> SegmentView:
-    copy = CatalogCopy(directory, AtOnce() if is_idle else Never())
-    # A piece is fetched at each look, and a bucket is less than that.
-    for _ in _BUCKETS:
-        view = _look(copy, catalog)
+    if not is_idle:
+        return _look(CatalogCopy(directory, Never()), catalog)
+    copy = CatalogCopy(directory, AtOnce())
+    with chunks_cost_nothing():
+        # A piece is fetched at each look, and a bucket is less than that.
+        for _ in _BUCKETS:
+            view = _look(copy, catalog)
     return view
 
 
@@ -66,7 +75,7 @@ def test_a_start_reads_filters_and_no_chunks(
     view = _open(catalog, tmp_path)
     assert (catalog.fetched, catalog.slices, catalog.wholes) == (1, 0, 0)
     assert _seen(view, _pairs(SEED + 1, 10_000)) == 0
-    assert 0 < catalog.slices < 40
+    assert 0 < catalog.slices < 10
     assert catalog.wholes == 0
 
 
@@ -112,11 +121,44 @@ def test_chunks_are_fetched_behind_the_batches_backs(
     assert not list(tmp_path.iterdir())
 
 
+def test_chunks_are_fetched_once_looking_up_has_cost_as_much(
+    catalog: MemoryCatalog, tmp_path: Path
+) -> None:
+    """Not before: of most buckets hardly anything is ever wanted."""
+    copy = CatalogCopy(tmp_path, AtOnce())
+    price = _IDS * stored_chunks._FETCH_US
+    spent = 0.0
+    for copies in range(0, _IDS, 5):
+        view = _look(copy, catalog)
+        if catalog.wholes:
+            break
+        assert spent < price
+        assert _seen(view, _pairs(SEED)[copies : copies + 5]) == 5
+        spent = catalog.slices * stored_chunks._LOOK_UP_US
+    assert price <= spent * 1.1
+    assert 45 <= catalog.slices <= 55
+
+
+def test_asking_filters_in_vain_is_reason_enough_in_the_end(
+    catalog: MemoryCatalog, tmp_path: Path
+) -> None:
+    """Of chunks that are here one filter answers for all buckets."""
+    copy = CatalogCopy(tmp_path, AtOnce())
+    new = _pairs(SEED + 1, 70_000)
+    assert _seen(_look(copy, catalog), new) == 0
+    _look(copy, catalog)
+    assert catalog.wholes == 0
+    assert _seen(_look(copy, catalog), new) == 0
+    _look(copy, catalog)
+    assert catalog.wholes == 1
+
+
 def test_a_piece_of_the_chunks_is_fetched_beside_each_batch(
     catalog: MemoryCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them at once would slow a driver down that has just started."""
+    """All of them at once would slow a driver down that is behind."""
     monkeypatch.setattr(stored_chunks, "_FETCHED_IDS", _IDS // 4)
+    monkeypatch.setattr(stored_chunks, "_FETCH_US", 0.0)
     copy = CatalogCopy(tmp_path, AtOnce())
     for pieces in (1, 2, 3, 4, 4):
         view = _look(copy, catalog)
@@ -129,6 +171,7 @@ def test_a_fetch_that_could_not_be_kept_begins_anew(
 ) -> None:
     """Pieces that were kept before are fetched again; nothing is missing or twice."""
     monkeypatch.setattr(stored_chunks, "_FETCHED_IDS", _IDS // 4)
+    monkeypatch.setattr(stored_chunks, "_FETCH_US", 0.0)
     copy = CatalogCopy(tmp_path, AtOnce())
     _look(copy, catalog)
 

@@ -1,5 +1,5 @@
--- Hands the seen IDs of one pipeline over to another one, as if they had been there
--- before its first batch: they are of batch 0, which no pipeline has.
+-- Lends the seen IDs of one pipeline to another one, as if they had been there before
+-- its first batch: they are of batch 0, which no pipeline has.
 
 -- name: pipeline_number
 SELECT pipeline_number FROM tallyweir.pipeline WHERE pipeline = %(pipeline)s
@@ -19,27 +19,24 @@ ORDER BY bucket
 -- name: create_bucket
 SELECT tallyweir.create_bucket(%(pipeline_number)s, %(bucket)s)
 
--- name: hand_over
+-- name: lend
 INSERT INTO tallyweir.seen_id_run (
     pipeline, bucket, sequence, ids, first, last, fingerprints, payload_hashes,
     chunk, chunks, oldest_sequence, sequences, filter
 )
 SELECT
-    %(receiver)s, bucket, 0, ids, first, last, fingerprints, payload_hashes,
+    %(borrower)s, bucket, 0, ids, first, last, fingerprints, payload_hashes,
     chunk, chunks,
     CASE WHEN chunk >= 0 THEN 0 END,
     -- Of each ID the batch that added it, counted from the oldest: it is the oldest.
     CASE WHEN chunk >= 0 THEN decode(repeat('00000000', ids), 'hex') END,
     filter
 FROM tallyweir.seen_id_run
-WHERE pipeline = %(giver)s
+WHERE pipeline = %(lender)s
   AND bucket = %(bucket)s
   AND NOT is_hidden
 
--- name: drop_bucket
-SELECT tallyweir.drop_bucket(%(pipeline_number)s, %(bucket)s)
-
--- name: handed_over
+-- name: lent
 SELECT coalesce(sum(ids), 0)::bigint
 FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s

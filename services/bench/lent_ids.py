@@ -1,17 +1,16 @@
-"""Hands seen IDs from one pipeline to another, as if it had seen them before it began.
+"""Lends one pipeline the seen IDs of another, as if it had seen them before it began.
 
 They become IDs of batch 0, which no pipeline has: so its driver finds them, as it finds
 those of any batch before its own, and they can be told from what its batches add.
 
 Chunks say that they hold all that their bucket has of batches through one. So no bucket
-may be handed over that has runs beside its chunks: they would be of one batch, and a
+may be lent that has runs beside its chunks: they would be of one batch, and a
 driver that reads the chunks would find more in them than was there, and start over.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from services.bench.rates import wrong_result
 from sinks.postgres.catalog_merge import merge_next_bucket, read_mergeable
 from sinks.postgres.statements import load_statements
 
-_SQL = load_statements("services.bench", "full_catalog.sql")
+_SQL = load_statements("services.bench", "lent_ids.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,51 +59,36 @@ def merge_all(dsn: str, pipeline: str) -> None:
                 pass
 
 
-def hand_over(
-    dsn: str, *, giver: str, receiver: str, say: Callable[[str], None]
-) -> None:
-    """Move all IDs of a pipeline to another one, a bucket at a time.
+def lend(dsn: str, *, lender: str, borrower: str) -> None:
+    """Copy all IDs of a pipeline to another one, which has none yet.
 
     No driver of either runs. Both have buckets of one length.
 
     Raises:
         FatalError: ``BENCH_WRONG``: a bucket has runs beside its chunks.
-
-    Crash:
-        Each bucket is with one of the two.
     """
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        giving = _number_of(connection, giver)
-        receiving = _number_of(connection, receiver)
-        for one in read_buckets(dsn, giver):
+    with psycopg.connect(dsn) as connection:
+        number = _one(connection, "pipeline_number", pipeline=borrower)
+        for one in read_buckets(dsn, lender):
             if one.chunks and one.runs:
                 raise wrong_result(f"A bucket has {one.runs} runs beside its chunks.")
-            say(f"handing over {one.ids:,} IDs of a bucket")
-            values = {"giver": giver, "receiver": receiver, "bucket": one.bucket}
-            with connection.transaction():
-                connection.execute(
-                    _SQL["create_bucket"], {**values, "pipeline_number": receiving}
-                )
-                connection.execute(_SQL["hand_over"], values)
-                connection.execute(
-                    _SQL["drop_bucket"], {**values, "pipeline_number": giving}
-                )
+            values = {"lender": lender, "borrower": borrower, "bucket": one.bucket}
+            connection.execute(
+                _SQL["create_bucket"], {**values, "pipeline_number": number}
+            )
+            connection.execute(_SQL["lend"], values)
 
 
-def count_handed_over(dsn: str, pipeline: str) -> int:
-    """Count the IDs that a pipeline was given and still has."""
+def count_lent(dsn: str, pipeline: str) -> int:
+    """Count the IDs that a pipeline was lent and still has."""
     with psycopg.connect(dsn) as connection:
-        return _one(connection, "handed_over", pipeline=pipeline)
+        return _one(connection, "lent", pipeline=pipeline)
 
 
 def take_back(dsn: str, pipeline: str) -> None:
-    """Remove the IDs that a pipeline was given, and no other."""
+    """Remove the IDs that a pipeline was lent, and no other."""
     with psycopg.connect(dsn) as connection:
         connection.execute(_SQL["take_back"], {"pipeline": pipeline})
-
-
-def _number_of(connection: psycopg.Connection[TupleRow], pipeline: str) -> int:
-    return _one(connection, "pipeline_number", pipeline=pipeline)
 
 
 def _one(
