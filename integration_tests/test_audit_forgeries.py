@@ -201,6 +201,21 @@ _FORGERIES = {
         "side_tables",
         "dead_letter: rows of batch 3 on orders[0] lie outside of the batch's offsets",
     ),
+    "dead letter of no batch": (
+        ["UPDATE tallyweir.dead_letter SET sequence = 4 WHERE sequence = 3"],
+        "side_tables",
+        "dead_letter: 1 rows of batch 4 on orders[0], the ledger counts 0",
+    ),
+    "duplicate of no batch": (
+        ["UPDATE tallyweir.duplicate_event SET sequence = 4 WHERE sequence = 2"],
+        "side_tables",
+        "duplicate_event: 1 rows of batch 4 on orders[3], the ledger counts 0",
+    ),
+    "late event of no batch": (
+        ["UPDATE tallyweir.late_event SET sequence = 4"],
+        "side_tables",
+        "late_event: 1 rows of batch 4 for departures_by_hour, the ledger counts 0",
+    ),
     "expired event removed": (
         ["DELETE FROM tallyweir.expired_event"],
         "side_tables",

@@ -59,7 +59,22 @@ _ALL = [
     ("0032_batch_usage",),
     ("0033_hot_key_share",),
     ("0034_discarded_pipelines",),
+    ("0035_rows_of_batches",),
 ]
+
+
+def test_what_refers_to_a_batch_is_found_by_an_index(empty_dsn: str) -> None:
+    """A batch that is taken back would be looked for in all rows of its pipeline."""
+    migrate(empty_dsn)
+    without_index = query(
+        empty_dsn,
+        "SELECT conrelid::regclass::text FROM pg_constraint AS key "
+        "WHERE contype = 'f' AND confrelid = 'tallyweir.batch'::regclass "
+        "AND NOT EXISTS (SELECT FROM pg_index WHERE indrelid = conrelid "
+        "AND (indkey::smallint[])[0:1] = conkey) ORDER BY 1",
+    )
+    # Of samples there is a row or two for each step.
+    assert [("tallyweir.sample",)] == without_index
 
 
 def test_a_second_run_changes_nothing(empty_dsn: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.dying_connection import dying_after
+from integration_tests.harness.postgres_driver import query
 from integration_tests.ledger_scenario import (
     PIPELINE,
     TOPIC,
@@ -27,12 +28,19 @@ from sinks.postgres.steering import (
     restore,
     take_snapshot,
 )
+from sinks.postgres.steering.taken_back import OF_BATCHES
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
 Connection = psycopg.Connection[TupleRow]
 
+#: Tables that name a batch and whose rows do not go with it: put back from the
+#: snapshot, dealt with otherwise, or about what was done and not about what was read.
+_NOT_OF_BATCHES = {
+    *("keyed_state", "keyed_timer", "seen_id_run", "relay_cursor"),
+    *("batch", "snapshot", "driver_log", "erased_result"),
+}
 _BRANCH = (
     "INSERT INTO tallyweir.batch_branch "
     "VALUES ('departures', 4, 'billing.0', 'gid', now())"
@@ -48,6 +56,21 @@ _TABLES = (
     *("expired_event", "duplicate_event", "filtered_event", "partition_progress"),
     *("accepted_gap", "offset_reset", "keyed_state", "keyed_timer", "outbox"),
 )
+
+
+def test_every_table_that_names_a_batch_goes_with_it_or_is_dealt_with_otherwise(
+    home_dsn: str,
+) -> None:
+    """Whoever adds a table must say which."""
+    naming = query(
+        home_dsn,
+        "SELECT relname::text "
+        "FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid "
+        "WHERE relnamespace = 'tallyweir'::regnamespace AND relkind IN ('r', 'p') "
+        "AND NOT relispartition AND attname IN ('pipeline', 'sequence') "
+        "GROUP BY relname HAVING count(*) = 2",
+    )
+    assert {name for (name,) in naming} == {*OF_BATCHES, *_NOT_OF_BATCHES}
 
 
 def _broker(

@@ -125,6 +125,8 @@ class Turn:
 
     empty: Run
     full: Run
+    #: Of Postgres, where the catalog is full.
+    bytes_per_id: float
 
 
 def measure_full_catalog(
@@ -208,6 +210,7 @@ class _Measured:
         self.say(f"lending {self.ids:,} IDs")
         lend(dsn, lender=IDS_PIPELINE, borrower=full.name)
         _check_lent(dsn, full, self.ids)
+        room = read_catalog_bytes(dsn, full.name)
         settle_catalog(dsn)
         self.say(f"running with {self.ids:,} IDs")
         within = self._run(full)
@@ -216,7 +219,7 @@ class _Measured:
         check_verified(dsn, full)
         drop_table(dsn, full.table)
         settle_catalog(dsn)
-        return Turn(empty=without, full=within)
+        return Turn(empty=without, full=within, bytes_per_id=round(room / self.ids, 1))
 
     def _run(self, pipeline: BenchPipeline) -> Run:
         _touch_memory(self.ids * _COPY_BYTES_PER_ID)
@@ -255,7 +258,12 @@ def figures_of(turns: Sequence[Turn]) -> dict[str, object]:
         "empty": _medians([turn.empty for turn in turns]),
         "full": _medians([turn.full for turn in turns]),
         "turns": [
-            {"ratio": of, "empty": turn.empty.figures(), "full": turn.full.figures()}
+            {
+                "ratio": of,
+                "empty": turn.empty.figures(),
+                "full": turn.full.figures(),
+                "bytes_per_id": turn.bytes_per_id,
+            }
             for of, turn in zip(ratios, turns, strict=True)
         ],
     }
@@ -339,7 +347,6 @@ def _fill(
     return {
         "buckets": len(buckets),
         "buckets_merged": sum(one.chunks > 0 for one in buckets),
-        "bytes_per_id": round(read_catalog_bytes(dsn, IDS_PIPELINE) / ids, 1),
     }
 
 

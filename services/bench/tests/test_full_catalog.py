@@ -74,7 +74,8 @@ def _run(cold: int, warm: int, first: float) -> Run:
 
 
 def _turn(cold: int, warm: int, first: float) -> Turn:
-    return Turn(empty=_run(100, 200, 7.0), full=_run(cold, warm, first))
+    full = _run(cold, warm, first)
+    return Turn(empty=_run(100, 200, 7.0), full=full, bytes_per_id=31.4)
 
 
 _TURNS = [_turn(90, 150, 9.5), _turn(70, 180, 11.0), _turn(85, 100, 9.9)]

@@ -156,6 +156,12 @@ def _copy_table(
     connection.execute(
         _SQL["set_owner"].format(table=there, owner=sql.Identifier(place["owner"]))
     )
+    if place["settings"]:
+        settings = sql.SQL(", ").join(
+            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(value))
+            for name, value in place["settings"].items()
+        )
+        connection.execute(_SQL["set_storage"].format(table=there, settings=settings))
     copied = connection.execute(
         _SQL["copy_table"].format(
             shadow=there, table=table, columns=_listed(row["columns"])

@@ -72,13 +72,21 @@ WHERE attrelid = to_regclass(%(table)s)
 CREATE TABLE {shadow} (LIKE {table} INCLUDING ALL);
 
 -- name: owner
+-- And what LIKE leaves out: settings of storage, such as the room beside each row.
 SELECT pg_get_userbyid(relowner) AS owner,
-       (SELECT nspname FROM pg_namespace WHERE pg_namespace.oid = relnamespace) AS schema
+       (SELECT nspname FROM pg_namespace WHERE pg_namespace.oid = relnamespace) AS schema,
+       (
+           SELECT coalesce(jsonb_object_agg(option_name, option_value), '{}')
+           FROM pg_options_to_table(reloptions)
+       ) AS settings
 FROM pg_class
 WHERE oid = to_regclass(%(table)s);
 
 -- name: set_owner
 ALTER TABLE {table} OWNER TO {owner};
+
+-- name: set_storage
+ALTER TABLE {table} SET ({settings});
 
 -- name: copy_table
 INSERT INTO {shadow} ({columns}) OVERRIDING SYSTEM VALUE

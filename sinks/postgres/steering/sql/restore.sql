@@ -167,16 +167,6 @@ WHERE pipeline = %(pipeline)s
   AND chunk = %(chunk)s
   AND NOT is_hidden
 
--- name: tables_of_batches
--- All that refer to a batch, whichever version has made them.
-SELECT DISTINCT relname::text AS name
-FROM pg_constraint
-JOIN pg_class ON pg_class.oid = conrelid
-WHERE contype = 'f'
-  AND confrelid = 'tallyweir.batch'::regclass
-  AND relnamespace = 'tallyweir'::regnamespace
-ORDER BY name;
-
 -- name: delete_run_inputs
 DELETE FROM tallyweir.batch_run_input
 USING tallyweir.batch_run AS run
