@@ -38,10 +38,12 @@ _LOOK_UPS_MAX = 2_000
 _IDS_PER_LOOK_UP = 1_500
 #: IDs that are fetched at a time.
 _FETCHED_IDS = 1 << 20
-#: What it costs to ask a filter for an ID, to look one up, and to fetch one, in
-#: microseconds (docs/benchmarks.md). Of chunks that are here an ID is asked of one
-#: filter for all buckets, and otherwise of each bucket's.
-_FILTER_US, _LOOK_UP_US, _FETCH_US = 0.01, 28.0, 0.07
+#: What it costs, in microseconds (docs/benchmarks.md): to ask a filter at all, and for
+#: an ID; to look something up at all, and an ID; and to fetch an ID. Of chunks that are
+#: here one filter is asked for all buckets, and otherwise each bucket's.
+_QUESTION_US, _FILTER_US = 30.0, 0.006
+_TRIP_US, _LOOK_UP_US = 300.0, 28.0
+_FETCH_US = 0.07
 _COLUMNS = 3
 _WORD_MAX = 2**64 - 1
 _WORD_BITS = 64
@@ -186,9 +188,10 @@ class LazyChunks:
                 looked_up=len(possible),
             )
         looked_up = len(possible)
-        self._spent_us += _FILTER_US * len(asked) + _LOOK_UP_US * looked_up
+        self._spent_us += _QUESTION_US + _FILTER_US * len(asked)
         hashes: U64Array = np.empty(0, dtype=np.uint64)
         if rows.size:
+            self._spent_us += _TRIP_US + _LOOK_UP_US * looked_up
             is_there, hashes = self._ask(possible.hi, possible.lo)
             rows, hashes = rows[is_there], hashes[is_there]
         buckets = np.full(len(rows), self.bucket, dtype=np.int64)

@@ -126,31 +126,24 @@ def test_chunks_are_fetched_once_looking_up_has_cost_as_much(
 ) -> None:
     """Not before: of most buckets hardly anything is ever wanted."""
     copy = CatalogCopy(tmp_path, AtOnce())
-    price = _IDS * stored_chunks._FETCH_US
-    spent = 0.0
-    for copies in range(0, _IDS, 5):
+    # 1.4 ms to fetch all; a question of ten copies costs 0.61.
+    for copies, fetched in ((0, 0), (10, 0), (20, 0), (30, 1), (40, 1)):
         view = _look(copy, catalog)
-        if catalog.wholes:
-            break
-        assert spent < price
-        assert _seen(view, _pairs(SEED)[copies : copies + 5]) == 5
-        spent = catalog.slices * stored_chunks._LOOK_UP_US
-    assert price <= spent * 1.1
-    assert 45 <= catalog.slices <= 55
+        assert catalog.wholes == fetched
+        assert _seen(view, _pairs(SEED)[copies : copies + 10]) == 10
+    assert catalog.slices == 30
 
 
-def test_asking_filters_in_vain_is_reason_enough_in_the_end(
+def test_many_small_questions_are_reason_enough_as_well(
     catalog: MemoryCatalog, tmp_path: Path
 ) -> None:
-    """Of chunks that are here one filter answers for all buckets."""
+    """Of chunks that are here one filter is asked for all buckets."""
     copy = CatalogCopy(tmp_path, AtOnce())
-    new = _pairs(SEED + 1, 70_000)
-    assert _seen(_look(copy, catalog), new) == 0
-    _look(copy, catalog)
-    assert catalog.wholes == 0
-    assert _seen(_look(copy, catalog), new) == 0
-    _look(copy, catalog)
-    assert catalog.wholes == 1
+    new = _pairs(SEED + 1, 100).reshape(50, 2, 2)
+    for number, pair in enumerate(new):
+        assert _seen(_look(copy, catalog), pair) == 0
+        assert catalog.wholes == (number * 30.012 >= 1_400)
+    assert (catalog.slices, catalog.wholes) == (0, 1)
 
 
 def test_a_piece_of_the_chunks_is_fetched_beside_each_batch(
