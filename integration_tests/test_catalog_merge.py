@@ -78,8 +78,12 @@ def test_the_newest_batches_are_not_merged(
         world.check(world.view(through), through)
 
 
-def test_ids_that_come_late_stay_runs_until_there_are_enough(world: FiledIds) -> None:
+def test_ids_that_come_late_stay_runs_until_there_are_enough(
+    world: FiledIds, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Then the bucket is merged again, with all that it has."""
+    monkeypatch.setattr(catalog_merge, "_IDS_PER_RUN", 0)
+    monkeypatch.setattr(catalog_merge, "_LATE_IDS_KEPT", 1)
     world.publish_hours(2)
     assert [0] == world.merge()
     world.publish(0, ids=40)
@@ -97,6 +101,30 @@ def test_ids_that_come_late_stay_runs_until_there_are_enough(world: FiledIds) ->
     for through in range(9):
         world.check(world.view(through), through)
     world.check(stale)
+
+
+@pytest.mark.parametrize(
+    ("kept", "most", "merged"), [(1, 10**6, 4), (600, 10**6, 6), (1, 250, 3)]
+)
+def test_late_runs_count_by_what_they_cost_a_start(
+    world: FiledIds,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: int,
+    most: int,
+    merged: int,
+) -> None:
+    """However many chunks there are, a few late IDs do not have them written again."""
+    monkeypatch.setattr(catalog_merge, "_IDS_PER_RUN", 50)
+    monkeypatch.setattr(catalog_merge, "_LATE_IDS_KEPT", kept)
+    monkeypatch.setattr(catalog_merge, "_LATE_IDS_MAX", most)
+    world.publish(0, ids=1_500)
+    world.publish(HOUR)
+    assert [0] == world.merge()
+    for batch in range(1, merged + 1):
+        # Two IDs in two runs count as 102, and a quarter of the chunks is 375.
+        world.publish(0, ids=2)
+        assert ([0] if batch == merged else []) == world.merge()
+    world.check(world.view())
 
 
 def test_an_open_bucket_is_merged_when_its_runs_would_delay_a_start(

@@ -49,7 +49,7 @@ def run_flink_peer(
     Raises:
         FatalError: ``BENCH_INCOMPLETE``: it failed.
     """
-    directory = state_directory() / "bench" / f"flink-{deduplication}"
+    directory = state_directory() / "bench" / f"flink-{table}"
     directory.mkdir()
     class_path = [directory, *flink_jars(), *bench_jars()]
     _compile(class_path, directory)

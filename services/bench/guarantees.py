@@ -75,7 +75,7 @@ def measure_guarantees(
                 say(f"{variant}: {turn[variant]}")
             if with_peers:
                 say(f"running {_PEER}, {number} of {_TURNS}")
-                turn[_PEER] = _measure_peer(endpoints, events)
+                turn[_PEER] = _measure_peer(endpoints, number, events)
                 say(f"{_PEER}: {turn[_PEER]}")
             turns.append(turn)
     return {"events": total, "seed": seed, **figures_of(turns)}
@@ -111,8 +111,8 @@ def _measure(
     return rates
 
 
-def _measure_peer(endpoints: Endpoints, events: int) -> Rates:
-    table, total = f"bench_{_PEER}", _ROUNDS * events
+def _measure_peer(endpoints: Endpoints, number: int, events: int) -> Rates:
+    table, total = f"bench_{_PEER}_{number}", _ROUNDS * events
     batches = run_flink_peer(endpoints, FlinkDeduplication.NONE, table, events=total)
     _check_rows(endpoints, table, total)
     drop_table(endpoints.home_dsn, table)

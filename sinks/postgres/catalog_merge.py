@@ -32,15 +32,18 @@ _SQL = load_statements("sinks.postgres", "chunks.sql")
 #: Newer batches are left alone: who starts looks at the catalog as it was before a
 #: batch in doubt, and need not pick the IDs of the batches before out of chunks.
 _MARGIN_BATCHES = 2
-#: Runs of a merged bucket stay while they are few, and have less than a quarter of its
-#: IDs: a merge writes all of them again.
-_RUNS_KEPT = 2_000
-_GROWTH = 4
-#: Runs of a bucket that is still added to stay while who starts reads them in about a
-#: second, in which a run counts as so many IDs beside its own, and while they are less
-#: than half of its chunks.
-_OPEN_IDS_KEPT = 1 << 22
+#: What is counted of runs are their IDs, and for each run as much as so many more cost
+#: who starts: some 20 microseconds.
 _IDS_PER_RUN = 64
+#: Runs that come late to a merged bucket stay while they are read in a moment, or are
+#: less than a quarter of its chunks and read in half a second: a merge writes all of
+#: them again, and buckets of any size are due as often as late events come.
+_LATE_IDS_KEPT = 1 << 17
+_LATE_IDS_MAX = 1 << 21
+_GROWTH = 4
+#: Runs of a bucket that is still added to stay while they are read in about a second,
+#: and while they are less than half of its chunks.
+_OPEN_IDS_KEPT = 1 << 22
 _OPEN_GROWTH = 2
 #: IDs that are read or written in one transaction.
 _IDS_AT_ONCE = 1 << 18
@@ -140,7 +143,8 @@ def merge_next_bucket(
                 "pipeline": pipeline.name,
                 "closed_through": pipeline.closed_through,
                 "through_sequence": pipeline.through_sequence,
-                "runs_kept": _RUNS_KEPT,
+                "late_ids_kept": _LATE_IDS_KEPT,
+                "late_ids_max": _LATE_IDS_MAX,
                 "growth": _GROWTH,
                 "open_ids_kept": _OPEN_IDS_KEPT,
                 "ids_per_run": _IDS_PER_RUN,

@@ -228,7 +228,7 @@ class CatalogCopy:
         chunks = (one for group in self._chunks for one in group.chunks)
         awaited = [one for one in chunks if one.awaits_fetching]
         if awaited:
-            # An error is met again by whoever looks an ID up, and told by that one.
+            # IDs are looked up where they are stored for as long as this fails.
             newest = max(awaited, key=lambda one: one.bucket)
             self._fetching = self._merger.submit(newest.fetch_some)
 

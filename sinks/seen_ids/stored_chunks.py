@@ -8,6 +8,9 @@ costs at most twice what it would if they were known beforehand: this is the rul
 renting or buying skis (Karlin, Manasse, Rudolph and Sleator, "Competitive Snoopy
 Caching", 1988). A bucket of which hardly a copy comes is never fetched.
 
+Once a bucket has been merged again its slices are not found any more, and each look-up
+reads a whole chunk; so it is fetched at the next opportunity.
+
 What is asked for is always the bucket's entries through one batch. A merge changes
 nothing about them, so it does no harm when the bucket is merged again meanwhile.
 """
@@ -214,18 +217,22 @@ class LazyChunks:
     def _fetch_parts(self) -> None:
         stored, begin = self._stored, self._fetched_parts
         end = min(begin + self._parts_at_once, stored.count)
-        newest = self._read_parts(begin, end).newest()
-        self._on_fetched(newest.hi, newest.lo)
         try:
             table = self._table
             if table is None:
+                # Whether there is room is found before anything is read.
                 table = WordTable(self._directory, columns=_COLUMNS, rows=len(self))
                 self._table = table
+            newest = self._read_parts(begin, end).newest()
+            self._on_fetched(newest.hi, newest.lo)
             table.append((newest.hi, newest.lo, newest.payload_hashes))
             if end == stored.count:
                 self._columns = self._columns_of(table.map())
         except OSError as error:
             self._table, self._fetched_parts = None, 0
+            # Looking up goes on where they are stored; it is tried again once that has
+            # cost as much again, and not at every batch.
+            self._spent_us = 0.0
             raise copy_failed(self._directory, error) from error
         self._fetched_parts = end
 
@@ -278,13 +285,18 @@ class LazyChunks:
             return is_there, hashes
         asked = _slices_around(hi[rows], lo[rows], parts[rows], stored)
         read = stored.reader.find_in_slices(stored.bucket, stored.sequence, asked)
+        if len(read) < len(asked):
+            self._spent_us = max(self._spent_us, _FETCH_US * len(self))
+        whole: dict[int, Entries] = {}
         for number, row in enumerate(rows):
             entries = read.get(number)
             if entries is None and number in read:
                 continue
             if entries is None or not self._covers(entries, asked, number):
                 part = int(parts[row])
-                entries = self._read_parts(part, part + 1)
+                if part not in whole:
+                    whole[part] = self._read_parts(part, part + 1)
+                entries = whole[part]
             is_there[row], hashes[row] = _find_newest(entries, hi[row], lo[row])
         return is_there, hashes
 

@@ -16,12 +16,13 @@ ORDER BY pipeline
 SELECT pg_try_advisory_lock(7255947, %(pipeline_number)s)
 
 -- name: due_bucket
--- The oldest bucket that has enough runs for what it has in chunks. Of one that is still
--- added to that is more, since a merge writes its chunks again.
+-- The oldest bucket that has enough runs for what it has in chunks, since a merge writes
+-- its chunks again. A run costs who starts as much as some IDs, beside its own.
 WITH held AS (
     SELECT bucket,
-           count(*) FILTER (WHERE chunk = -1) AS runs,
-           coalesce(sum(ids) FILTER (WHERE chunk = -1), 0) AS run_ids,
+           coalesce(
+               sum(ids + %(ids_per_run)s) FILTER (WHERE chunk = -1), 0
+           ) AS run_cost,
            coalesce(sum(ids) FILTER (WHERE chunk >= 0), 0) AS chunk_ids
     FROM tallyweir.seen_id_run
     WHERE pipeline = %(pipeline)s
@@ -32,10 +33,13 @@ WITH held AS (
 SELECT bucket
 FROM held
 WHERE CASE
-    WHEN bucket <= %(closed_through)s
-        THEN runs > %(runs_kept)s OR run_ids * %(growth)s > chunk_ids
-    ELSE run_ids + runs * %(ids_per_run)s
-        > greatest(%(open_ids_kept)s, chunk_ids / %(open_growth)s)
+    WHEN bucket > %(closed_through)s
+        THEN run_cost > greatest(%(open_ids_kept)s, chunk_ids / %(open_growth)s)
+    WHEN chunk_ids = 0
+        THEN run_cost > 0
+    ELSE run_cost > least(
+        greatest(%(late_ids_kept)s, chunk_ids / %(growth)s), %(late_ids_max)s
+    )
 END
 ORDER BY bucket
 LIMIT 1
