@@ -195,7 +195,7 @@ def test_a_driver_at_work_is_told_at_whatever_it_does_next(
     with pytest.raises(ConfigurationError, match=said):
         FenceWatch(driver.home, driver.epoch).look_at_rest()
     with pytest.raises(ConfigurationError, match=said):
-        driver.home.read_newest_driver_epoch()
+        driver.home.read_newest_driver_claim()
     failure = FatalError("POSTGRES_REFUSED", saw="", why="", fix="")
     assert said in str(watch.name(failure))
     assert before == read_database(home_dsn)

@@ -104,14 +104,14 @@ def test_after_the_pause_the_next_driver_goes_on_where_it_stood(home_dsn: str) -
 def test_nobody_claims_while_a_pause_lasts(home_dsn: str) -> None:
     """A claim would end the pause without anybody having said so."""
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
-    newest = driver.home.read_newest_driver_epoch()
+    newest = driver.home.read_newest_driver_claim()
     _pause(home_dsn)
     claims = _claims(home_dsn)
     with pytest.raises(RetryableError, match=r"PAUSED.*a test"):
         PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     assert _claims(home_dsn) == claims
     # Or the driver that waits would take the pause for a successor, and end.
-    assert driver.home.read_newest_driver_epoch() == newest
+    assert driver.home.read_newest_driver_claim() == newest
     hold = driver.home.read_hold()
     assert hold is not None
     assert "a test" in hold

@@ -11,6 +11,8 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.postgres.naming import STAGING_SETS
+from sinks.postgres.seen_id_buckets import SeenIdBuckets
+from sinks.protocol.errors import RetryableError
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 #: A table that is emptied gets another one.
@@ -44,3 +46,38 @@ def test_only_tables_with_rows_are_emptied(
         after = _files(home_dsn, table)
         changed = [one != other for one, other in zip(before, after, strict=True)]
         assert [number == emptied for number in range(STAGING_SETS)] == changed
+
+
+def test_a_set_that_was_not_emptied_in_its_turn_is_left_to_the_batch_in_it(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next batch is staged there while the one before it is published."""
+    monkeypatch.setattr("sinks.postgres.staging_area.STAGED_ROWS_KEPT", 2)
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    filled = _files(home_dsn, "output_0")
+    # Somebody's lock kept it from being emptied.
+    driver.append([(1,), (2,)])
+    skipped = driver.sequence % STAGING_SETS
+    driver.append([(3,), (4,)])
+    driver.home.tidy(live_from_us=None)
+    assert filled[skipped] == _files(home_dsn, "output_0")[skipped]
+    driver.append([(5,)])
+    driver.home.tidy(live_from_us=None)
+    assert filled[skipped] != _files(home_dsn, "output_0")[skipped]
+
+
+def test_staging_is_emptied_though_a_bucket_cannot_be_dropped(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader of the catalog may take an hour."""
+    monkeypatch.setattr("sinks.postgres.staging_area.STAGED_ROWS_KEPT", 2)
+
+    def fail(*_: object) -> None:
+        raise RetryableError("POSTGRES_UNAVAILABLE", saw="-", why="-", fix="-")
+
+    monkeypatch.setattr(SeenIdBuckets, "drop_before", fail)
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    filled = _files(home_dsn, "output_0")
+    driver.append([(1,), (2,)])
+    driver.home.tidy(live_from_us=0)
+    assert filled != _files(home_dsn, "output_0")

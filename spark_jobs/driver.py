@@ -21,14 +21,12 @@ from sinks.postgres.epoch_claims import Drain
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.migrations import migrate
 from sinks.protocol.batch_run import streamed
-from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import (
     ConfigurationError,
     FencedError,
     RetryableError,
     TallyweirError,
 )
-from sinks.protocol.identity import Epoch
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.recovery import topic_ids
 from spark_jobs.batch_report import BatchReport
@@ -41,6 +39,7 @@ from spark_jobs.held_pipeline import await_nobody_holds
 from spark_jobs.kafka_admin import KafkaAdmin, TopicState
 from spark_jobs.kafka_source import read_stream
 from spark_jobs.kept_memory import leave_lasting_objects
+from spark_jobs.own_claims import OwnClaims
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.prepared_pipeline import (
     ClaimedDatabases,
@@ -106,7 +105,7 @@ class Driver:
         self._stop = threading.Event()
         self._pauses = 0
         self._failures = 0
-        self._epoch: Epoch | None = None
+        self._claims = OwnClaims()
         self._dead_letters = DeadLetterWatch(pipeline.name, pipeline.dead_letter_limit)
         self._version = VersionWatch(settings.home_dsn, pipeline.name)
         self._log = structlog.get_logger().bind(
@@ -175,30 +174,25 @@ class Driver:
         # Asked before, or each try during an outage would claim an epoch.
         prepared.admin.read_topic_ids()
         with closing(prepared.pipeline.open_home()) as home:
-            self._check_not_superseded(home)
+            self._claims.check_not_superseded(home)
             if self._once:
                 home.check_not_paused()
             await_nobody_holds(home, self._stop, self._log)
             if self._stop.is_set():
                 return
-            self._epoch = home.claim_epoch()
+            self._claims.claim(home)
             self._version.begin()
             try:
                 with prepared.pipeline.opened_databases(home) as databases:
                     self._run_claim(prepared, databases)
             except FencedError as fenced:
-                self._check_not_superseded(home)
+                self._claims.check_not_superseded(home)
                 raise RetryableError(
                     "FENCED_FOR_NOW",
                     saw="The pipeline was paused, or a batch run has taken it over.",
                     why="One claim publishes at a time.",
                     fix="Nothing to do: the driver goes on when that has ended.",
                 ) from fenced
-
-    def _check_not_superseded(self, home: PostgresHome) -> None:
-        """Refuse to go on once a newer driver has claimed; no run or pause is."""
-        if self._epoch is not None:
-            check_epoch(self._epoch, home.read_newest_driver_epoch())
 
     def _run_claim(self, prepared: _Prepared, databases: ClaimedDatabases) -> None:
         """Run one query under the claim that the databases were opened for."""

@@ -6,7 +6,9 @@ The functions work in the caller's transaction.
 from __future__ import annotations
 
 import os
+import secrets
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,8 +20,10 @@ from sinks.postgres.registration import check_not_discarded
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import Epoch
+from sinks.protocol.in_doubt import Claim
 
 _CLAIM = load_statements("sinks.postgres", "claim.sql")
+_PUBLISH = load_statements("sinks.postgres", "publish.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,33 +73,89 @@ def insert_claim(
     connection: Connection[TupleRow],
     pipeline: str,
     *,
+    nonce: str,
     run: str | None = None,
     is_act: bool = False,
-) -> tuple[Epoch, str] | None:
+) -> Epoch | None:
     """Claim the next epoch for this process.
 
     Args:
         connection: In whose transaction it is claimed.
         pipeline: Its name.
+        nonce: As ``draw_nonce`` gave it.
         run: The batch run that claims; None for everybody else.
         is_act: Whether somebody claims who publishes nothing: a pause does not keep
             him, and drivers take him for nobody who works.
 
     Returns:
-        The epoch and its nonce; None if somebody took that very number meanwhile, or a
-        pause lasts: the next statement sees which.
+        The epoch; None if somebody took that very number meanwhile, or a pause lasts:
+        the next statement sees which.
     """
     row = connection.execute(
         _CLAIM["claim_epoch"],
         {
             "pipeline": pipeline,
+            "nonce": nonce,
             "host": socket.gethostname(),
             "process_id": os.getpid(),
             "run": run,
             "is_act": is_act,
         },
     ).fetchone()
-    return None if row is None else (Epoch(row[0]), row[1])
+    return None if row is None else Epoch(row[0])
+
+
+def make_claim(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    *,
+    nonce: str,
+    run: str | None,
+    check: Callable[[], object],
+) -> Claim:
+    """Claim the next epoch to work under, and commit that.
+
+    Args:
+        connection: Not inside of a transaction.
+        pipeline: Its name.
+        nonce: As ``draw_nonce`` gave it.
+        run: The batch run that claims; None for a driver.
+        check: Called before each commit; what it raises takes the claim back.
+
+    Raises:
+        RetryableError: ``PAUSED``; or, as an error of Postgres, an act has claimed and
+            does not end.
+
+    Crash:
+        Before the commit nothing happened; after it the epoch is spent.
+    """
+    while True:
+        # Behind somebody who has claimed and not committed yet, as an act does; who
+        # waits for that without an end says nothing and hears nobody.
+        connection.execute(_PUBLISH["begin_settings"])
+        epoch = insert_claim(connection, pipeline, nonce=nonce, run=run)
+        check()
+        connection.commit()
+        if epoch is not None:
+            installation, number = identify(connection, pipeline)
+            return Claim(
+                installation=installation,
+                pipeline_number=number,
+                epoch=epoch,
+                nonce=nonce,
+            )
+        # Somebody took that very number, or has paused; it is now visible to us.
+        check_not_paused(connection, pipeline)
+        connection.commit()
+
+
+def draw_nonce() -> str:
+    """Draw what tells a claim from every other one of the same epoch.
+
+    It is drawn before the claim is sent: who never hears whether it was committed
+    knows it again.
+    """
+    return secrets.token_hex(4)
 
 
 def read_pause(connection: Connection[TupleRow], pipeline: str) -> Pause | None:
@@ -143,19 +203,24 @@ def read_newest_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:
     return Epoch(row[0] if row else 0)
 
 
-def read_newest_driver_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:
-    """Return the newest epoch that a driver claimed, and no batch run or pause.
+def read_newest_driver_claim(
+    connection: Connection[TupleRow], pipeline: str
+) -> tuple[Epoch, str]:
+    """Return the newest epoch that a driver claimed, and no batch run or act.
+
+    Returns:
+        With its nonce; 0 and nothing if there is none.
 
     Raises:
         ConfigurationError: ``PIPELINE_DISCARDED``.
     """
     row = connection.execute(
-        _CLAIM["newest_driver_epoch"], {"pipeline": pipeline}
+        _CLAIM["newest_driver_claim"], {"pipeline": pipeline}
     ).fetchone()
-    assert row is not None
-    if row == (None,):
+    if row is None:
         check_not_discarded(connection, pipeline)
-    return Epoch(row[0] or 0)
+        return Epoch(0), ""
+    return Epoch(row[0]), row[1]
 
 
 def read_hold(connection: Connection[TupleRow], pipeline: str) -> str | None:

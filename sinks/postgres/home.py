@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -16,10 +17,10 @@ from sinks.postgres.branch_names import HOME
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.epoch_claims import (
     check_not_paused,
-    identify,
-    insert_claim,
+    draw_nonce,
+    make_claim,
     read_hold,
-    read_newest_driver_epoch,
+    read_newest_driver_claim,
     read_newest_epoch,
 )
 from sinks.postgres.home_layout import HomeLayout
@@ -65,6 +66,9 @@ class PostgresHome(PostgresDecisionLedger):
         dsn: libpq connection string.
         layout: The pipeline's tables.
         run: The batch run that claims; None for a driver.
+
+    Attributes:
+        nonce: Of the claim that was sent last, whether an answer came or not.
     """
 
     def __init__(self, dsn: str, layout: HomeLayout, *, run: str | None = None) -> None:
@@ -73,6 +77,7 @@ class PostgresHome(PostgresDecisionLedger):
         self._session = Session(dsn, application_name=application_name(0, 0))
         self._reading = Session(dsn, application_name=application_name(0, 0))
         super().__init__(self._session, layout.pipeline)
+        self.nonce = ""
         self._claim: Claim | None = None
         self._clock = PublishClock()
 
@@ -113,7 +118,17 @@ class PostgresHome(PostgresDecisionLedger):
                 "bucket_seconds": self._layout.bucket_seconds,
             }
             self._register(connection, values)
-            self._claim = self._insert_claim(connection)
+            self.nonce = draw_nonce()
+            self._claim = make_claim(
+                connection,
+                self._layout.pipeline,
+                nonce=self.nonce,
+                run=self._run,
+                # Whoever has another version put into force meanwhile has an earlier
+                # number, and is seen: nobody is fenced then. Or a later one, and
+                # fences us.
+                check=partial(self._judge, connection),
+            )
             self._staging = self._staging_area()
             # Whoever publishes holds this row. Once we have had it, an older driver
             # can only come after us, and then it finds our claim.
@@ -165,13 +180,13 @@ class PostgresHome(PostgresDecisionLedger):
         """
         return self._read("reading the claims", read_newest_epoch)
 
-    def read_newest_driver_epoch(self) -> Epoch:
-        """Return the newest epoch that a driver claimed, and no batch run or pause.
+    def read_newest_driver_claim(self) -> tuple[Epoch, str]:
+        """Return the newest epoch that a driver claimed, and no run or act; its nonce.
 
         Raises:
             RetryableError: The server is unreachable.
         """
-        return self._read("reading the claims of drivers", read_newest_driver_epoch)
+        return self._read("reading the claims of drivers", read_newest_driver_claim)
 
     def read_hold(self) -> str | None:
         """Say who keeps a driver from claiming: a pause, or a batch run at work.
@@ -318,12 +333,11 @@ class PostgresHome(PostgresDecisionLedger):
         Drops the seen-ID buckets that end at or before ``live_from_us`` and empties
         staging. A lock that another session holds makes it give up until next time.
         """
-        try:
-            if live_from_us is not None:
+        if live_from_us is not None:
+            with suppress(RetryableError):
                 self._buckets.drop_before(live_from_us)
+        with suppress(RetryableError):
             self._staging.tidy()
-        except RetryableError:
-            return
 
     def close(self) -> None:
         """Close the connections."""
@@ -374,24 +388,3 @@ class PostgresHome(PostgresDecisionLedger):
             bucket_seconds=self._layout.bucket_seconds,
         )
         return judged
-
-    def _insert_claim(self, connection: psycopg.Connection[TupleRow]) -> Claim:
-        pipeline = self._layout.pipeline
-        while True:
-            claimed = insert_claim(connection, pipeline, run=self._run)
-            # Whoever has another version put into force meanwhile has an earlier
-            # number, and is seen: nobody is fenced then. Or a later one, and fences us.
-            self._judge(connection)
-            connection.commit()
-            if claimed is not None:
-                epoch, nonce = claimed
-                installation, number = identify(connection, pipeline)
-                return Claim(
-                    installation=installation,
-                    pipeline_number=number,
-                    epoch=epoch,
-                    nonce=nonce,
-                )
-            # Somebody took that very number, or has paused; it is now visible to us.
-            check_not_paused(connection, pipeline)
-            connection.commit()

@@ -63,6 +63,7 @@ class StagingArea:
         self._installation = None if is_home else claim.installation
         #: Rows that are of no use any more, by table, in each set.
         self._rows: list[Counter[str]] = [Counter() for _ in range(STAGING_SETS)]
+        self._newest = 0
 
     def create(self, connection: psycopg.Connection[TupleRow]) -> None:
         """Create the tables, empty, where result tables are; the caller commits."""
@@ -84,23 +85,27 @@ class StagingArea:
 
         Each attempt has a row in the register, whether it has others or not.
         """
-        rows = self._rows[sequence % STAGING_SETS]
+        self._newest = sequence % STAGING_SETS
+        rows = self._rows[self._newest]
         rows.update({table: staged.get(table, 0) for table in self._tables})
         rows[ATTEMPTS] += attempts
 
     def tidy(self) -> None:
-        """Empty what was filled of each set that enough lies in.
+        """Empty what was filled of the set that was published last, if it is enough.
 
-        Sets that nothing was published from are left alone: a batch is being staged.
-        So are empty tables, each of which would be given new files.
+        Any other set may be the next batch's, which is staged meanwhile, also one that
+        could not be emptied after its own batch. Empty tables are left alone, each of
+        which would be given new files.
 
         Raises:
-            RetryableError: Someone else has a lock on them; they stay until next time.
+            RetryableError: Someone else has a lock on them; they stay until the next
+                batch from this set.
         """
-        for number, rows in enumerate(self._rows):
-            if rows.total() > STAGED_ROWS_KEPT:
-                self._session.run("emptying staging", partial(self._truncate, number))
-                rows.clear()
+        rows = self._rows[self._newest]
+        if rows.total() > STAGED_ROWS_KEPT:
+            truncate = partial(self._truncate, self._newest)
+            self._session.run("emptying staging", truncate)
+            rows.clear()
 
     def drop_superseded(self) -> None:
         """Drop staging of older epochs; one that is locked waits for a later start.

@@ -91,7 +91,7 @@ def accept_gaps(
         )
     with translated("accepting a gap"), connection.transaction():
         read_pipeline(connection, pipeline)
-        fetch(connection, _GAPS["set_lock_timeout"], timeout=f"{lock_timeout_ms}ms")
+        fetch(connection, _GAPS["begin_settings"], timeout=f"{lock_timeout_ms}ms")
         # The positions are read under the lock: a publish that was at hand has
         # either moved them by now or will fail its compare-and-set.
         locked = fetch_one(connection, _GAPS["lock_pipeline"], pipeline=pipeline)

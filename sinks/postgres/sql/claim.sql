@@ -1,9 +1,11 @@
 -- name: claim_epoch
 -- Nobody claims to work while a pause lasts. Whoever sees a pause's number sees the
 -- pause. Who claims to act publishes no batch, so a pause need not keep him.
-INSERT INTO tallyweir.epoch_claim (pipeline, epoch, host, process_id, run, is_act)
-SELECT %(pipeline)s, coalesce(max(epoch), 0) + 1, %(host)s, %(process_id)s, %(run)s,
-       %(is_act)s
+INSERT INTO tallyweir.epoch_claim (
+    pipeline, epoch, nonce, host, process_id, run, is_act
+)
+SELECT %(pipeline)s, coalesce(max(epoch), 0) + 1, %(nonce)s, %(host)s, %(process_id)s,
+       %(run)s, %(is_act)s
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
 HAVING %(is_act)s OR NOT EXISTS (
@@ -13,7 +15,7 @@ HAVING %(is_act)s OR NOT EXISTS (
       AND resumed_at IS NULL
 )
 ON CONFLICT DO NOTHING
-RETURNING epoch, nonce
+RETURNING epoch
 
 -- name: current_pause
 SELECT pause.reason, pause.paused_by, pause.paused_at, pipeline.last_sequence,
@@ -43,12 +45,14 @@ WHERE pipeline = %(pipeline)s
 ORDER BY epoch DESC
 LIMIT 1
 
--- name: newest_driver_epoch
-SELECT max(epoch)
+-- name: newest_driver_claim
+SELECT epoch, nonce
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
   AND run IS NULL
   AND NOT is_act
+ORDER BY epoch DESC
+LIMIT 1
 
 -- name: newest_claim
 -- With the run that made it, and whether the run has published. A claim is followed by

@@ -20,7 +20,7 @@ from psycopg.types.json import Jsonb
 
 from sinks.faultpoints import ActPoint, making
 from sinks.postgres.audit.audited_pipeline import fetch, fetch_pipeline
-from sinks.postgres.epoch_claims import insert_claim
+from sinks.postgres.epoch_claims import draw_nonce, insert_claim
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
@@ -103,7 +103,7 @@ def acting(
         connection.transaction(),
     ):
         fetch_pipeline(connection, pipeline)
-        fetch(connection, _SQL["set_lock_timeout"], timeout=timeout)
+        fetch(connection, _SQL["begin_settings"], timeout=timeout)
         with making(ActPoint.CLAIMED):
             epoch = _claim(connection, pipeline, check)
         # Whoever publishes holds this row. Who comes after us finds our claim.
@@ -150,7 +150,7 @@ def _claim(
 ) -> Epoch:
     while True:
         check()
-        claimed = insert_claim(connection, pipeline, is_act=True)
-        if claimed is not None:
-            return claimed[0]
+        epoch = insert_claim(connection, pipeline, nonce=draw_nonce(), is_act=True)
+        if epoch is not None:
+            return epoch
         # Somebody took that very number; it is now visible to us.

@@ -115,7 +115,7 @@ def discard(connection: Connection[TupleRow], request: ActRequest) -> Discarded:
     ):
         fetch_pipeline(connection, request.pipeline)
         timeout = f"{request.lock_timeout_ms}ms"
-        fetch(connection, _ACT["set_lock_timeout"], timeout=timeout)
+        fetch(connection, _ACT["begin_settings"], timeout=timeout)
         with making(ActPoint.PIPELINE_HELD):
             for hold in ("hold_pipeline", "hold_claims"):
                 connection.execute(_SQL[hold], {"pipeline": request.pipeline})

@@ -7,8 +7,10 @@ FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
 FOR UPDATE;
 
--- name: set_lock_timeout
-SELECT set_config('lock_timeout', %(timeout)s, true);
+-- name: begin_settings
+-- Publishing waits for it to end; one whose caller is gone ends by itself.
+SELECT set_config('lock_timeout', %(timeout)s, true),
+       set_config('idle_in_transaction_session_timeout', '60s', true);
 
 -- name: stored_positions
 SELECT topic, partition, topic_id, next_offset, event_time_max

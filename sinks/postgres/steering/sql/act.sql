@@ -1,7 +1,9 @@
 -- What every act of an operator does.
 
--- name: set_lock_timeout
-SELECT set_config('lock_timeout', %(timeout)s, true);
+-- name: begin_settings
+-- Drivers wait for an act to end. One whose caller sleeps or is gone ends by itself.
+SELECT set_config('lock_timeout', %(timeout)s, true),
+       set_config('idle_in_transaction_session_timeout', '60s', true);
 
 -- name: hurry
 -- For an act that renames or drops tables: others queue up behind it while it waits.
