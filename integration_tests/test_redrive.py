@@ -54,6 +54,17 @@ class _World:
                     ),
                 )
 
+    def die_in(self, sequence: int, *, reason: str) -> None:
+        """Let each record that is buried die in another batch as well."""
+        with psycopg.connect(self.home_dsn) as home:
+            home.execute(
+                "INSERT INTO tallyweir.dead_letter (pipeline, kafka_topic, "
+                "kafka_partition, kafka_offset, sequence, reason, detail, key, payload)"
+                " SELECT pipeline, kafka_topic, kafka_partition, kafka_offset, %s, %s, "
+                "'broken otherwise', key, payload FROM tallyweir.dead_letter",
+                (sequence, reason),
+            )
+
     def redrive(
         self,
         *,
@@ -178,6 +189,43 @@ def test_a_group_or_one_letter_is_chosen(world: _World) -> None:
     assert world.redrive(record=place).sent == 1
     assert world.redrive(group="IMPOSSIBLE_DISTANCE").sent == 1
     assert [row[:2] for row in world.notes()] == [(0, 1), (0, 2)]
+
+
+def test_a_record_that_died_twice_is_sent_once(world: _World) -> None:
+    """As after a move of the offsets back over it while its cause was not mended."""
+    world.bury([_sent(1), _sent(2)])
+    world.die_in(2, reason="IMPOSSIBLE_DISTANCE")
+    assert world.redrive(dry_run=True).sent == 2
+    # What it died of last is what has to be mended.
+    assert world.redrive(group="IMPOSSIBLE_DISTANCE", dry_run=True).sent == 0
+    assert world.redrive(group="UNDECODABLE").sent == 2
+    assert world.notes() == [(0, 0, 0, 2, 1), (0, 1, 0, 3, 1)]
+    assert world.redrive().done_before == 2
+
+
+def test_what_dies_again_meanwhile_is_sent_all_the_same(world: _World) -> None:
+    """Its letter of the batches that were there when it was asked for stands for it."""
+    world.bury([_sent(1)])
+    world.die_in(4, reason="IMPOSSIBLE_DISTANCE")
+    assert world.redrive(group="UNDECODABLE").sent == 1
+
+
+def test_a_record_that_died_twice_is_counted_and_shown_once(world: _World) -> None:
+    """By what it died of last."""
+    world.bury([_sent(1), _sent(2)])
+    world.die_in(2, reason="IMPOSSIBLE_DISTANCE")
+    with connect(world.home_dsn, application_name="test") as home:
+        (group,) = audit.group_dead_letters(home, PIPELINE)
+        assert (group.reason, group.letters) == ("UNDECODABLE", 2)
+        listed = audit.read_dead_letters(home, PIPELINE, "UNDECODABLE")
+        assert [(one.offset, one.sequence) for one in listed] == [(0, 3), (1, 3)]
+        assert audit.read_dead_letters(home, PIPELINE, "IMPOSSIBLE_DISTANCE") == ()
+        letter = audit.read_letter(
+            home, PIPELINE, topic=world.topic.name, partition=0, offset=1
+        )
+        assert (letter.sequence, letter.detail) == (3, "broken")
+        unknown = audit.explain(home, PIPELINE, "nobody", lambda _key, _id: ())
+        assert unknown.letters_without_id == 2
 
 
 @pytest.mark.parametrize("side", list(Side))

@@ -14,10 +14,13 @@ from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres.audit", "dead_letters.sql")
 
-#: ``letter``, with the newest ``note`` of a redrive; for statements to select from.
-NOTED_LETTERS = _SQL["noted_letters"]
+#: Joins to ``letter`` the newest ``note`` of a redrive.
+NEWEST_NOTE = _SQL["newest_note"]
 #: A condition for statements that select from ``letter``.
 IS_ERASED = _SQL["is_erased"]
+_IS_NEWEST = _SQL["is_newest"]
+_GROUPS = _SQL["groups"].format(is_newest=_IS_NEWEST)
+_PAGE = _SQL["page"].format(newest_note=NEWEST_NOTE, is_newest=_IS_NEWEST)
 
 #: Letters of one page.
 PAGE = 50
@@ -25,7 +28,7 @@ PAGE = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterGroup:
-    """Dead letters of one reason.
+    """Dead letters of one reason; a record that died again counts once, by the last.
 
     Attributes:
         redriven: How many of them were sent to their topic again.
@@ -112,7 +115,7 @@ def group_dead_letters(
     """
     with snapshot(connection, doing="reading dead letters"):
         read_pipeline(connection, pipeline)
-        rows = fetch(connection, _SQL["groups"], pipeline=pipeline)
+        rows = fetch(connection, _GROUPS, pipeline=pipeline)
     return tuple(DeadLetterGroup(**row) for row in rows)
 
 
@@ -126,6 +129,8 @@ def read_dead_letters(
 ) -> tuple[DeadLetter, ...]:
     """Read dead letters of one reason, those of the newest batches first.
 
+    A record that died again is there once, by what it died of last.
+
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.
         RetryableError: The server went away.
@@ -134,7 +139,7 @@ def read_dead_letters(
         read_pipeline(connection, pipeline)
         rows = fetch(
             connection,
-            _SQL["page"].format(letters=NOTED_LETTERS),
+            _PAGE,
             pipeline=pipeline,
             reason=reason,
             skipped=skipped,
@@ -151,7 +156,7 @@ def read_letter(
     partition: int,
     offset: int,
 ) -> WholeLetter:
-    """Read one dead letter by where its record was read.
+    """Read one dead letter by where its record was read; the newest, if it died again.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``LETTER_UNKNOWN``, or the role may

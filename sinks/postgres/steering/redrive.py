@@ -17,13 +17,15 @@ from psycopg.rows import TupleRow, class_row
 
 from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch_one
 from sinks.postgres.audit.audited_pipeline import read_pipeline as read_audited
-from sinks.postgres.audit.dead_letters import IS_ERASED, NOTED_LETTERS
+from sinks.postgres.audit.dead_letters import IS_ERASED, NEWEST_NOTE
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "redrive.sql")
-_NEXT_LETTERS = _SQL["next_letters"].format(letters=NOTED_LETTERS, is_erased=IS_ERASED)
+_NEXT_LETTERS = _SQL["next_letters"].format(
+    newest_note=NEWEST_NOTE, is_erased=IS_ERASED
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -137,6 +139,9 @@ def read_letters(
     limit: int,
 ) -> list[WaitingLetter]:
     """Read the next letters of a selection, in the order of their positions.
+
+    A record that was read again, and died again, has one letter here, the newest: it is
+    one record, which is sent once.
 
     Args:
         connection: To the home, not inside of a transaction.

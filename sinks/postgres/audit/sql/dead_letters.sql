@@ -1,8 +1,7 @@
 -- Dead letters as people look through them. Only "letter" reads what a record holds.
 
--- name: noted_letters
--- What others select from: each letter with its newest note of being sent again.
-tallyweir.dead_letter AS letter
+-- name: newest_note
+-- A join for statements that select from "letter": its newest note of being sent again.
 LEFT JOIN LATERAL (
     SELECT attempt, asked_at, sent_at, new_partition, new_offset
     FROM tallyweir.redrive
@@ -26,8 +25,21 @@ EXISTS (
       AND erased.kafka_offset = letter.kafka_offset
 )
 
+-- name: is_newest
+-- A condition: a record that was read again, and died again, has a letter of each time.
+NOT EXISTS (
+    SELECT
+    FROM tallyweir.dead_letter AS newer
+    WHERE newer.pipeline = letter.pipeline
+      AND newer.kafka_topic = letter.kafka_topic
+      AND newer.kafka_partition = letter.kafka_partition
+      AND newer.kafka_offset = letter.kafka_offset
+      AND newer.sequence > letter.sequence
+)
+
 -- name: groups
--- A letter is redriven when Kafka has acknowledged it again.
+-- A letter is redriven when Kafka has acknowledged it again. A record counts once, by
+-- what it died of last.
 SELECT letter.reason,
        count(*) AS letters,
        count(*) FILTER (WHERE note.is_sent) AS redriven,
@@ -44,6 +56,7 @@ LEFT JOIN (
     GROUP BY kafka_topic, kafka_partition, kafka_offset
 ) AS note USING (kafka_topic, kafka_partition, kafka_offset)
 WHERE letter.pipeline = %(pipeline)s
+  AND {is_newest}
 GROUP BY letter.reason
 ORDER BY letters DESC, letter.reason;
 
@@ -60,9 +73,11 @@ SELECT letter.kafka_topic AS topic,
        note.asked_at AS redriven_at,
        note.new_partition,
        note.new_offset
-FROM {letters}
+FROM tallyweir.dead_letter AS letter
+{newest_note}
 WHERE letter.pipeline = %(pipeline)s
   AND letter.reason = %(reason)s
+  AND {is_newest}
 ORDER BY letter.sequence DESC, letter.kafka_topic, letter.kafka_partition,
          letter.kafka_offset
 LIMIT %(limit)s
@@ -74,7 +89,9 @@ FROM tallyweir.dead_letter
 WHERE pipeline = %(pipeline)s
   AND kafka_topic = %(topic)s
   AND kafka_partition = %(partition)s
-  AND kafka_offset = %(offset)s;
+  AND kafka_offset = %(offset)s
+ORDER BY sequence DESC
+LIMIT 1;
 
 -- name: redrives
 SELECT attempt, reason, asked_by, asked_at, new_partition, new_offset, sent_at

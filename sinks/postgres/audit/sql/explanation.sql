@@ -132,7 +132,7 @@ WHERE pipeline = %(pipeline)s
 
 -- name: letters_without_id
 -- Of one that was erased it is known that it is none of those which are asked for.
-SELECT count(*) AS letters
+SELECT count(DISTINCT (kafka_topic, kafka_partition, kafka_offset)) AS letters
 FROM tallyweir.dead_letter AS letter
 WHERE pipeline = %(pipeline)s
   AND event_id IS NULL

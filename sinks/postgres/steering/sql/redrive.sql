@@ -12,7 +12,8 @@ SELECT pg_advisory_unlock(
 );
 
 -- name: next_letters
--- In the order of positions, each with its newest note.
+-- In the order of positions, each with its newest note. A record has a letter of each
+-- time that it died, of which the newest stands for it, also in telling its reason.
 SELECT letter.kafka_topic AS topic,
        letter.kafka_partition AS partition,
        letter.kafka_offset AS "offset",
@@ -23,18 +24,23 @@ SELECT letter.kafka_topic AS topic,
        coalesce(note.attempt, 0) AS attempts,
        note.sent_at,
        note.asked_at
-FROM {letters}
-WHERE letter.pipeline = %(pipeline)s
-  AND (%(group)s::text IS NULL OR letter.reason = %(group)s)
-  AND (%(topic)s::text IS NULL
-       OR (letter.kafka_topic, letter.kafka_partition, letter.kafka_offset)
-           = (%(topic)s, %(partition)s::integer, %(offset)s::bigint))
-  AND (letter.kafka_topic, letter.kafka_partition, letter.kafka_offset)
-      > (%(after_topic)s, %(after_partition)s, %(after_offset)s)
+FROM (
+    SELECT DISTINCT ON (kafka_topic, kafka_partition, kafka_offset) *
+    FROM tallyweir.dead_letter
+    WHERE pipeline = %(pipeline)s
+      AND (%(topic)s::text IS NULL
+           OR (kafka_topic, kafka_partition, kafka_offset)
+               = (%(topic)s, %(partition)s::integer, %(offset)s::bigint))
+      AND (kafka_topic, kafka_partition, kafka_offset)
+          > (%(after_topic)s, %(after_partition)s, %(after_offset)s)
+      -- What dies of what is sent now is for the next time: or it would never end.
+      AND sequence <= %(through_sequence)s
+    ORDER BY kafka_topic, kafka_partition, kafka_offset, sequence DESC
+) AS letter
+{newest_note}
+WHERE (%(group)s::text IS NULL OR letter.reason = %(group)s)
   -- Of what was erased there is nothing to send.
   AND NOT {is_erased}
-  -- What dies of what is sent now is for the next time: or it would never end.
-  AND letter.sequence <= %(through_sequence)s
 ORDER BY letter.kafka_topic, letter.kafka_partition, letter.kafka_offset
 LIMIT %(limit)s;
 
