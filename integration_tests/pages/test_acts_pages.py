@@ -106,6 +106,28 @@ def test_without_a_token_nothing_but_reading_is_offered(
     expect(page.get_by_role("button", name="Pause")).to_have_count(0)
 
 
+@pytest.mark.parametrize("place", ["dead-letters", "dead-letters/BAD_MAGIC", "logs"])
+def test_the_words_for_what_was_seen_need_a_token(
+    page: Page, acting: _Monitor, place: str
+) -> None:
+    """The page says so, and shows them as soon as one is entered."""
+    with psycopg.connect(acting.home_dsn) as home:
+        home.execute(
+            "INSERT INTO tallyweir.driver_log (pipeline, at, level, event, sequence, "
+            "detail) VALUES (%s, now(), 'error', 'driver ended', 3, %s)",
+            (PIPELINE, Jsonb({"saw": "the first byte"})),
+        )
+    acting.open(page, f"{PIPELINE}/{place}")
+    hint = page.locator("main .quiet", has_text="enters a token")
+    words = page.locator("td", has_text="the first byte")
+    expect(hint).to_be_visible()
+    expect(page.locator("tbody tr").first).to_be_visible()
+    expect(words).to_have_count(0)
+    acting.enter(page, acting.viewer)
+    expect(words.first).to_be_visible()
+    expect(hint).to_have_count(0)
+
+
 def test_a_wrong_token_is_said_and_not_kept(browser: Browser, acting: _Monitor) -> None:
     """The browser itself notes the 401 in its console, so this page may."""
     page = browser.new_page()

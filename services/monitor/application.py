@@ -19,17 +19,16 @@ from starlette.staticfiles import StaticFiles
 from services.bottleneck_json import bottleneck_json
 from services.endpoints import Endpoints
 from services.monitor.chart_paths import ChartPaths
-from services.monitor.explained_event import NAME_MAX, told_without_payloads
 from services.monitor.gauge_keeper import GaugeKeeper
 from services.monitor.guard import Guard
 from services.monitor.guarded_paths import GuardedPaths
 from services.monitor.home_reader import HomeReader
 from services.monitor.look_metrics import LookMetrics
 from services.monitor.profile_paths import ProfilePaths
+from services.monitor.quoting_paths import QuotingPaths
 from services.monitor.steering_paths import SteeringPaths
 from services.monitor.watcher import Look, Watcher, trouble_json
 from sinks.postgres import audit
-from sinks.postgres.driver_log import read_driver_log
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 
 PAGE = Path(__file__).with_name("page")
@@ -87,10 +86,9 @@ class MonitorApplication:
         self.pages = FastAPI(
             openapi_url=None, docs_url=None, redoc_url=None, lifespan=self._live
         )
-        self.pages.middleware("http")(_with_headers)
+        self.pages.middleware("http")(self._answer)
         self.pages.exception_handler(TallyweirError)(_answer_error)
         self._add_readings()
-        self._add_tables_and_logs()
         guard = Guard(tokens)
         GuardedPaths(
             self._home,
@@ -99,8 +97,12 @@ class MonitorApplication:
             guard=guard,
             contracts=contracts,
         ).add_to(self.pages)
-        places = Endpoints(kafka_bootstrap=bootstrap, home_dsn=home_dsn)
-        SteeringPaths(self._home, places, guard).add_to(self.pages)
+        QuotingPaths(self._home, guard).add_to(self.pages)
+        SteeringPaths(
+            self._home,
+            Endpoints(kafka_bootstrap=bootstrap, home_dsn=home_dsn),
+            guard,
+        ).add_to(self.pages)
         self._metrics.add_to(self.pages)
         ProfilePaths(self._home).add_to(self.pages)
         ChartPaths(self._home).add_to(self.pages)
@@ -162,31 +164,6 @@ class MonitorApplication:
                 lambda c: audit.read_history(c, name, slot_s=slot_s, slots=slots)
             )
 
-        @self.pages.get("/api/pipelines/{name}/dead-letters")
-        def dead_letter_groups(name: str) -> Response:
-            return self._read(lambda c: audit.group_dead_letters(c, name))
-
-        @self.pages.get("/api/pipelines/{name}/dead-letters/{reason}")
-        def dead_letters(
-            name: str,
-            reason: str,
-            skipped: Annotated[int, Query(ge=0, le=2**31)] = 0,
-            limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 50,
-        ) -> Response:
-            return self._read(
-                lambda c: audit.read_dead_letters(
-                    c, name, reason, skipped=skipped, limit=limit
-                )
-            )
-
-        @self.pages.get("/api/pipelines/{name}/why")
-        def why(
-            name: str,
-            event_id: Annotated[str, Query(min_length=1, max_length=NAME_MAX)],
-        ) -> Response:
-            return self._read(lambda c: told_without_payloads(c, name, event_id))
-
-    def _add_tables_and_logs(self) -> None:
         @self.pages.get("/api/pipelines/{name}/tables")
         def tables(
             name: str, newest: Annotated[int, Query(ge=1, le=_BATCHES_MAX)] = 1_000
@@ -195,18 +172,14 @@ class MonitorApplication:
                 lambda c: audit.read_output_tables(c, name, newest=newest)
             )
 
-        @self.pages.get("/api/pipelines/{name}/logs")
-        def logs(
-            name: str,
-            batch: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
-            before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
-            limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 100,
-        ) -> Response:
-            return self._read(
-                lambda c: read_driver_log(
-                    c, name, sequence=batch, before=before, limit=limit
-                )
-            )
+    async def _answer(
+        self, request: Request, answer: RequestResponseEndpoint
+    ) -> Response:
+        response = await answer(request)
+        for name, value in _HEADERS.items():
+            # A path that allows even less says so itself.
+            response.headers.setdefault(name, value)
+        return response
 
     def _read(self, reading: Callable[[Connection[TupleRow]], object]) -> Response:
         return Response(to_json(self._home.read(reading)), media_type=_JSON)
@@ -224,15 +197,7 @@ def _event(look: Look) -> str:
     return f"id: {look.number}\ndata: {to_json(look).decode()}\n\n"
 
 
-async def _with_headers(request: Request, answer: RequestResponseEndpoint) -> Response:
-    response = await answer(request)
-    for name, value in _HEADERS.items():
-        # A path that allows even less says so itself.
-        response.headers.setdefault(name, value)
-    return response
-
-
-async def _answer_error(request: Request, error: Exception) -> JSONResponse:
+async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, TallyweirError)
     status = 404 if error.code in _NOT_FOUND else 503
     if request.method == "POST" and isinstance(error, ConfigurationError):

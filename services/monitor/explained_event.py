@@ -9,6 +9,7 @@ from psycopg.rows import TupleRow
 
 from services.id_fingerprints import fingerprints_of
 from sinks.postgres import audit
+from sinks.postgres.audit.fate import Fate
 
 #: Characters of an ID that somebody may ask for.
 NAME_MAX = 200
@@ -30,9 +31,19 @@ def explained(
 
 
 def told_without_payloads(
-    connection: Connection[TupleRow], pipeline: str, event_id: str
+    connection: Connection[TupleRow],
+    pipeline: str,
+    event_id: str,
+    *,
+    with_details: bool,
 ) -> dict[str, object]:
     """Tell what became of an event, without what its record holds.
+
+    Args:
+        connection: To the home, not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+        event_id: The producer's.
+        with_details: Also what was seen in a dead letter, which may quote it.
 
     Raises:
         TallyweirError: As ``audit.explain``.
@@ -41,7 +52,16 @@ def told_without_payloads(
     bare = replace(
         found,
         sightings=tuple(
-            replace(one, key=None, payload=None) for one in found.sightings
+            replace(
+                one,
+                key=None,
+                payload=None,
+                # That of a filtered event is the condition in the pipeline's file.
+                detail=None
+                if one.fate is Fate.DEAD and not with_details
+                else one.detail,
+            )
+            for one in found.sightings
         ),
     )
     told = (

@@ -72,6 +72,16 @@ class Guard:
             )
         return token
 
+    def viewer(self, request: Request) -> PageToken | None:
+        """Return the token of who may see what records hold; None if none is shown.
+
+        Raises:
+            RefusedError: As ``require``, if one is shown.
+        """
+        if "authorization" not in request.headers:
+            return None
+        return self.require(request, Role.VIEWER)
+
     def require_act(self, request: Request, role: Role) -> PageToken:
         """Return the token of a request that changes something, and is of a role.
 

@@ -1,12 +1,18 @@
 // The token of who may see payloads or act. It is kept for this tab only, and travels in
 // a header, never in an address or a cookie.
 
-import { el } from "./elements.js";
+import { ask, el } from "./elements.js";
 
 const KEPT = "tallyweir-token";
 let access = { name: null, role: null, acts: [] };
 
 export const currentAccess = () => access;
+
+// Some answers say more to who has entered a token.
+export const askAsKnown = (path) => (access.name ? askAs(path) : ask(path));
+
+export const wordsNeedToken = () =>
+  access.name ? "" : el("p", { class: "quiet" }, "The words for what was seen may quote records, so they are shown to who enters a token.");
 
 export async function askAs(path, { body } = {}) {
   const token = sessionStorage.getItem(KEPT);

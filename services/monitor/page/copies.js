@@ -6,7 +6,7 @@ import { hex, readAsFar } from "./letter.js";
 
 export async function showCopies(place, name, eventId) {
   if (!currentAccess().name) {
-    place.replaceChildren(el("p", { class: "quiet" }, "What the records hold is shown to who enters a token."));
+    place.replaceChildren(el("p", { class: "quiet" }, "What the records hold, and what was seen in them, is shown to who enters a token."));
     return;
   }
   try {

@@ -1,23 +1,29 @@
-// Dead letters by reason, then one by one, without what the records hold.
+// Dead letters by reason, then one by one, without what the records hold; what was seen in
+// them, which may quote it, is for who may see that.
 
+import { askAsKnown, currentAccess, wordsNeedToken } from "./access.js";
 import { actButton } from "./acts.js";
-import { el, ask, empty, moment, of, table, whole } from "./elements.js";
+import { el, empty, moment, of, table, whole } from "./elements.js";
 
 export async function showReasons(view, name) {
-  const groups = await ask(of(name, "dead-letters"));
+  const groups = await askAsKnown(of(name, "dead-letters"));
+  const isKnown = currentAccess().name !== null;
   const again = () => showReasons(view, name);
   const all = groups.length ? actButton("redrive", name, {}, "Send all again", again) : null;
   const mayAct = all !== null;
   view.replaceChildren(
     el("h1", {}, `Dead letters of ${name}`),
     all ? el("div", { id: "acts" }, all) : "",
+    groups.length ? wordsNeedToken() : "",
     groups.length
       ? table(
-          [[null, "reason"], ["letters", "letters", true], ["redriven", "sent again", true], [null, "oldest"], [null, "newest"], ["batch", "last batch", true], [null, "one of them"],
+          [[null, "reason"], ["letters", "letters", true], ["redriven", "sent again", true], [null, "oldest"], [null, "newest"], ["batch", "last batch", true],
+            ...(isKnown ? [[null, "one of them"]] : []),
             ...(mayAct ? [[null, ""]] : [])],
           groups.map((one) => [
             el("a", { href: `#/${encodeURIComponent(name)}/dead-letters/${encodeURIComponent(one.reason)}` }, one.reason),
-            whole(one.letters), whole(one.redriven), moment(one.first_at), moment(one.last_at), whole(one.last_sequence), one.last_detail,
+            whole(one.letters), whole(one.redriven), moment(one.first_at), moment(one.last_at), whole(one.last_sequence),
+            ...(isKnown ? [one.last_detail] : []),
             ...(mayAct ? [actButton("redrive", name, { group: one.reason }, "Send again", again)] : []),
           ]),
         )
@@ -26,13 +32,15 @@ export async function showReasons(view, name) {
 }
 
 export async function showLetters(view, name, reason, skipped = 0) {
-  const letters = await ask(of(name, `dead-letters/${encodeURIComponent(reason)}?skipped=${skipped}`));
+  const letters = await askAsKnown(of(name, `dead-letters/${encodeURIComponent(reason)}?skipped=${skipped}`));
+  const isKnown = currentAccess().name !== null;
   const here = `#/${encodeURIComponent(name)}`;
   view.replaceChildren(
     el("h1", {}, `${reason} of ${name}`),
+    letters.length ? wordsNeedToken() : "",
     letters.length
       ? table(
-          [[null, "record"], ["batch", "batch", true], [null, "Kafka's time"], [null, "ID"], [null, "detail"], [null, "bytes", true], [null, "sent again"]],
+          [[null, "record"], ["batch", "batch", true], [null, "Kafka's time"], [null, "ID"], ...(isKnown ? [[null, "detail"]] : []), [null, "bytes", true], [null, "sent again"]],
           letters.map((one) => [
             el("a", { class: "nowrap", href: `${here}/letter/${encodeURIComponent(one.topic)}/${one.partition}/${one.offset}` },
               `${one.topic}[${one.partition}] ${whole(one.offset)}`),
@@ -40,7 +48,7 @@ export async function showLetters(view, name, reason, skipped = 0) {
             el("span", { class: "nowrap" }, moment(one.kafka_timestamp)),
             one.event_id === null ? null
               : el("a", { href: `${here}/why/${encodeURIComponent(one.event_id)}` }, one.event_id),
-            one.detail, whole(one.payload_bytes), sentAgain(one),
+            ...(isKnown ? [one.detail] : []), whole(one.payload_bytes), sentAgain(one),
           ]),
         )
       : empty("There are no more."),

@@ -1,16 +1,18 @@
 // The newest warnings and errors of a pipeline's drivers, of all batches or of one.
 
-import { ask, el, empty, moment, of, table, whole } from "./elements.js";
+import { askAsKnown, wordsNeedToken } from "./access.js";
+import { el, empty, moment, of, table, whole } from "./elements.js";
 
 const LINES = 100;
 
 export async function showLogs(view, name, batch, before) {
   const asked = new URLSearchParams({ limit: LINES, ...(batch ? { batch } : {}), ...(before ? { before } : {}) });
-  const found = await ask(of(name, `logs?${asked}`));
+  const found = await askAsKnown(of(name, `logs?${asked}`));
   const here = `#/${encodeURIComponent(name)}/logs`;
   view.replaceChildren(
     el("h1", {}, batch ? `Warnings and errors about batch ${whole(Number(batch))} of ${name}` : `Warnings and errors of ${name}`),
     batch ? el("p", {}, el("a", { href: here }, "Those of all batches")) : "",
+    found.length ? wordsNeedToken() : "",
     found.length
       ? table(
           [[null, "when"], [null, "level"], ["log_batch", "batch", true], [null, "what"], [null, "beside"]],

@@ -1,8 +1,9 @@
 // What became of an event, copy by copy.
 
+import { askAsKnown } from "./access.js";
 import { actButton } from "./acts.js";
 import { showCopies } from "./copies.js";
-import { ask, el, empty, of } from "./elements.js";
+import { el, empty, of } from "./elements.js";
 
 export async function showWhy(view, name, eventId = "") {
   const input = el("input", { id: "event-id", name: "id", required: true, maxlength: 200, value: eventId, autocomplete: "off", autofocus: !eventId });
@@ -17,7 +18,7 @@ export async function showWhy(view, name, eventId = "") {
     answer.append(empty("Every copy of an event is told: which batch decided about it, and how."));
     return;
   }
-  const { told, is_known: isKnown } = await ask(of(name, `why?event_id=${encodeURIComponent(eventId)}`));
+  const { told, is_known: isKnown } = await askAsKnown(of(name, `why?event_id=${encodeURIComponent(eventId)}`));
   const copies = el("div", { id: "copies" });
   answer.append(el("div", { class: "told" }, told.map((sentence) => el("pre", {}, sentence))), copies);
   if (isKnown) showCopies(copies, name, eventId);

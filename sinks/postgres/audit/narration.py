@@ -142,9 +142,11 @@ def _tell_sighting(
         case Fate.DUPLICATE:
             said = f"{which} at {where} was dropped as a duplicate in {batch}."
         case Fate.DEAD:
+            # Who may not see what records hold is told the reason only.
+            seen = f", {sighting.detail}" if sighting.detail else ""
             said = (
                 f"{which} at {where} became a dead letter in {batch}: "
-                f"{sighting.reason}, {sighting.detail}."
+                f"{sighting.reason}{seen}."
                 + "".join(map(_tell_redrive, sighting.redrives))
             )
         case Fate.LATE:

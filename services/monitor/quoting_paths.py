@@ -1,0 +1,116 @@
+"""What may quote records: told in full only to who shows a token.
+
+What was seen in a dead letter may be a value of it, and a line of a driver's log may
+hold what Spark or Postgres said of a row. Reasons, codes, counts and positions are for
+everybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Annotated
+
+import structlog
+from fastapi import FastAPI, Query, Request, Response
+from pydantic_core import to_json
+
+from services.monitor.explained_event import NAME_MAX, told_without_payloads
+from services.monitor.guard import Guard
+from services.monitor.home_reader import HomeReader
+from sinks.postgres import audit
+from sinks.postgres.driver_log import read_driver_log
+
+_PAGE_ROWS_MAX = 500
+#: Of what a line of a log says beside its event, what is ours in every word.
+_CODE = "error_code"
+
+
+class QuotingPaths:
+    """Answers what is told without the words of records unless a token is shown.
+
+    Args:
+        home: The home database.
+        guard: Knows who may see what records hold.
+    """
+
+    def __init__(self, home: HomeReader, guard: Guard) -> None:
+        self._home = home
+        self._guard = guard
+        self._log = structlog.get_logger()
+
+    def add_to(self, pages: FastAPI) -> None:
+        """Answer the paths in an application."""
+        self._add_dead_letters(pages)
+
+        @pages.get("/api/pipelines/{name}/why")
+        def why(
+            request: Request,
+            name: str,
+            event_id: Annotated[str, Query(min_length=1, max_length=NAME_MAX)],
+        ) -> Response:
+            may_quote = self._may_quote(request, name)
+            return _answer(
+                self._home.read(
+                    lambda c: told_without_payloads(
+                        c, name, event_id, with_details=may_quote
+                    )
+                )
+            )
+
+        @pages.get("/api/pipelines/{name}/logs")
+        def logs(
+            request: Request,
+            name: str,
+            batch: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+            before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+            limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 100,
+        ) -> Response:
+            may_quote = self._may_quote(request, name)
+            lines = self._home.read(
+                lambda c: read_driver_log(
+                    c, name, sequence=batch, before=before, limit=limit
+                )
+            )
+            if not may_quote:
+                lines = [
+                    replace(
+                        one,
+                        detail={k: v for k, v in one.detail.items() if k == _CODE},
+                    )
+                    for one in lines
+                ]
+            return _answer(lines)
+
+    def _add_dead_letters(self, pages: FastAPI) -> None:
+        @pages.get("/api/pipelines/{name}/dead-letters")
+        def dead_letter_groups(request: Request, name: str) -> Response:
+            unsaid = {} if self._may_quote(request, name) else {"last_detail": None}
+            found = self._home.read(lambda c: audit.group_dead_letters(c, name))
+            return _answer([{**asdict(one), **unsaid} for one in found])
+
+        @pages.get("/api/pipelines/{name}/dead-letters/{reason}")
+        def dead_letters(
+            request: Request,
+            name: str,
+            reason: str,
+            skipped: Annotated[int, Query(ge=0, le=2**31)] = 0,
+            limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 50,
+        ) -> Response:
+            unsaid = {} if self._may_quote(request, name) else {"detail": None}
+            found = self._home.read(
+                lambda c: audit.read_dead_letters(
+                    c, name, reason, skipped=skipped, limit=limit
+                )
+            )
+            return _answer([{**asdict(one), **unsaid} for one in found])
+
+    def _may_quote(self, request: Request, pipeline: str) -> bool:
+        token = self._guard.viewer(request)
+        if token is None:
+            return False
+        self._log.info("details shown", pipeline=pipeline, by=token.name)
+        return True
+
+
+def _answer(found: object) -> Response:
+    return Response(to_json(found), media_type="application/json")
