@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from services.hashed_secrets import add_secret
 from services.monitor.guard import FAILURES_MAX
+from services.monitor.guarded_paths import ACT_BYTES_MAX
 from services.monitor.tokens import PAGE_TOKENS, Role, make_token
 
 _ACT = {"x-tallyweir-act": "1"}
@@ -164,6 +167,33 @@ def test_what_is_asked_for_wrongly_is_refused(asker: _Asker) -> None:
         answer = asker.post("rollback", wrong, token)
         assert (answer.status_code, answer.json()["code"]) == (409, code)
     assert asker.post("pause", {"arguments": {}}, token).status_code == 422
+
+
+def test_a_stranger_is_answered_before_the_body_of_an_act_is_there(
+    asker: _Asker,
+) -> None:
+    """What anybody may send is not read, let alone held."""
+    url = asker.client.base_url
+    head = (
+        f"POST /api/pipelines/{PIPELINE}/acts/pause HTTP/1.1\r\nHost: {url.host}\r\n"
+        "x-tallyweir-act: 1\r\ncontent-type: application/json\r\n"
+        "transfer-encoding: chunked\r\n\r\n"
+    )
+    with socket.create_connection((url.host, url.port or 80), timeout=10) as stranger:
+        # A chunk of a body that does not end.
+        stranger.sendall(head.encode() + b"1000\r\n" + b" " * 0x1000 + b"\r\n")
+        assert stranger.recv(12) == b"HTTP/1.1 401"
+
+
+def test_the_body_of_an_act_is_small(asker: _Asker, home_dsn: str) -> None:
+    """Also of who has a token; the limit is inclusive."""
+    path = f"/api/pipelines/{PIPELINE}/acts/pause"
+    headers = {**_ACT, "authorization": f"Bearer {asker.operator}"}
+    body = json.dumps(_PAUSE).encode().ljust(ACT_BYTES_MAX)
+    answer = asker.client.post(path, content=body + b" ", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (413, "BODY_TOO_LARGE")
+    assert _pauses(home_dsn) == []
+    assert asker.client.post(path, content=body, headers=headers).status_code == 200
 
 
 def test_without_a_tokens_file_nobody_acts(

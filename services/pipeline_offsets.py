@@ -41,6 +41,14 @@ class PartitionOffsets:
     headroom_s: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredOffsets:
+    """Where a pipeline stands by the home database, and the topics that it reads."""
+
+    next_offsets: Mapping[TopicPartition, int]
+    topics: tuple[str, ...]
+
+
 def read_offsets(
     endpoints: Endpoints, pipeline: str, *, now: datetime
 ) -> tuple[PartitionOffsets, ...]:
@@ -51,11 +59,36 @@ def read_offsets(
         RetryableError: A server does not answer.
     """
     with connect(endpoints.home_dsn, application_name="tallyweir offsets") as home:
-        stored = audit.read_next_offsets(home, pipeline)
-        topics = audit.read_source(home, pipeline).topics
-    broker = TopicLog(endpoints.kafka_bootstrap, *topics).read_positions()
-    times = TopicTimes(endpoints.kafka_bootstrap)
-    retention = times.retention_of(topics)
+        stored = read_stored_offsets(home, pipeline)
+    return compare_offsets(endpoints.kafka_bootstrap, stored, now=now)
+
+
+def read_stored_offsets(home: Connection[TupleRow], pipeline: str) -> StoredOffsets:
+    """Read the pipeline's offsets, and which topics it reads.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server does not answer.
+    """
+    return StoredOffsets(
+        next_offsets=audit.read_next_offsets(home, pipeline),
+        topics=audit.read_source(home, pipeline).topics,
+    )
+
+
+def compare_offsets(
+    bootstrap: str, found: StoredOffsets, *, now: datetime
+) -> tuple[PartitionOffsets, ...]:
+    """Read the broker's offsets, and put a pipeline's beside them.
+
+    Raises:
+        ConfigurationError: ``TOPIC_MISSING``.
+        RetryableError: The broker does not answer.
+    """
+    stored = found.next_offsets
+    broker = TopicLog(bootstrap, *found.topics).read_positions()
+    times = TopicTimes(bootstrap)
+    retention = times.retention_of(found.topics)
     next_times = times.times_at(
         {
             place: max(offset, broker[place].log_start_offset)

@@ -17,7 +17,6 @@ from starlette.middleware.base import RequestResponseEndpoint
 from starlette.staticfiles import StaticFiles
 
 from services.bottleneck_json import bottleneck_json
-from services.endpoints import Endpoints
 from services.monitor.chart_paths import ChartPaths
 from services.monitor.gauge_keeper import GaugeKeeper
 from services.monitor.guard import Guard
@@ -26,10 +25,11 @@ from services.monitor.home_reader import HomeReader
 from services.monitor.look_metrics import LookMetrics
 from services.monitor.profile_paths import ProfilePaths
 from services.monitor.quoting_paths import QuotingPaths
+from services.monitor.read_room import ReadRoom, busy_answer
 from services.monitor.steering_paths import SteeringPaths
 from services.monitor.watcher import Look, Watcher, trouble_json
 from sinks.postgres import audit
-from sinks.protocol.errors import ConfigurationError, TallyweirError
+from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
 
 PAGE = Path(__file__).with_name("page")
 
@@ -83,6 +83,7 @@ class MonitorApplication:
         self._end = asyncio.Event()
         self._watcher: Watcher | None = None
         self._metrics = LookMetrics()
+        self._room = ReadRoom()
         self.pages = FastAPI(
             openapi_url=None, docs_url=None, redoc_url=None, lifespan=self._live
         )
@@ -98,11 +99,7 @@ class MonitorApplication:
             contracts=contracts,
         ).add_to(self.pages)
         QuotingPaths(self._home, guard).add_to(self.pages)
-        SteeringPaths(
-            self._home,
-            Endpoints(kafka_bootstrap=bootstrap, home_dsn=home_dsn),
-            guard,
-        ).add_to(self.pages)
+        SteeringPaths(self._home, bootstrap, guard).add_to(self.pages)
         self._metrics.add_to(self.pages)
         ProfilePaths(self._home).add_to(self.pages)
         ChartPaths(self._home).add_to(self.pages)
@@ -175,7 +172,7 @@ class MonitorApplication:
     async def _answer(
         self, request: Request, answer: RequestResponseEndpoint
     ) -> Response:
-        response = await answer(request)
+        response = await self._room(request, answer)
         for name, value in _HEADERS.items():
             # A path that allows even less says so itself.
             response.headers.setdefault(name, value)
@@ -199,6 +196,8 @@ def _event(look: Look) -> str:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, TallyweirError)
+    if isinstance(error, RetryableError):
+        return busy_answer(error)
     status = 404 if error.code in _NOT_FOUND else 503
     if request.method == "POST" and isinstance(error, ConfigurationError):
         # An act that is not to be done as things stand.

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import structlog
+from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Query, Request, Response
 from fastapi import Path as InPath
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 
 from services.ingest.http.refusals import RefusedError
+from services.ingest.http.request_body import ClientGoneError, read_body
 from services.monitor.acts import ACTS, Act, ActCall, Arguments
 from services.monitor.event_copies import (
     copies_json,
@@ -31,6 +34,11 @@ from sinks.postgres import audit
 from sinks.postgres.connection import connect
 from sinks.postgres.steering import RecordPosition, act_as
 from sinks.protocol.errors import TallyweirError
+
+#: Of the request for an act: a few values that a person has written.
+ACT_BYTES_MAX = 64 << 10
+#: Each has a thread and a connection of its own, which no read can take.
+_ACTS_AT_WORK_MAX = 8
 
 _JSON = "application/json"
 _Partition = Annotated[int, InPath(ge=0, le=2**31 - 1)]
@@ -71,6 +79,7 @@ class GuardedPaths:
         self._bootstrap = bootstrap
         self._contracts = contracts
         self._guard = guard
+        self._acting = CapacityLimiter(_ACTS_AT_WORK_MAX)
         self._log = structlog.get_logger()
 
     def add_to(self, pages: FastAPI) -> None:
@@ -79,9 +88,9 @@ class GuardedPaths:
 
         @pages.get("/api/access")
         def access(request: Request) -> Response:
-            if "authorization" not in request.headers:
+            token = self._guard.viewer(request)
+            if token is None:
                 return _answer({"name": None, "has_tokens": self._guard.has_tokens})
-            token = self._guard.require(request, Role.VIEWER)
             return _answer(
                 {
                     "name": token.name,
@@ -125,9 +134,10 @@ class GuardedPaths:
             return _answer(self._copies(name, event_id))
 
         @pages.post("/api/pipelines/{name}/acts/{act}")
-        def do(request: Request, name: str, act: str, asked: AskedAct) -> Response:
+        async def do(request: Request, name: str, act: str) -> Response:
             found = ACTS.get(act)
             role = Role.OPERATOR if found is None else found.role
+            # Before anything of the body is read: anybody may send one.
             token = self._guard.require_act(request, role)
             if found is None:
                 raise RefusedError(
@@ -137,7 +147,15 @@ class GuardedPaths:
                     why="Nothing was done.",
                     fix=f"Ask for one of {', '.join(ACTS)}.",
                 )
-            return _answer({"told": self._do(found, name, asked, token.name)})
+            try:
+                asked = await _read_asked(request)
+            except ClientGoneError:
+                # There is nobody to read it.
+                return Response(status_code=400)
+            told = await to_thread.run_sync(
+                self._do, found, name, asked, token.name, limiter=self._acting
+            )
+            return _answer({"told": told})
 
     def _letter(self, pipeline: str, place: RecordPosition) -> dict[str, object]:
         letter = self._home.read(
@@ -194,6 +212,14 @@ class GuardedPaths:
                 reason=arguments.reason,
             )
         return list(told)
+
+
+async def _read_asked(request: Request) -> AskedAct:
+    body = await read_body(request.receive, declared=None, bytes_max=ACT_BYTES_MAX)
+    try:
+        return AskedAct.model_validate_json(body)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_url=False)) from error
 
 
 def _answer(found: object) -> Response:

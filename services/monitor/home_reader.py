@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from psycopg import Connection
+from psycopg.errors import QueryCanceled
 from psycopg.rows import TupleRow
 
 from sinks.postgres.connection import connect
@@ -17,11 +18,14 @@ from sinks.protocol.errors import RetryableError
 _T = TypeVar("_T")
 
 _CONNECTIONS = 4
+#: A statement that takes longer keeps one of few connections from everybody else.
+STATEMENT_MAX_S = 20.0
 #: The page asks again anyway.
 _PATIENCE_S = 10.0
 #: After a failover the old primary may answer for a while; not for longer than this.
 _KEPT_S = 60.0
 _NAME = "tallyweir monitor"
+_TOO_SLOW = "MONITOR_READ_SLOW"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +43,12 @@ class HomeReader:
 
     Args:
         dsn: Of the home database.
+        statement_max_s: What the server may take for a statement.
     """
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, statement_max_s: float = STATEMENT_MAX_S) -> None:
         self._dsn = dsn
+        self._statement_max_s = statement_max_s
         self._free = threading.BoundedSemaphore(_CONNECTIONS)
         self._kept: list[_Kept] = []
 
@@ -50,7 +56,8 @@ class HomeReader:
         """Give a connection to what reads, and return what it returns.
 
         Raises:
-            RetryableError: ``MONITOR_BUSY``, or the server cannot be reached.
+            RetryableError: ``MONITOR_BUSY``, ``MONITOR_READ_SLOW``, or the server
+                cannot be reached.
             TallyweirError: What ``reading`` raises.
         """
         if not self._free.acquire(timeout=_PATIENCE_S):
@@ -65,9 +72,15 @@ class HomeReader:
             if kept is not None:
                 try:
                     return self._read_by(kept, reading)
-                except RetryableError:
-                    pass
-            fresh = connect(self._dsn, application_name=_NAME)
+                except RetryableError as error:
+                    # It would take as long once more.
+                    if error.code == _TOO_SLOW:
+                        raise
+            fresh = connect(
+                self._dsn,
+                application_name=_NAME,
+                statement_max_s=self._statement_max_s,
+            )
             opened = _Kept(connection=fresh, opened_at=time.monotonic())
             return self._read_by(opened, reading)
         finally:
@@ -93,8 +106,20 @@ class HomeReader:
     ) -> _T:
         try:
             result = reading(opened.connection)
-        except BaseException:
+        except BaseException as error:
             opened.connection.close()
+            if isinstance(error.__cause__, QueryCanceled):
+                raise self._too_slow() from error
             raise
         self._kept.append(opened)
         return result
+
+    def _too_slow(self) -> RetryableError:
+        return RetryableError(
+            _TOO_SLOW,
+            saw=f"A read took the home database more than {self._statement_max_s:g} s, "
+            "or somebody ended it there.",
+            why="The monitor shares few connections among all who look.",
+            fix="Wait if the home database is slow or a lock is held there; else ask "
+            "with the command, which waits for as long as it takes.",
+        )

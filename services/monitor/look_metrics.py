@@ -116,19 +116,23 @@ class LookMetrics(Collector):
         yield troubles
 
     def add_to(self, pages: FastAPI) -> None:
-        """Answer Prometheus, and whoever asks whether the process works."""
+        """Answer Prometheus, and whoever asks whether the process works.
+
+        In the event loop, which no read keeps: a supervisor that had no answer would
+        end the process, and the acts at work in it.
+        """
 
         @pages.get("/metrics")
-        def metrics(request: Request) -> Response:
+        async def metrics(request: Request) -> Response:
             encode, media_type = choose_encoder(request.headers.get("accept", ""))
             return Response(encode(self.registry), media_type=media_type)
 
         @pages.get("/livez")
-        def livez() -> Response:
+        async def livez() -> Response:
             return Response("alive\n", media_type="text/plain")
 
         @pages.get("/readyz")
-        def readyz() -> Response:
+        async def readyz() -> Response:
             status = 200 if self.is_ready else 503
             return Response("looks\n", status_code=status, media_type="text/plain")
 

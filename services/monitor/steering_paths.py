@@ -12,11 +12,10 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 from pydantic_core import to_json
 
-from services.endpoints import Endpoints
 from services.monitor.guard import Guard
 from services.monitor.home_reader import HomeReader
 from services.monitor.tokens import Role
-from services.pipeline_offsets import read_offsets
+from services.pipeline_offsets import compare_offsets, read_stored_offsets
 from services.steering.pipeline_versions import planned_versions
 from services.steering.scaling_bounds import bounds_told
 from sinks.postgres import audit, steering
@@ -31,13 +30,13 @@ class SteeringPaths:
 
     Args:
         home: The home database, to read.
-        endpoints: Of the same, and of the broker.
+        bootstrap: Of the broker.
         guard: Knows who may see rows of results.
     """
 
-    def __init__(self, home: HomeReader, endpoints: Endpoints, guard: Guard) -> None:
+    def __init__(self, home: HomeReader, bootstrap: str, guard: Guard) -> None:
         self._home = home
-        self._endpoints = endpoints
+        self._bootstrap = bootstrap
         self._guard = guard
 
     def add_to(self, pages: FastAPI) -> None:
@@ -65,7 +64,10 @@ class SteeringPaths:
 
         @pages.get("/api/pipelines/{name}/offsets")
         def offsets(name: str) -> Response:
-            return _answer(read_offsets(self._endpoints, name, now=datetime.now(UTC)))
+            stored = self._home.read(lambda c: read_stored_offsets(c, name))
+            return _answer(
+                compare_offsets(self._bootstrap, stored, now=datetime.now(UTC))
+            )
 
         @pages.get("/api/pipelines/{name}/diff/{fork}")
         def diff(request: Request, name: str, fork: str) -> Response:

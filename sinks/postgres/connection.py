@@ -24,12 +24,20 @@ CONNECT_TIMEOUT_S = 10
 SILENCE_MAX_S = 30
 
 
-def connect(dsn: str, *, application_name: str) -> Connection[TupleRow]:
+def connect(
+    dsn: str, *, application_name: str, statement_max_s: float | None = None
+) -> Connection[TupleRow]:
     """Open a connection whose transactions are begun and ended explicitly.
 
     An empty ``dsn`` means libpq's defaults, that is, the PG* variables. A table
     without a schema is in ``public``, whatever the role's search path says: a role
     named like a schema of ours would otherwise get its tables there.
+
+    Args:
+        dsn: Of the database.
+        application_name: Who connects, for whoever looks at the server's sessions.
+        statement_max_s: The server ends a statement that takes longer; None for as
+            long as the role's settings allow.
 
     Raises:
         ConfigurationError: The connection string is malformed, the login was refused
@@ -45,6 +53,9 @@ def connect(dsn: str, *, application_name: str) -> Connection[TupleRow]:
             why="The pipeline does not know where its home database is.",
             fix="Write key=value pairs or a URI: postgresql://user@host:port/database.",
         ) from error
+    options = f"{given_options} {_OPTIONS}".strip()
+    if statement_max_s is not None:
+        options += f" -c statement_timeout={statement_max_s * 1_000:.0f}"
     with translated("connecting"):
         return psycopg.connect(
             dsn,
@@ -57,7 +68,7 @@ def connect(dsn: str, *, application_name: str) -> Connection[TupleRow]:
             keepalives_interval=5,
             keepalives_count=3,
             tcp_user_timeout=SILENCE_MAX_S * 1_000,
-            options=f"{given_options} {_OPTIONS}".strip(),
+            options=options,
         )
 
 

@@ -26,21 +26,26 @@ class ClientGoneError(Exception):
 
 
 async def read_body(
-    receive: Receive, *, declared: int | None, timeout_s: float = BODY_TIMEOUT_S
+    receive: Receive,
+    *,
+    declared: int | None,
+    bytes_max: int = BODY_BYTES_MAX,
+    timeout_s: float = BODY_TIMEOUT_S,
 ) -> bytes:
     """Read a request's body.
 
     Args:
         receive: ASGI's.
         declared: The content length, if there is one.
+        bytes_max: More are not held.
         timeout_s: For all of it.
 
     Raises:
         RefusedError: ``BODY_TOO_LARGE`` or ``BODY_TOO_SLOW``.
         ClientGoneError: It will never be complete.
     """
-    if declared is not None and declared > BODY_BYTES_MAX:
-        raise _too_large()
+    if declared is not None and declared > bytes_max:
+        raise _too_large(bytes_max)
     parts = []
     size = 0
     try:
@@ -51,8 +56,8 @@ async def read_body(
                     raise ClientGoneError
                 part = message.get("body", b"")
                 size += len(part)
-                if size > BODY_BYTES_MAX:
-                    raise _too_large()
+                if size > bytes_max:
+                    raise _too_large(bytes_max)
                 parts.append(part)
                 if not message.get("more_body", False):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -61,7 +66,7 @@ async def read_body(
             "BODY_TOO_SLOW",
             status=408,
             saw=f"The body was not complete after {timeout_s:.0f} s.",
-            why="A place that waits is taken from other producers.",
+            why="A place that waits is taken from others.",
             fix="Send the request again.",
         ) from exc
 
@@ -112,11 +117,11 @@ def _full() -> RefusedError:
     )
 
 
-def _too_large() -> RefusedError:
+def _too_large(bytes_max: int) -> RefusedError:
     return RefusedError(
         "BODY_TOO_LARGE",
         status=413,
-        saw=f"The body is larger than {BODY_BYTES_MAX:,} bytes.",
-        why="It is held in memory until the broker has its events.",
-        fix="Send fewer events at once.",
+        saw=f"The body is larger than {bytes_max:,} bytes.",
+        why="It is held in memory until what it asks for is done.",
+        fix="Send less at once.",
     )

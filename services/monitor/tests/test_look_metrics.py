@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from inspect import iscoroutinefunction
 from typing import Any
 
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from prometheus_client import generate_latest
 
 from services.monitor.look_metrics import LookMetrics
@@ -55,6 +58,18 @@ def test_a_pipeline_is_in_one_state() -> None:
     assert [line for line in states if line.endswith(" 1.0")] == [
         'tallyweir_pipeline_state{pipeline="departures",state="FENCED"} 1.0'
     ]
+
+
+def test_who_asks_whether_it_lives_waits_for_no_thread() -> None:
+    """Reads of a slow home database may have them all."""
+    pages = FastAPI()
+    LookMetrics().add_to(pages)
+    added = {
+        route.path: iscoroutinefunction(route.endpoint)
+        for route in pages.routes
+        if isinstance(route, APIRoute)
+    }
+    assert added == {"/metrics": True, "/livez": True, "/readyz": True}
 
 
 def test_it_is_ready_with_the_first_look() -> None:
