@@ -38,7 +38,13 @@ _CONFIGURATION = {
 _OF_PIPELINE = ("_pipeline_fkey", "_pipeline_epoch_fkey")
 
 #: Errors that one row of data is to blame for.
-_ROW_REJECTED = ("22", "23", "44", "P0001")
+_ROW_REJECTED = (
+    "22",  # data exceptions
+    "23",  # integrity constraints
+    "44",  # check option of a view
+    "54000",  # too long for an index, or for a tsvector
+    "P0001",  # raised by a trigger
+)
 
 
 def is_row_rejection(error: psycopg.Error) -> bool:

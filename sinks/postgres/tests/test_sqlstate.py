@@ -75,6 +75,8 @@ def test_a_refused_connection_without_a_state_is_judged_by_its_words(
         (pg.UniqueViolation(), True),
         (pg.WithCheckOptionViolation(), True),
         (pg.RaiseException(), True),
+        (pg.ProgramLimitExceeded(), True),
+        (pg.StatementTooComplex(), False),
         (pg.UndefinedColumn(), False),
         (pg.LockNotAvailable(), False),
         (psycopg.OperationalError(), False),
