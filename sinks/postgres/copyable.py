@@ -38,7 +38,7 @@ def check_copyable(
             fix="Give the table these types, or write guarantee: exactly_once.",
         )
     keys = connection.execute(
-        _SQL["keys_over"], {"table": name, "columns": sorted(wanted)}
+        _SQL["keys_over"], {"table": name, "columns": sorted(wanted), "apart": None}
     ).fetchall()
     if keys:
         raise ConfigurationError(

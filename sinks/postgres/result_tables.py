@@ -9,6 +9,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.append_table import AppendTable
+from sinks.postgres.branchable import check_branchable
 from sinks.postgres.columns import Column, names, table_identifier, type_name
 from sinks.postgres.copyable import check_copyable
 from sinks.postgres.home_layout import Output
@@ -54,8 +55,9 @@ def create_result_tables(
 
     Raises:
         ConfigurationError: ``TABLE_DIFFERS``, showing both lists of columns, or what
-            ``check_copyable`` raises.
+            ``check_copyable`` or ``check_branchable`` raises.
     """
+    outputs = tuple(outputs)
     for output in outputs:
         if isinstance(output, AppendTable):
             created = _create_or_check(connection, output.table, output.columns)
@@ -71,6 +73,7 @@ def create_result_tables(
                         target=table_identifier(output.table)
                     )
                 )
+    check_branchable(connection, outputs)
 
 
 def _create_window_tables(

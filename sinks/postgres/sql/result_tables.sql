@@ -61,17 +61,35 @@ WHERE attrelid = to_regclass(%(table)s)
 ORDER BY attnum
 
 -- name: keys_over
--- Keys that a row written again would break: all that they have is among some columns.
--- One that has another column, such as a number of the row's own, lets it in.
+-- Keys by which one row may refuse another: all that they have is among some columns, or
+-- computed from the row. One that has another column, such as a number of the row's own,
+-- lets it in. So does one with all columns of those that tell rows apart, if any do.
 SELECT indexrelid::regclass::text
 FROM pg_index
+CROSS JOIN LATERAL (
+    SELECT
+        array_agg(attname::text) AS names,
+        bool_or(attname <> ALL(%(columns)s::text[]) AND attgenerated = '') AS has_own
+    FROM pg_attribute
+    WHERE attrelid = indrelid
+      AND attnum = ANY(indkey[0:indnkeyatts - 1])
+) AS key
 WHERE indrelid = to_regclass(%(table)s)
   AND (indisunique OR indisexclusion)
-  AND NOT EXISTS (
-      SELECT
-      FROM pg_attribute
-      WHERE attrelid = indrelid
-        AND attnum = ANY(indkey[0:indnkeyatts - 1])
-        AND attname <> ALL(%(columns)s::text[])
-  )
+  AND has_own IS NOT TRUE
+  AND (indisexclusion OR (%(apart)s::text[] <@ names) IS NOT TRUE)
 ORDER BY 1
+
+-- name: keys_between
+-- Foreign keys from one table to another, of which several transactions write one.
+SELECT conrelid::regclass::text, confrelid::regclass::text, conname::text
+FROM pg_constraint
+WHERE contype = 'f'
+  AND conrelid IN (SELECT to_regclass(name) FROM unnest(%(tables)s::text[]) AS name)
+  AND confrelid IN (SELECT to_regclass(name) FROM unnest(%(tables)s::text[]) AS name)
+  AND EXISTS (
+      SELECT
+      FROM unnest(%(split)s::text[]) AS name
+      WHERE to_regclass(name) IN (conrelid, confrelid)
+  )
+ORDER BY 1, 2, 3
