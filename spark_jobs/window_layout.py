@@ -67,8 +67,17 @@ def window_table(
 
     Raises:
         ConfigurationError: ``AGGREGATE_TYPE``: an aggregate of a type that it is not
-            defined for.
+            defined for. ``GROUP_TYPE``: a column of ``by`` is nested.
     """
+    for name in output.by:
+        if types[name] == "jsonb":
+            raise ConfigurationError(
+                "GROUP_TYPE",
+                saw=f"The column {name}, by which {output.table} is grouped, is an "
+                "array, a map or a record.",
+                why="Groups are made by simple values only.",
+                fix="Choose another column, or make a simple one of it in a transform.",
+            )
     return WindowTable(
         table=output.table,
         staging_table=staging,

@@ -91,6 +91,7 @@ def _check_results(
             _check_output(output, known),
             _check_where(output, known),
             _check_shard_by(output, fields),
+            _check_by(output, fields),
             _check_key(output, fields, known),
         )
         for problem in found:
@@ -228,6 +229,23 @@ def _check_shard_by(
                 saw=f"The field {column!r} is of type {types[column]}.",
                 why="Rows are spread by simple values only.",
                 fix="Choose another field.",
+            )
+
+
+def _check_by(output: Output, fields: Sequence[ContractField]) -> Iterator[Problem]:
+    """Find fields that make no groups; columns of others are known to Spark only."""
+    if not isinstance(output, WindowOutput):
+        return
+    types = {field.name: field.type for field in fields}
+    for index, column in enumerate(output.by):
+        if types.get(column) in NESTED_TYPES:
+            yield Problem(
+                code="PIPELINE_COLUMN_TYPE",
+                at=("by", index),
+                saw=f"The field {column!r} is of type {types[column]}.",
+                why="Groups are made by simple values only.",
+                fix="Choose another field, or make a simple column of it in a "
+                "transform.",
             )
 
 

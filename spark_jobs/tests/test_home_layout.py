@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -164,6 +165,28 @@ def test_an_aggregate_of_an_unfit_type_is_refused(
         )
     assert "AGGREGATE_TYPE" == caught.value.code
     assert "w.a" in caught.value.saw
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ArrayType(StringType()),
+        MapType(StringType(), LongType()),
+        StructType([StructField("a", LongType())]),
+    ],
+)
+def test_windows_are_not_grouped_by_columns_with_parts(kind: DataType) -> None:
+    """Whoever made them: only Spark knows what a transform or a lookup gives."""
+    fields = [
+        StructField("page", kind) if field.name == "page" else field
+        for field in _schema()
+    ]
+    with pytest.raises(ConfigurationError) as caught:
+        build_home_layout(
+            _pipeline(), load_event_contracts(("page_view.v1",)), StructType(fields)
+        )
+    assert "GROUP_TYPE" == caught.value.code
+    assert "page, by which w" in caught.value.saw
 
 
 @pytest.mark.parametrize(

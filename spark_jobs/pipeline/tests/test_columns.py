@@ -135,6 +135,19 @@ def test_enrichments_see_the_columns_before_them_only() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["array", "map", "record"])
+def test_windows_are_not_grouped_by_fields_with_parts(kind: str) -> None:
+    """Staging has them as text and the windows as jsonb, so every batch would fail."""
+    window = DEPARTURES.outputs[1]
+    assert isinstance(window, WindowOutput)
+    fields = tuple(_field(f.name, kind) if f.name == "origin" else f for f in FIELDS)
+    pipeline = dataclasses.replace(DEPARTURES, outputs=(window,))
+    check_columns(pipeline, FIELDS)
+    assert [problem[:2] for problem in _problems(pipeline, fields)] == [
+        ("Pipeline.outputs[0].by[0]", "PIPELINE_COLUMN_TYPE")
+    ]
+
+
 def test_rules_do_not_see_looked_up_columns() -> None:
     """An invalid event is a dead letter before it is enriched."""
     rules = (Rule(reason_code="R", condition="airline <> ''"),)
