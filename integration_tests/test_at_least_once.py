@@ -295,6 +295,10 @@ def test_every_type_of_column_can_be_copied(home_dsn: str) -> None:
             "TABLE_REFUSES_REPEATS",
         ),
         ("number bigint, EXCLUDE (number WITH =)", "TABLE_REFUSES_REPEATS"),
+        (
+            "number bigint, half bigint GENERATED ALWAYS AS (number / 2) STORED UNIQUE",
+            "TABLE_REFUSES_REPEATS",
+        ),
     ],
 )
 def test_a_table_that_does_not_take_repeated_copies_is_refused(

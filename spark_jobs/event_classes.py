@@ -4,7 +4,8 @@ The order of the questions matters, and each event leaves at the first that take
 
 0. filtered, if it was erased: whatever else was to become of it;
 1. dead: it cannot be decoded, has no ID or time, breaks a rule, or holds a value
-   that Postgres cannot store or has refused before;
+   that Postgres cannot store or has refused before, or a key that is too long for an
+   output that would take it;
 2. filtered: the pipeline's filter is not true of it, or no output wants it;
 3. expired: older than the seen-ID horizon, so a repeat of it could not be noticed;
 4. duplicate, or dead as ``ID_CONFLICT``: its ID was seen before;
@@ -19,7 +20,7 @@ filtered one may correct an event of a known ID, and claims that ID then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -30,8 +31,10 @@ import pyarrow.compute as pc
 
 from schemas.codec import diagnose
 from schemas.event_contracts import EventContracts
+from sinks.postgres.home_layout import Output
 from sinks.protocol.ports import RejectedRow
 from spark_jobs import event_frame as frame
+from spark_jobs.output_bounds import find_unkeepable
 from spark_jobs.postgres_values import find_unstorable
 from spark_jobs.source_places import SourcePlaces
 
@@ -121,12 +124,14 @@ class Rules:
         latest_event_time_us: Later event times are dead letters.
         rejected: Why Postgres refused the row at (number of its place, offset).
         rule_conditions: The condition behind each reason code of the pipeline.
+        outputs: The pipeline's, which cannot keep every key.
     """
 
     contracts: EventContracts
     latest_event_time_us: int
     rejected: Mapping[tuple[int, int], str]
     rule_conditions: Mapping[str, str]
+    outputs: Sequence[Output] = ()
 
     def rejecting(self, rows: Iterable[RejectedRow], places: SourcePlaces) -> Rules:
         """Return the same rules for events of which Postgres has refused more rows."""
@@ -165,6 +170,9 @@ def find_dead(table: pa.Table, is_event: BoolArray, rules: Rules) -> ClassifiedE
     _mark_unpredictable(events)
     for row, detail in find_unstorable(_stored_columns(table)).items():
         events.mark_dead(row, "UNSTORABLE_VALUE", detail)
+    alive = events.is_class(EventClass.COMMITTED)
+    for row, reason, detail in find_unkeepable(table, alive, rules.outputs):
+        events.mark_dead(row, reason, detail)
     _mark_rejected(events, rules)
     return events
 

@@ -6,6 +6,8 @@ where a column has something wrong in it.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -20,6 +22,12 @@ _FIRST_DAY = -2_440_588
 _LAST_DAY = 2_145_042_905
 
 _ASCII_MAX = 0x7F
+
+#: How JSON writes a NUL, which ``jsonb`` refuses.
+_JSON_ZERO = "\\u0000"
+#: Behind an even number of backslashes only: of each pair, one escapes the other. Both
+#: Python and Arrow read this.
+_JSON_ZERO_PATTERN = r"(^|[^\\])(\\\\)*\\u0000"
 
 
 def find_unstorable(table: pa.Table) -> dict[int, str]:
@@ -40,6 +48,19 @@ def find_unstorable(table: pa.Table) -> dict[int, str]:
         for row in np.flatnonzero(bad).tolist() if bad is not None else ():
             found.setdefault(row, f"Field {name} {what}.")
     return found
+
+
+def find_json_zeros(column: pa.Array) -> BoolArray | None:
+    """Tell which JSON texts hold a NUL, which ``jsonb`` refuses; None for none."""
+    if not pc.any(pc.match_substring(column, _JSON_ZERO)).as_py():
+        return None
+    found = pc.match_substring_regex(column, _JSON_ZERO_PATTERN)
+    return np.asarray(found.fill_null(False))  # noqa: FBT003 - Arrow's own signature
+
+
+def has_json_zero(text: str) -> bool:
+    """Tell whether a JSON text holds a NUL, which ``jsonb`` refuses."""
+    return _JSON_ZERO in text and bool(re.search(_JSON_ZERO_PATTERN, text))
 
 
 def _place_of(column: pa.Array) -> tuple[object, ...]:

@@ -308,6 +308,7 @@ class StageJobs:
                 rule_conditions={
                     rule.reason_code: rule.condition for rule in pipeline.validate
                 },
+                outputs=self.layout.outputs,
             ).rejecting(rejected, self.places),
             places=self.places,
             decoded_fields=self.recipe.decoded_fields(read_columns(self.layout)),

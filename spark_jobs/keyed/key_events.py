@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sinks.postgres.columns import Column
 from spark_jobs.pipeline.stateful import Json
-from spark_jobs.postgres_values import find_unstorable
+from spark_jobs.postgres_values import find_unstorable, has_json_zero
 
 _ARROW_TYPES: Mapping[str, pa.DataType] = {
     "bigint": pa.int64(),
@@ -83,7 +83,7 @@ def _staged(value: Json, column: Column) -> Json:
     if column.postgres_type == "jsonb" and value is not None:
         is_text = isinstance(value, JsonText)
         text = str(value) if is_text else json.dumps(value, allow_nan=False)
-        if "\\u0000" in text:
+        if has_json_zero(text):
             raise ValueError("jsonb holds no zero character")
         return text
     return value

@@ -176,6 +176,7 @@ class _OutputWork:
                     FiredTimer(name=one.name, at=one.fires_at, clock=one.clock)
                     for one in fired.get(key, ())
                 ],
+                key=key,
                 now=to_datetime(self._task.planned_at_us),
             )
             with _users_code(self._output):

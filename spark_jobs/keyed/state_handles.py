@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from sinks.postgres.key_text import check_entry
 from sinks.postgres.keyed_store import StoredValue
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline.stateful import (
@@ -125,6 +126,7 @@ class _Entries:
         return dict(sorted(self._known.items()))
 
     def put(self, entry: str, value: Json) -> None:
+        check_entry(self._key, entry)
         self._known[entry] = value
         self._absent.discard(entry)
         self._changed.add(entry)
@@ -201,6 +203,12 @@ class MapHandle:
         return self.get(entry, missing) is not missing
 
     def __setitem__(self, entry: str, value: Json) -> None:
+        """Set an entry.
+
+        Raises:
+            TypeError, ValueError: Its key is no text that Postgres can keep.
+            EntryTooLongError: Its key is too long.
+        """
         self._entries.put(_check_text(entry), value)
 
     def __delitem__(self, entry: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sinks.postgres.key_text import check_entry
+
 EVENT = "event"
 PROCESSING = "processing"
 
@@ -33,12 +35,16 @@ class TimerChange:
 class KeyTimers:
     """The timers of one key.
 
+    Args:
+        key: As it is stored.
+
     Attributes:
         fired: Those that are due in this batch, in the order of their times.
         now: The database's clock when the batch was planned; the same at every try.
     """
 
-    def __init__(self, fired: Sequence[FiredTimer], *, now: datetime) -> None:
+    def __init__(self, fired: Sequence[FiredTimer], *, key: str, now: datetime) -> None:
+        self._key = key
         self.fired = tuple(fired)
         self.now = now
         self._changes = {
@@ -50,7 +56,8 @@ class KeyTimers:
         """Fire once the watermark has come to a moment; set again, it moves.
 
         Raises:
-            ValueError: The moment has no time zone.
+            ValueError: The moment has no time zone, or the name a zero character.
+            EntryTooLongError: The name is too long.
         """
         self._set(name, EVENT, at)
 
@@ -58,7 +65,8 @@ class KeyTimers:
         """Fire once the database's clock has come to a moment; set again, it moves.
 
         Raises:
-            ValueError: The moment has no time zone.
+            ValueError: The moment has no time zone, or the name a zero character.
+            EntryTooLongError: The name is too long.
         """
         self._set(name, PROCESSING, at)
 
@@ -75,4 +83,5 @@ class KeyTimers:
             raise ValueError(f"the timer {name} is set for a moment without time zone")
         if "\x00" in name:
             raise ValueError("a timer's name has a zero character")
+        check_entry(self._key, name)
         self._changes[name] = TimerChange(name=name, clock=clock, fires_at=at)

@@ -14,6 +14,9 @@ from schemas.codec import EventRecord, encode
 from schemas.column_decoder import ColumnDecoder
 from schemas.contract import Contract, load_contract
 from schemas.event_contracts import EventContract, EventContracts
+from sinks.postgres.columns import Column
+from sinks.postgres.window_kinds import fixed_windows
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import (
     ClassifiedEvents,
@@ -205,6 +208,28 @@ def test_a_refusal_of_another_task_concerns_nobody_here(contract: Contract) -> N
     """Positions are compared as pairs, not as offsets."""
     rules = _rules(contract, rejected={(1, 0): "no"})
     assert {} == _reasons(rules, _event(contract))
+
+
+def test_a_key_that_an_output_cannot_keep_kills_the_event(contract: Contract) -> None:
+    """Unless something else has killed it before."""
+    window = WindowTable(
+        table="by_unit",
+        staging_table="output_0",
+        windows=fixed_windows(1_000_000),
+        by=(Column(name="unit", postgres_type="text"),),
+        aggregates=(),
+        allowed_lateness_us=0,
+        late=LatePolicy.DROP,
+    )
+    rules = _rules(contract, outputs=(window,))
+    long = "x" * 2_001
+    assert {0: "KEY_TOO_LONG", 1: "MISSING_ID", 3: "UNSTORABLE_VALUE"} == _reasons(
+        rules,
+        _event(contract, unit=long),
+        _event(contract, unit=long, **{frame.EVENT_ID: None}),
+        _event(contract, unit="x" * 2_000),
+        _event(contract, unit=long + "\0"),
+    )
 
 
 def test_times_before_1970_are_times(contract: Contract) -> None:

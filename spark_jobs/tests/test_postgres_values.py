@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.postgres_values import find_unstorable
+from spark_jobs.postgres_values import (
+    find_json_zeros,
+    find_unstorable,
+    has_json_zero,
+)
 
 _US_4714_BC = -210_866_803_200_000_000
 
@@ -122,3 +128,26 @@ def test_only_the_first_bad_column_of_a_row_is_named() -> None:
     assert {0: "Field one is not text that Postgres can store."} == find_unstorable(
         table
     )
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.none() | st.lists(st.text(st.sampled_from('\0\\u0\n"a'), max_size=8)))
+)
+def test_json_has_a_zero_where_a_text_in_it_has_one(
+    values: list[list[str] | None],
+) -> None:
+    """A backslash before u0000 that is in the text itself is none, however many."""
+    texts = [None if value is None else json.dumps(value) for value in values]
+    expected = [value is not None and "\0" in "".join(value) for value in values]
+    assert expected == [text is not None and has_json_zero(text) for text in texts]
+    found = find_json_zeros(pa.array(texts, pa.string()))
+    assert expected == ([False] * len(values) if found is None else found.tolist())
+
+
+def test_a_zero_in_json_is_told_from_a_backslash_before_its_digits() -> None:
+    """With the fewest characters that can be wrong."""
+    texts = [json.dumps(text) for text in ("\0", "\\u0000", "\\\0", "\\\\u0000", "")]
+    found = find_json_zeros(pa.array(texts))
+    assert found is not None
+    assert [True, False, True, False, False] == found.tolist()

@@ -10,6 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sinks.postgres.key_text import (
+    ENTRY_BYTES_MIN,
+    KEY_BYTES_MAX,
+    EntryTooLongError,
+)
 from sinks.postgres.keyed_store import StoredValue
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.keyed.state_handles import (
@@ -237,3 +242,30 @@ def test_a_maps_keys_are_text_that_postgres_holds(key: object) -> None:
     state = _batch(_Table(), 1)
     with pytest.raises((TypeError, ValueError)):
         state["map"][key] = 1  # type: ignore[index]
+
+
+def test_a_maps_key_is_as_long_as_the_index_has_room_beside_the_key() -> None:
+    """What a longer one holds cannot be there, so reading it finds nothing."""
+    state = _batch(_Table(), 1)
+    some = state["map"]
+    assert isinstance(some, MapHandle)
+    # The key of these tests has one byte.
+    longest = "é" + "x" * (KEY_BYTES_MAX + ENTRY_BYTES_MIN - 3)
+    some[longest] = 1
+    with pytest.raises(EntryTooLongError, match="2256 bytes; beside this key 2255"):
+        some[longest + "x"] = 2
+    assert longest + "x" not in some
+    assert [longest] == [change.entry for change in state.changes()]
+
+
+@pytest.mark.parametrize("size", [KEY_BYTES_MAX, 9_000])
+def test_values_and_lists_fit_beside_any_key(size: int) -> None:
+    """Also one that was stored when there was no limit yet."""
+    key = "k" * size
+    version = StateVersion(number=1, migrate=None)
+    state = KeyState(key, _KINDS, _Table(), version, sequence=2**63 - 1)
+    some = state["list"]
+    assert isinstance(some, ListHandle)
+    some.append(1)
+    state["value"].value = 2  # type: ignore[union-attr]
+    assert 2 == len(state.changes())
