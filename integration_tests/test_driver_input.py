@@ -38,8 +38,24 @@ _PIPELINE = (
 """
 )
 
+_DAYS_IN_NEW_YORK = (
+    SOURCE.replace("1 hour", "36500 days")
+    + """
+    deduplicate: {{horizon: 36500 days}}
+    outputs:
+      - append: {{table: readings}}
+      - window:
+          table: readings_by_day
+          fixed: 1 day
+          time_zone: America/New_York
+          aggregate: {{readings: count(*)}}
+"""
+)
+
 #: A zig-zag varint that says: two gigabytes follow.
 _TWO_GIGABYTES = b"\xfe\xff\xff\xff\x0f"
+#: What Go and .NET send of a moment that nobody has set.
+_ZERO_TIME = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
 
 
 def _undecodable(contract: Contract) -> list[Sent]:
@@ -82,6 +98,7 @@ def _unusable(contract: Contract) -> list[Sent]:
         sent(contract, event_id="x" * 257, fate="ID_TOO_LONG"),
         sent(contract, event_id="untimed", at=None, fate="MISSING_EVENT_TIME"),
         sent(contract, event_id="future", at=year_9999, fate="TIMESTAMP_IN_FUTURE"),
+        sent(contract, event_id="zero", at=_ZERO_TIME, fate="TIMESTAMP_TOO_OLD"),
         Sent(value=year_5000_before_christ, fate="MALFORMED"),
         sent(contract, event_id="nul", sensor="a\0b", fate="UNSTORABLE_VALUE"),
         sent(contract, event_id="nul\0", fate="UNSTORABLE_VALUE"),
@@ -201,3 +218,31 @@ def test_a_batch_of_nothing_but_dead_letters_moves_the_offsets(
         "SELECT next_offset FROM tallyweir.partition_progress"
     )
     assert (10 + 12 + 5, 16) == (span, read)
+
+
+def test_a_time_that_nobody_has_set_is_a_dead_letter(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Of it alone neither a window by a zone's clock nor a watermark can be counted.
+
+    The earliest time that counts has both, and the driver goes on behind it.
+    """
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world.write_pipeline(_DAYS_IN_NEW_YORK)
+    year_1000 = dt.datetime(1000, 1, 1, tzinfo=dt.UTC)
+    year_999 = year_1000 - dt.timedelta(microseconds=1)
+    unset = world.topic.send(
+        [
+            sent(world.contract, event_id=name, at=at, fate="TIMESTAMP_TOO_OLD")
+            for name, at in (("go", _ZERO_TIME), ("late", year_999))
+        ]
+    )
+    world.run_to_the_end()
+    assert [None] == [batch["watermark_after"] for batch in world.ledger()]
+    earliest = world.topic.send([sent(world.contract, event_id="first", at=year_1000)])
+    world.run_to_the_end()
+    last = world.topic.send([sent(world.contract, event_id="now")])
+    world.run_to_the_end()
+
+    world.assert_fates({**unset, **earliest, **last})
+    assert [(1,), (1,)] == world.fetch("SELECT readings FROM readings_by_day")

@@ -20,6 +20,7 @@ filtered one may correct an event of a known ID, and claims that ID then.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -43,6 +44,12 @@ BoolArray = npt.NDArray[np.bool_]
 
 #: Longer IDs are a mistake or an attack; the catalog hashes every byte of them.
 EVENT_ID_BYTES_MAX = 256
+
+#: Earlier event times are mistakes: mostly moments that nobody has set, such as Go's
+#: zero time, 0001-01-01. What is counted back from an event (a watermark, the begin of
+#: a window, what has expired) lies a few durations before it, none of them longer than
+#: a century, and so never before the year 1, where the range of Python's moments ends.
+EARLIEST_EVENT_TIME_US = int(dt.datetime(1000, 1, 1, tzinfo=dt.UTC).timestamp()) * 10**6
 
 _HALF_BITS = 32
 _LOWER_HALF = (1 << _HALF_BITS) - 1
@@ -248,6 +255,14 @@ def _mark_without_time(events: ClassifiedEvents, rules: Rules) -> None:
             row,
             "TIMESTAMP_IN_FUTURE",
             "The event time lies further ahead of the clock than the pipeline allows.",
+        )
+    # A row without a time has zero here, which is 1970.
+    ancient = events.event_time_us < EARLIEST_EVENT_TIME_US
+    for row in np.flatnonzero(ancient).tolist():
+        events.mark_dead(
+            row,
+            "TIMESTAMP_TOO_OLD",
+            "The event time lies before the year 1000; mostly nobody has set it.",
         )
 
 

@@ -24,6 +24,7 @@ from schemas.wire_format import HEADER_BYTES, frame
 ANY_REASON = "dead, for any reason"
 
 _ID_BYTES_MAX = 256
+_EARLIEST_YEAR = 1000
 
 _FLAT: dict[str, object] = {
     "type": "record",
@@ -341,6 +342,8 @@ def _own_fate(
         fate = "MISSING_EVENT_TIME"
     elif at > latest:
         fate = "TIMESTAMP_IN_FUTURE"
+    elif at.year < _EARLIEST_YEAR:
+        fate = "TIMESTAMP_TOO_OLD"
     elif any(isinstance(value, str) and "\0" in value for value in record.values()):
         fate = "UNSTORABLE_VALUE"
     elif at < oldest:

@@ -51,7 +51,7 @@ _PIPELINE = Pipeline(
     outputs=(AppendOutput(table="t"),),
 )
 #: What comes after the question of decoding may still kill an event.
-_LATER = {"MISSING_ID", "UNSTORABLE_VALUE", "TIMESTAMP_IN_FUTURE"}
+_LATER = {"MISSING_ID", "UNSTORABLE_VALUE", "TIMESTAMP_IN_FUTURE", "TIMESTAMP_TOO_OLD"}
 _FORMS: Sequence[Callable[[object], object]] = (
     lambda kind: kind,
     lambda kind: ["null", kind],

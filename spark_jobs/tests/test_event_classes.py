@@ -14,16 +14,21 @@ from schemas.codec import EventRecord, encode
 from schemas.column_decoder import ColumnDecoder
 from schemas.contract import Contract, load_contract
 from schemas.event_contracts import EventContract, EventContracts
+from sinks.durations import DURATION_MAX
 from sinks.postgres.columns import Column
-from sinks.postgres.window_kinds import fixed_windows
+from sinks.postgres.instants import to_datetime
+from sinks.postgres.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import (
+    EARLIEST_EVENT_TIME_US,
     ClassifiedEvents,
     EventClass,
     Rules,
     find_dead,
 )
+from spark_jobs.pipeline.durations import in_microseconds
+from spark_jobs.window_assignment import assign_windows
 
 _NOON_US = 1_700_000_000_000_000
 _SCHEMA = {
@@ -128,6 +133,12 @@ def test_a_good_event_stays_alive(contract: Contract) -> None:
         ({frame.EVENT_ID: "é" * 129}, "ID_TOO_LONG"),
         ({frame.EVENT_TIME: None}, "MISSING_EVENT_TIME"),
         ({frame.EVENT_TIME: _NOON_US + 1}, "TIMESTAMP_IN_FUTURE"),
+        ({frame.EVENT_TIME: EARLIEST_EVENT_TIME_US - 1}, "TIMESTAMP_TOO_OLD"),
+        # Go's zero time, and the smallest moment of .NET.
+        (
+            {frame.EVENT_TIME: dt.datetime.min.replace(tzinfo=dt.UTC)},
+            "TIMESTAMP_TOO_OLD",
+        ),
         ({frame.BROKEN_RULE: "TOO_MUCH"}, "TOO_MUCH"),
         ({"name": "a\0"}, "UNSTORABLE_VALUE"),
         ({frame.EVENT_ID: "a\0"}, "UNSTORABLE_VALUE"),
@@ -240,6 +251,29 @@ def test_times_before_1970_are_times(contract: Contract) -> None:
     )
     assert {} == events.reasons
     assert int(early.timestamp()) * 1_000_000 == events.event_time_us[0]
+
+
+def test_the_earliest_time_is_a_time(contract: Contract) -> None:
+    """From the year 1000 on; earlier ones are mistakes."""
+    assert dt.datetime(1000, 1, 1, tzinfo=dt.UTC) == to_datetime(EARLIEST_EVENT_TIME_US)
+    earliest = {frame.EVENT_TIME: EARLIEST_EVENT_TIME_US}
+    assert {} == _reasons(_rules(contract), _event(contract, **earliest))
+
+
+@pytest.mark.parametrize("time_zone", [UTC_ZONE, "Asia/Tokyo", "America/New_York"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_what_is_counted_back_from_the_earliest_time_is_a_moment(
+    time_zone: str, steps: int
+) -> None:
+    """Windows of a century, a watermark a century late, a horizon before that."""
+    century_us = in_microseconds(DURATION_MAX)
+    windows = AlignedWindows(
+        size_us=century_us, every_us=century_us // steps, time_zone=time_zone
+    )
+    assigned = assign_windows(np.array([EARLIEST_EVENT_TIME_US]), windows)
+    assert assigned.rows.size
+    oldest_us = min(assigned.starts.min(), EARLIEST_EVENT_TIME_US - century_us)
+    assert to_datetime(int(oldest_us) - 2 * century_us).year >= 1
 
 
 _VISIT = {
