@@ -28,9 +28,12 @@ BUCKET_SECONDS = 3600
 HORIZON = timedelta(days=7)
 FIRST_EVENT = datetime(2026, 3, 1, tzinfo=UTC)
 PLANNED = datetime(2026, 3, 2, tzinfo=UTC)
+WINDOWS = "departures_by_hour"
 
 
-def definition(*, late: str = "side_table", deduplicate: bool = True) -> dict[str, Any]:
+def definition(
+    *, late: str = "side_table", deduplicate: bool = True, windows: str = WINDOWS
+) -> dict[str, Any]:
     """Return a pipeline's definition as its driver registers it."""
     return {
         "format": 1,
@@ -44,7 +47,7 @@ def definition(*, late: str = "side_table", deduplicate: bool = True) -> dict[st
         "deduplicate": {"horizon": "7 days"} if deduplicate else None,
         "outputs": [
             {"kind": "append", "table": "departures", "columns": None},
-            {"kind": "window", "table": "departures_by_hour", "late": late},
+            {"kind": "window", "table": windows, "late": late},
         ],
     }
 
@@ -72,6 +75,7 @@ class LedgerScenario:
     connection: psycopg.Connection[TupleRow]
     late: str = "side_table"
     deduplicate: bool = True
+    windows_table: str = WINDOWS
     sequence: int = 0
     epoch: int = 0
     next_offsets: dict[int, int] = field(default_factory=dict)
@@ -99,6 +103,25 @@ class LedgerScenario:
         self.next_offsets = {int(p[1:]): n for p, n in first_offsets.items()}
         self.claim()
         return self
+
+    def change_late(self, late: str) -> None:
+        """Register what becomes of late events from now on."""
+        self.late = late
+        self._register_again()
+
+    def rename_windows(self, table: str) -> None:
+        """Give the window output another table from now on."""
+        self.windows_table = table
+        self._register_again()
+
+    def _register_again(self) -> None:
+        changed = definition(
+            late=self.late, deduplicate=self.deduplicate, windows=self.windows_table
+        )
+        self.connection.execute(
+            "UPDATE tallyweir.pipeline SET definition = %s", (json.dumps(changed),)
+        )
+        self.connection.commit()
 
     def claim(self) -> None:
         """Start another driver."""
@@ -228,12 +251,15 @@ class LedgerScenario:
     def _write_outputs(self, committed: int, late: int) -> None:
         for table, kind, events, late_events in (
             ("departures", "append", committed, 0),
-            ("departures_by_hour", "window", committed - late, late),
+            (self.windows_table, "window", committed - late, late),
         ):
             self.connection.execute(
                 "INSERT INTO tallyweir.batch_output VALUES "
-                "(%s, %s, %s, %s, %s, %s, %s, 0)",
-                (PIPELINE, self.sequence, table, kind, events, events, late_events),
+                "(%s, %s, %s, %s, %s, %s, %s, 0, NULL, %s)",
+                (
+                    *(PIPELINE, self.sequence, table, kind, events, events),
+                    *(late_events, kind == "window" and self.late != "drop"),
+                ),
             )
 
     def _write_record(
@@ -253,7 +279,7 @@ class LedgerScenario:
             self.connection.execute(
                 f"INSERT INTO tallyweir.late_event {columns} output_table, event_id, "
                 "event_time, payload) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, '')",
-                (*place, "departures_by_hour", event_id, event_time),
+                (*place, self.windows_table, event_id, event_time),
             )
         if fate in "DR":
             self.connection.execute(

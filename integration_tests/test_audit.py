@@ -102,6 +102,46 @@ def test_dropped_late_events_owe_no_rows(connection: Connection) -> None:
     assert failed(verify(connection, PIPELINE)) == {}
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("side_table", "drop"), ("drop", "side_table")]
+)
+def test_a_batch_owes_late_events_by_the_definition_it_was_published_under(
+    connection: Connection, before: str, after: str
+) -> None:
+    """Whatever the output does with them since."""
+    scenario = LedgerScenario(connection=connection, late=before).register()
+    scenario.publish({0: "CLL"})
+    scenario.change_late(after)
+    scenario.publish({0: "LC"})
+
+    assert failed(verify(connection, PIPELINE)) == {}
+
+
+def test_an_output_that_is_gone_owes_what_it_owed(connection: Connection) -> None:
+    """Dropped late events are not asked for because nobody says ``drop`` any more."""
+    scenario = LedgerScenario(connection=connection, late="drop").register()
+    scenario.publish({0: "CLL"})
+    scenario.rename_windows("departures_anew")
+    scenario.publish({0: "LC"})
+
+    assert failed(verify(connection, PIPELINE)) == {}
+
+
+@pytest.mark.parametrize("late", ["side_table", "drop"])
+def test_a_batch_that_does_not_say_owes_late_events_by_the_definition_in_force(
+    connection: Connection, late: str
+) -> None:
+    """A driver of an older version writes down how many there were, and no more."""
+    scenario = LedgerScenario(connection=connection, late=late).register()
+    scenario.publish({0: "CLL"})
+    connection.execute("UPDATE tallyweir.batch_output SET late_kept = NULL")
+    connection.commit()
+    assert failed(verify(connection, PIPELINE)) == {}
+
+    scenario.change_late("drop" if late == "side_table" else "side_table")
+    assert "side_tables" in failed(verify(connection, PIPELINE))
+
+
 def test_forgotten_buckets_are_reported_as_not_checkable(
     connection: Connection, scenario: LedgerScenario
 ) -> None:

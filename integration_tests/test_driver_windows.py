@@ -127,12 +127,14 @@ def test_late_events_are_revised_put_aside_or_counted(
         ("revised", "b2"),
     ] == aside
     outputs = world.fetch(
-        "SELECT output_table, events, late, revised FROM tallyweir.batch_output "
-        "WHERE sequence = 2 ORDER BY 1"
+        "SELECT output_table, events, late, late_kept, revised "
+        "FROM tallyweir.batch_output WHERE sequence = 2 ORDER BY 1"
     )
-    assert [("dropped", 1, 3, 0), ("put_aside", 1, 3, 0), ("revised", 3, 1, 2)] == (
-        outputs
-    )
+    assert [
+        ("dropped", 1, 3, False, 0),
+        ("put_aside", 1, 3, True, 0),
+        ("revised", 3, 1, True, 2),
+    ] == outputs
     panes = world.fetch(
         "SELECT extract(hour FROM window_start)::int, pane, final FROM revised "
         "ORDER BY 1"

@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 import psycopg
 import pytest
+from psycopg.rows import TupleRow
 
 from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.postgres_driver import execute, query
+from integration_tests.ledger_scenario import PIPELINE, LedgerScenario, failed
 from services.cli.database_checks import Needs, check_database
+from sinks.postgres.audit import verify
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import connect
 from sinks.postgres.migrations import migrate, migrate_participant
@@ -60,6 +63,7 @@ _ALL = [
     ("0033_hot_key_share",),
     ("0034_discarded_pipelines",),
     ("0035_rows_of_batches",),
+    ("0036_late_events_kept",),
 ]
 
 
@@ -188,6 +192,32 @@ def test_runs_of_every_shard_of_an_older_version_are_found(
     asked = sorted(pair for pairs in shards.values() for pair in pairs)
     hi, lo = np.array([*asked[:2], (2, 2), *asked[2:]], dtype=np.uint64).T
     assert [True, True, False, True, True, True] == view.find(hi, lo).found.tolist()
+
+
+def test_batches_of_an_older_version_are_of_the_definition_in_force(
+    connection: psycopg.Connection[TupleRow], home_dsn: str
+) -> None:
+    """What becomes of late events is frozen for them, however it changes later."""
+    scenario = LedgerScenario(connection=connection, late="drop").register()
+    scenario.publish({0: "CLL"})
+    scenario.publish({0: "CC"})
+    execute(
+        home_dsn,
+        "ALTER TABLE tallyweir.batch_output DROP COLUMN late_kept",
+        "DELETE FROM tallyweir._yoyo_migration "
+        "WHERE migration_id = '0036_late_events_kept'",
+    )
+    assert ("0036_late_events_kept",) == migrate(home_dsn)
+    scenario.change_late("side_table")
+    scenario.publish({0: "L"})
+
+    assert failed(verify(connection, PIPELINE)) == {}
+    written = query(
+        home_dsn,
+        "SELECT sequence, late_kept FROM tallyweir.batch_output "
+        "WHERE kind = 'window' ORDER BY 1",
+    )
+    assert [(1, False), (2, None), (3, True)] == written
 
 
 def test_payload_hashes_of_an_older_version_make_no_conflicts(

@@ -18,7 +18,7 @@ from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.staging import EVENT_LOGS
 from sinks.postgres.task_staging import TakesRows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.window_table import WindowTable
 from sinks.protocol.votes import OutputTally
 from sinks.seen_ids.run import Run
 from sinks.step_clock import StepClock
@@ -191,7 +191,7 @@ class StagedRows:
             columns = output.staging_columns
             staging.copy(branch, output.staging_table, columns, partials)
             written += partials.num_rows
-        if output.late is not LatePolicy.DROP:
+        if output.keeps_late:
             self._write_late(staging, output, late)
         passed = find_revising(open_windows.ends, self.watermark_us)
         revising = self._events_of(open_windows.choose(passed))

@@ -48,6 +48,7 @@ from sinks.postgres.sqlstate import translate
 from sinks.postgres.staging import EVENT_LOGS
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import lock_stored_state, read_decided
+from sinks.postgres.window_table import WindowTable
 from sinks.protocol.ages import grown
 from sinks.protocol.decisions import PublishDecision, decide_publish
 from sinks.protocol.errors import OutcomeUnknownError
@@ -343,6 +344,7 @@ class PostgresPublication:
                     "events": tally.events,
                     "rows": tally.rows,
                     "late": tally.late,
+                    "late_kept": isinstance(output, WindowTable) and output.keeps_late,
                     "revised": tally.revised,
                     "output_checksum": tally.checksum,
                 },

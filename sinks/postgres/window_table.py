@@ -83,6 +83,11 @@ class WindowTable:
         return self.discards or self.early_us != 0
 
     @property
+    def keeps_late(self) -> bool:
+        """Whether events of closed windows become rows of ``late_event``."""
+        return self.late is not LatePolicy.DROP
+
+    @property
     def keeps_revisions(self) -> bool:
         """Whether rows change that were settled."""
         return self.late is LatePolicy.REVISE and not self.discards

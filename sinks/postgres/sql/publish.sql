@@ -56,11 +56,12 @@ VALUES (
 
 -- name: insert_batch_output
 INSERT INTO tallyweir.batch_output (
-    pipeline, sequence, output_table, kind, events, rows, late, revised, checksum
+    pipeline, sequence, output_table, kind, events, rows, late, late_kept, revised,
+    checksum
 )
 VALUES (
     %(pipeline)s, %(sequence)s, %(output_table)s, %(kind)s,
-    %(events)s, %(rows)s, %(late)s, %(revised)s, %(output_checksum)s
+    %(events)s, %(rows)s, %(late)s, %(late_kept)s, %(revised)s, %(output_checksum)s
 )
 
 -- name: insert_batch_run

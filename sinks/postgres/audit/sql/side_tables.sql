@@ -28,7 +28,8 @@ WHERE coalesce(claimed.events, 0) <> coalesce(found.events, 0)
 ORDER BY sequence, topic, partition;
 
 -- name: broken_late_events
--- Per output, because an event may be late for one output and in time for another.
+-- Per output, because an event may be late for one output and in time for another. An
+-- output keeps them or not by the definition that the batch was published under.
 WITH found AS (
     SELECT sequence, output_table, count(*) AS events
     FROM tallyweir.late_event
@@ -37,7 +38,10 @@ WITH found AS (
 ),
 claimed AS (
     SELECT sequence, output_table,
-           CASE WHEN output_table = ANY (%(dropping)s) THEN 0 ELSE late END AS events
+           CASE WHEN coalesce(late_kept, output_table <> ALL (%(dropping)s))
+                THEN late
+                ELSE 0
+           END AS events
     FROM tallyweir.batch_output
     WHERE pipeline = %(pipeline)s
 )
