@@ -111,41 +111,53 @@ class Bridge:
                 self._run_planned(raw, batch_id)
                 self._go_on()
 
-    def tick(self, *, at_once: bool = False) -> bool:
+    def tick(self) -> None:
         """See to what is to be done while Spark has no batch at hand.
 
         The last batch is seen to its end, and a fence is noticed. Then, if a timer is
         due, a batch without events is run. To be called often; it looks for both about
-        once a second, unless told to do everything at once.
-
-        Returns:
-            Whether a tick was published.
+        once a second.
 
         Raises:
             TallyweirError: As a batch does; it is kept in ``failure`` as well.
         """
         if not self._in_batch.acquire(blocking=False):
-            return False
+            return
         try:
-            if self._is_ending or self.failure is not None:
-                return False
-            if self._ahead.is_at_work and not at_once:
-                return False
+            if self._is_ending or self.failure is not None or self._ahead.is_at_work:
+                return
             with self._failure_kept():
                 self._ahead.settle()
                 self._fence.look_at_rest()
-                return self._ticks.run_due(at_once=at_once)
+                self._ticks.run_due()
         finally:
             self._in_batch.release()
 
-    def close(self, through_us: int) -> None:
+    def run_all_due(self, is_told_to_stop: Callable[[], bool]) -> None:
+        """See to all that is due by now, the last batch first; where no query runs.
+
+        Raises:
+            TallyweirError: As a batch does; it is kept in ``failure`` as well.
+        """
+        with self._in_batch:
+            if self._is_ending or self.failure is not None:
+                return
+            with self._failure_kept():
+                self._ahead.settle()
+                self._fence.look_at_rest()
+                self._ticks.run_all_due(is_told_to_stop)
+
+    def close(self, through_us: int, is_told_to_stop: Callable[[], bool]) -> bool:
         """Close what waits for a watermark up to here; where no query runs.
+
+        Returns:
+            Whether nothing is left; False if it was told to stop before.
 
         Raises:
             TallyweirError: As a batch does; it is kept in ``failure`` as well.
         """
         with self._in_batch, self._failure_kept():
-            self._ticks.close(through_us)
+            return self._ticks.close(through_us, is_told_to_stop)
 
     def finish(self, timeout_s: float) -> bool:
         """Begin no further batch; wait for what is at hand.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from sinks.faultpoints import DrainPoint, making
@@ -47,10 +49,26 @@ class PipelineDrain:
         with connect(self._settings.home_dsn, application_name=_NAME) as home:
             return read_drain(home, self._pipeline)
 
-    def end(self, asked: Drain, parts: BridgeParts, bridge: Bridge) -> None:
+    def end(
+        self,
+        asked: Drain,
+        parts: BridgeParts,
+        bridge: Bridge,
+        is_told_to_stop: Callable[[], bool],
+    ) -> bool:
         """Close what is to be closed, and pause the pipeline.
 
         Branches in doubt are finished by then: the claim's databases are open.
+
+        Args:
+            asked: What is asked for.
+            parts: What the bridge works with.
+            bridge: The claim's; it runs no query.
+            is_told_to_stop: Asked before each tick.
+
+        Returns:
+            Whether the pipeline is drained; False if the driver was told to stop
+            before. The drain is left to the next one then.
 
         Raises:
             FencedError: A newer epoch is claimed.
@@ -63,7 +81,10 @@ class PipelineDrain:
         self._log.info("draining", told=asked.told())
         if asked.closes_windows:
             with making(DrainPoint.WINDOWS_CLOSED):
-                self._close(bridge)
+                is_closed = self._close(bridge, is_told_to_stop)
+            if not is_closed:
+                self._log.info("stopped before all was closed")
+                return False
         with (
             making(DrainPoint.DRAINED),
             connect(self._settings.home_dsn, application_name=_NAME) as home,
@@ -74,10 +95,10 @@ class PipelineDrain:
             after_sequence=paused.last_sequence,
             fix=f"Nothing. tallyweir resume {self._pipeline} lets it go on.",
         )
+        return True
 
-    def _close(self, bridge: Bridge) -> None:
+    def _close(self, bridge: Bridge, is_told_to_stop: Callable[[], bool]) -> bool:
         with connect(self._settings.home_dsn, application_name=_NAME) as home:
             waiting = read_waiting(home, self._pipeline, self._settings.databases)
         through_us = to_microseconds(waiting.closing_watermark)
-        if through_us is not None:
-            bridge.close(through_us)
+        return through_us is None or bridge.close(through_us, is_told_to_stop)

@@ -228,15 +228,18 @@ class Driver:
             self._run_query(prepared, parts)
 
     def _run_drain(self, asked: Drain, parts: BridgeParts) -> None:
-        """Read nothing more; a driver that runs ``once`` has not read to the end."""
+        """Read nothing more; a driver that runs ``once`` has not read to the end.
+
+        One that is told to stop meanwhile leaves the rest of the drain to the next.
+        """
         bridge = Bridge(
             parts,
             ahead_max=0,
             on_planned=self._note_planned,
             on_published=self._note_batch,
         )
-        self._drain.end(asked, parts, bridge)
-        if self._once:
+        is_drained = self._drain.end(asked, parts, bridge, self._stop.is_set)
+        if self._once and is_drained:
             parts.home.check_not_paused()
 
     def _run_query(self, prepared: _Prepared, parts: BridgeParts) -> None:
@@ -302,8 +305,7 @@ class Driver:
             # What really happened; Spark only passes on the words.
             raise bridge.failure or query_failed(failed) from failed
         # All is read; what became due by it is part of it.
-        while not self._stop.is_set() and bridge.tick(at_once=True):
-            pass
+        bridge.run_all_due(self._stop.is_set)
 
     def _may_pass(self, error: TallyweirError) -> bool:
         """Count a failure, and tell whether to start over may help.

@@ -232,6 +232,7 @@ class StageJobs:
             sequence=plan.sequence,
             watermark_us=watermark_us,
             planned_at_us=plan.planned_at_us,
+            fires_clock_through_us=plan.fires_clock_through_us,
             shards=self.layout.shards,
             tasks=tasks,
             sampling=self.sampling,

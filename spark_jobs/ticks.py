@@ -42,29 +42,49 @@ class Ticks:
         self._on_published = on_published
         self._looks_again_at = 0.0
 
-    def run_due(self, *, at_once: bool) -> bool:
+    def run_due(self) -> None:
         """Run a tick if a timer is due; looked for about once a second.
-
-        Args:
-            at_once: Look now.
-
-        Returns:
-            Whether a tick was published.
 
         Raises:
             TallyweirError: As a batch does.
         """
         if not self._parts.jobs.layout.keyed:
-            return False
-        if not at_once and time.monotonic() < self._looks_again_at:
-            return False
+            return
+        if time.monotonic() < self._looks_again_at:
+            return
         self._looks_again_at = time.monotonic() + _LOOK_S
-        return self._run_next(closes_through_us=None)
+        self._run_next()
 
-    def close(self, through_us: int) -> None:
+    def run_all_due(self, is_told_to_stop: Callable[[], bool]) -> None:
+        """Run ticks until no timer is due any more that is by now.
+
+        All of them are planned at one moment of the clock, so a timer that a function
+        sets for a moment after it stays.
+
+        Args:
+            is_told_to_stop: Asked before each tick.
+
+        Raises:
+            TallyweirError: As a batch does.
+        """
+        if not self._parts.jobs.layout.keyed:
+            return
+        now_us = self._parts.home.read_clock_us()
+        while not is_told_to_stop() and self._run_next(now_us=now_us):
+            pass
+
+    def close(self, through_us: int, is_told_to_stop: Callable[[], bool]) -> bool:
         """Run ticks until nothing is open any more that waits for a watermark.
 
-        Timers that these ticks set are fired as well, if they are due by then.
+        Timers in event time that these ticks set are fired as well, if they are due by
+        then. Timers of the clock stay: functions may set them again for ever.
+
+        Args:
+            through_us: Up to where the watermark is moved.
+            is_told_to_stop: Asked before each tick.
+
+        Returns:
+            Whether nothing is left; False if it was told to stop before.
 
         Raises:
             TallyweirError: As a batch does.
@@ -72,13 +92,17 @@ class Ticks:
         Crash:
             Each tick is a batch. Whoever asks again closes what is left.
         """
-        while self._run_next(closes_through_us=through_us):
-            pass
+        while not is_told_to_stop():
+            if not self._run_next(closes_through_us=through_us):
+                return True
+        return False
 
-    def _run_next(self, *, closes_through_us: int | None) -> bool:
+    def _run_next(
+        self, *, closes_through_us: int | None = None, now_us: int | None = None
+    ) -> bool:
         times = BatchTimes()
         with times.spent_on("plan"):
-            plan = self._plan(closes_through_us)
+            plan = self._plan(closes_through_us, now_us)
         if plan is None:
             return False
         self._on_planned(plan)
@@ -87,8 +111,10 @@ class Ticks:
         self._on_published(times, plan, result)
         return True
 
-    def _plan(self, closes_through_us: int | None) -> BatchPlan | None:
-        """Plan a tick; None while nothing is due."""
+    def _plan(
+        self, closes_through_us: int | None, now_us: int | None
+    ) -> BatchPlan | None:
+        """Plan a tick, for now unless it is told when; None while nothing is due."""
         parts = self._parts
         progress = parts.home.read_progress()
         check_epoch(parts.epoch, progress.newest_epoch)
@@ -98,7 +124,7 @@ class Ticks:
             watermark_us=progress.watermark_us,
             after_sequence=progress.last_sequence,
             clocks=progress.clocks,
-            planned_at_us=parts.home.read_clock_us(),
+            planned_at_us=parts.home.read_clock_us() if now_us is None else now_us,
             topic_ids={},
             closes_through_us=closes_through_us,
         )
@@ -114,5 +140,5 @@ class Ticks:
         if plan.closes_through_us is not None and watermark_us != plan.watermark_us:
             return True
         return self._parts.home.has_due_timers(
-            watermark_us=watermark_us, now_us=plan.planned_at_us
+            watermark_us=watermark_us, now_us=plan.fires_clock_through_us
         )

@@ -259,8 +259,10 @@ class PostgresHome(PostgresDecisionLedger):
 
         return to_microseconds(self._reading.run("reading the clock", read))
 
-    def has_due_timers(self, *, watermark_us: int | None, now_us: int) -> bool:
+    def has_due_timers(self, *, watermark_us: int | None, now_us: int | None) -> bool:
         """Tell whether a timer is due at a watermark and a time of the server's clock.
+
+        None for either, and no timer of its kind is asked for.
 
         Raises:
             RetryableError: The server is unreachable.

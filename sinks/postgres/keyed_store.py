@@ -88,9 +88,14 @@ class KeyedStore:
             return self._connection.execute(statement, values).fetchall()
 
     def read_due_timers(
-        self, shards: Sequence[int], *, now: datetime
+        self, shards: Sequence[int], *, now: datetime | None
     ) -> list[DueTimer]:
-        """Read the timers of some shards that are due, by key and time."""
+        """Read the timers of some shards that are due, by key and time.
+
+        Args:
+            shards: Whose timers.
+            now: By the server's clock; None, and timers of the clock are left.
+        """
         with translated("reading timers"):
             rows = self._connection.execute(
                 _SQL["read_due_timers"],

@@ -104,6 +104,11 @@ class BatchPlan:
         return SequenceNumber(self.after_sequence + 1)
 
     @property
+    def fires_clock_through_us(self) -> int | None:
+        """Until when timers of the clock are due; None in a tick that closes."""
+        return self.planned_at_us if self.closes_through_us is None else None
+
+    @property
     def offsets(self) -> int:
         """How many offsets it covers, whether or not there is a record at each."""
         return sum(covered.length for covered in self.ranges)
@@ -348,7 +353,7 @@ class Participant(PreparedBranches, Protocol):
         ...
 
     def touched(self, tally: BatchTally, terms: BatchTerms) -> Sequence[str]:
-        """Name its branches that a batch changes."""
+        """Name its branches that a batch changes; may raise a ``RetryableError``."""
         ...
 
     def begin_prepare(self, order: BranchOrder) -> None:

@@ -54,6 +54,7 @@ class KeyTask:
         sequence: What the batch will be published as.
         watermark_us: After the batch.
         planned_at_us: The database's clock at planning, which functions see as now.
+        fires_clock_through_us: Until when timers of the clock are due; None for none.
         shards: Into how many keys are spread.
         tasks: How many share them.
         sampling: What is kept of the rows for people to look at; None for nothing.
@@ -66,6 +67,7 @@ class KeyTask:
     sequence: int
     watermark_us: int | None
     planned_at_us: int
+    fires_clock_through_us: int | None
     shards: int
     tasks: int
     sampling: Sampling | None
@@ -105,7 +107,8 @@ class KeyTask:
             )
             with clock.spent_on("read_keys"):
                 events = store.read_events(names, self.voted, shards)
-                due = store.read_due_timers(shards, now=to_datetime(self.planned_at_us))
+                now = to_datetime(self.fires_clock_through_us)
+                due = store.read_due_timers(shards, now=now)
             consumed[table.staging_table] = len(events)
             work = _OutputWork(self, output, table, store)
             with clock.spent_on("keys") as keys, figures.gathered():
