@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 from integration_tests.harness.postgres_driver import (
@@ -28,6 +29,7 @@ from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError, RetryableError
+from spark_jobs.ordered_floats import from_ordered, to_ordered
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SIZE_S = 10
@@ -376,3 +378,15 @@ def test_a_deviation_of_extreme_values_is_published(
         assert found is None
     else:
         assert pytest.approx(expected, nan_ok=True) == found
+
+
+def test_tasks_order_floating_point_as_postgres_does(home_dsn: str) -> None:
+    """Its greatest value is NaN, and its least is minus infinity."""
+    numbers = [math.nan, 2.5, math.inf, -math.inf, -1e300, 0.0, -5e-324, 5e-324]
+    ordered = query(
+        home_dsn, "SELECT n FROM unnest(%s::float8[]) AS n ORDER BY n", numbers
+    )
+    asked = pa.chunked_array([numbers])
+    keys = to_ordered(asked)
+    by_tasks = from_ordered(pa.chunked_array([keys.sort()]), asked.type)
+    assert repr([number for (number,) in ordered]) == repr(by_tasks.to_pylist())

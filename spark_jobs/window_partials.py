@@ -21,6 +21,7 @@ from sinks.postgres.window_table import (
 )
 from spark_jobs import event_frame as frame
 from spark_jobs.event_frame import argument_column
+from spark_jobs.ordered_floats import from_ordered, to_ordered
 from spark_jobs.window_assignment import Assigned, join_sessions
 from spark_jobs.window_sketches import collecting, sketch_groups, sketchable
 
@@ -166,7 +167,7 @@ def _select(
 
 def _partial_column(
     partial: Partial, name: str, grouped: pa.Table, events: pa.Table
-) -> pa.ChunkedArray:
+) -> pa.ChunkedArray | pa.Array:
     """Return the partial of each group from what was aggregated under a name."""
     found = grouped.column(name)
     if partial.merge == "squares":
@@ -177,6 +178,9 @@ def _partial_column(
         return events.column(name.rpartition("_")[0]).take(found)
     if partial.is_place:
         return _places(events.take(found))
+    if partial.merge in ("least", "greatest"):
+        kind = events.column(name.rpartition("_")[0]).type
+        return from_ordered(found, kind) if pa.types.is_floating(kind) else found
     return _as_stored(found, partial)
 
 
@@ -233,13 +237,19 @@ def _requests(aggregate: WindowAggregate) -> list[str]:
             return []
 
 
-def _prepare(aggregate: WindowAggregate, argument: pa.ChunkedArray) -> pa.ChunkedArray:
+def _prepare(
+    aggregate: WindowAggregate, argument: pa.ChunkedArray
+) -> pa.ChunkedArray | pa.Array:
     """Bring values to what they can be aggregated as.
 
-    Integers whose sum might not fit into 64 bits are widened, for Arrow would wrap it.
+    Integers whose sum might not fit into 64 bits are widened, for Arrow would wrap it,
+    and floating point is compared as Postgres does.
     """
     if aggregate.function is AggregateFunction.STDDEV:
         return _bounded(argument)
+    compares = aggregate.function in (AggregateFunction.MIN, AggregateFunction.MAX)
+    if compares and pa.types.is_floating(argument.type):
+        return to_ordered(argument)
     sums = aggregate.function in (AggregateFunction.SUM, AggregateFunction.AVG)
     if not (sums and pa.types.is_integer(argument.type)):
         return argument

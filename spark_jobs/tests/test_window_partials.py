@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sinks.postgres.columns import Column
+from sinks.postgres.sketches import sketch_of
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
@@ -197,6 +198,84 @@ def test_a_sum_beyond_64_bits_does_not_wrap() -> None:
     assert Decimal(3 * largest) in found["x"].values()
     found = _aggregate(output, ["x"] * 3, pa.array([-largest - 1] * 3, pa.int64()))
     assert Decimal(3 * (-largest - 1)) in found["x"].values()
+
+
+_NUMBERS = st.floats(width=32) | st.sampled_from(
+    [math.nan, -math.nan, math.inf, -math.inf, 0.0, -0.0]
+)
+
+
+def _postgres_order(number: float) -> tuple[bool, float]:
+    """What sorts numbers as Postgres does: NaN is the greatest."""
+    return math.isnan(number), 0.0 if math.isnan(number) else number
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.none() | _NUMBERS, st.integers(0, 3)), min_size=1),
+    st.sampled_from([pa.float32(), pa.float64()]),
+)
+@example([(math.nan, 0), (1.0, 0)], pa.float64())
+@example([(math.nan, 0), (1.0, 1)], pa.float64())
+@example([(0.0, 0), (-0.0, 0)], pa.float64())
+def test_least_and_greatest_do_not_depend_on_how_values_fall_into_tasks(
+    values: list[tuple[float | None, int]], kind: pa.DataType
+) -> None:
+    """Each task says what Postgres would, which merges what they say."""
+    output = _output(AggregateFunction.MIN, AggregateFunction.MAX)
+
+    def of_task(numbers: list[float | None]) -> tuple[float | None, float | None]:
+        found = _aggregate(output, ["x"] * len(numbers), pa.array(numbers, kind))
+        row = found["x"]
+        return row["tallyweir_a0_min"], row["tallyweir_a1_max"]  # type: ignore[return-value]
+
+    parts = [
+        of_task([number for number, task in values if task == wanted])
+        for wanted in sorted({task for _, task in values})
+    ]
+    least = [low for low, _ in parts if low is not None]
+    greatest = [high for _, high in parts if high is not None]
+    merged = (
+        min(least, key=_postgres_order, default=None),
+        max(greatest, key=_postgres_order, default=None),
+    )
+    known = [number for number, _ in values if number is not None]
+    expected = (
+        min(known, key=_postgres_order, default=None),
+        max(known, key=_postgres_order, default=None),
+    )
+    # Equal to the sign of zero, which Postgres does not look at.
+    assert repr(merged) == repr(of_task([number for number, _ in values]))
+    assert repr(merged).replace("-0.0", "0.0") == repr(expected).replace("-0.0", "0.0")
+
+
+_SUMMARIES = (
+    AggregateFunction.APPROX_COUNT_DISTINCT,
+    AggregateFunction.APPROX_PERCENTILE,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(_NUMBERS, st.integers(0, 3)), min_size=1))
+def test_sketches_do_not_depend_on_how_values_fall_into_tasks(
+    values: list[tuple[float, int]],
+) -> None:
+    """NaN is one value, the greatest; so are zero and negative zero."""
+    output = _output(*_SUMMARIES)
+
+    def of_task(numbers: list[float]) -> list[bytes]:
+        found = _aggregate(output, ["x"] * len(numbers), pa.array(numbers))
+        return [found["x"][f"tallyweir_a{n}_sketch"] for n in (0, 1)]  # type: ignore[misc]
+
+    parts = [
+        of_task([number for number, task in values if task == wanted])
+        for wanted in sorted({task for _, task in values})
+    ]
+    together = of_task([number for number, _ in values])
+    for number, aggregate in enumerate(output.aggregates):
+        sketch = sketch_of(aggregate)
+        joined = sketch.join([part[number] for part in parts])
+        assert repr(sketch.ask(joined)) == repr(sketch.ask(together[number]))
 
 
 _LONGEST = decimal.Context(prec=60)
