@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
 from integration_tests.harness.postgres_driver import (
+    SECOND_US,
     PostgresDriver,
     Row,
     execute,
@@ -21,8 +23,12 @@ from sinks.postgres import participant as postgres_participant
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
+from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.window_kinds import fixed_windows
+from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError, FatalError, RetryableError
+from sinks.testing.planned_batches import PLANNED_AT_US
 
 _NUMBERS = AppendTable(
     table="numbers",
@@ -401,3 +407,82 @@ def test_rows_of_a_split_table_do_not_refer_to_each_other(home_dsn: str) -> None
     )
     with pytest.raises(ConfigurationError, match="numbers_parent_fkey"):
         PostgresDriver(dsn=home_dsn, layout=layout_of(_SPLIT))
+
+
+_WAITING = WindowTable(
+    table="by_origin",
+    staging_table="output_1",
+    windows=fixed_windows(10 * SECOND_US),
+    by=(Column(name="origin", postgres_type="text"),),
+    aggregates=(
+        WindowAggregate(
+            column=Column(name="events", postgres_type="bigint"),
+            function=AggregateFunction.COUNT,
+            number=0,
+            partial_type="bigint",
+        ),
+    ),
+    allowed_lateness_us=0,
+    late=LatePolicy.DROP,
+    early_us=10 * SECOND_US,
+    branches=("billing.0",),
+)
+_TOLD = "SELECT sequence FROM tallyweir.batch_branch ORDER BY 1"
+
+
+class _WaitingWindow:
+    """A window in one database, and batches that only bring rows to another one."""
+
+    def __init__(self, home_dsn: str, billing_dsn: str) -> None:
+        self._dsn = home_dsn
+        self._databases = {"billing": billing_dsn}
+        self.driver = self._started()
+
+    def _started(self) -> PostgresDriver:
+        home_numbers = replace(_NUMBERS, branches=(HOME,))
+        return PostgresDriver(
+            dsn=self._dsn,
+            layout=layout_of(home_numbers, _WAITING),
+            databases=self._databases,
+        )
+
+    def restart(self) -> None:
+        """Have another driver go on."""
+        self.driver = self._started()
+
+    def publish(self, after_s: int, *, windows: Sequence[Row] = ()) -> None:
+        """Publish a batch, planned so long after the first; no watermark moves."""
+        plan = self.driver.plan(1)
+        plan = replace(plan, planned_at_us=PLANNED_AT_US + after_s * SECOND_US)
+        staged = {"output_0": self.driver.positioned(plan, [(after_s,)])}
+        if windows:
+            staged["output_1@billing.0"] = list(windows)
+        tally = self.driver.stage(plan, staged)
+        assert PublishOutcome.COMMITTED is self.driver.publish(plan, tally)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_windows_that_have_waited_are_shown_wherever_they_are(
+    home_dsn: str,
+    billing_dsn: str,
+    restarts: bool,  # noqa: FBT001 - a parameter of cases
+) -> None:
+    """By a batch that brings nothing else there; those between prepare nothing."""
+    world = _WaitingWindow(home_dsn, billing_dsn)
+    shown = "SELECT origin, pane FROM by_origin"
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    end = start + timedelta(seconds=10)
+    world.publish(0, windows=[(start, end, "JFK", 2, 2, None)])
+    world.publish(4, windows=[(start, end, "SFO", 1, 1, None)])
+    world.publish(9)
+    assert [] == query(billing_dsn, shown)
+    if restarts:
+        world.restart()
+    world.publish(10)
+    assert [("JFK", "early")] == query(billing_dsn, shown)
+    world.publish(13)
+    world.publish(14)
+    assert [("JFK", "early"), ("SFO", "early")] == sorted(query(billing_dsn, shown))
+    world.publish(60)
+    assert [(1,), (2,), (4,), (6,)] == query(home_dsn, _TOLD)
+    assert [] == prepared(billing_dsn)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
 
 import psycopg
 from psycopg import sql
@@ -18,6 +17,7 @@ from sinks.postgres.attempt_register import transactions_of
 from sinks.postgres.branch_names import HOME, staged_for
 from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.instants import to_microseconds
 from sinks.postgres.migrations import migrate_participant
 from sinks.postgres.naming import TableNames, application_name, state_table
 from sinks.postgres.output_moves import (
@@ -91,6 +91,8 @@ class PostgresParticipant(PostgresPreparedBranches):
         )
         self._threads = ThreadPoolExecutor(len(self._branches) or 1, database)
         self._preparing: dict[GlobalId, Future[None]] = {}
+        #: When a branch's windows are to be shown next, as far as it is known.
+        self._shows_at_us: dict[str, int | None] = {}
 
     def open(self) -> None:
         """Check that the database can take part, and make the markers' table exist.
@@ -133,19 +135,18 @@ class PostgresParticipant(PostgresPreparedBranches):
                 for output in self._layout.outputs
                 if set(output.branches) & set(self._branches)
             ]
-            state = partial(
-                state_table,
-                self._claim.pipeline_number,
-                installation=self._installation,
-            )
-            create_result_tables(connection, outputs, state)
+            create_result_tables(connection, outputs, self._state)
             self._staging.create(connection)
 
         self._session.run(f"creating tables in {self._database}", create)
         self._staging.drop_superseded()
 
     def touched(self, tally: BatchTally, terms: BatchTerms) -> Sequence[str]:
-        """Name the branches that have rows, or windows that the watermark settles."""
+        """Name the branches that have rows, or windows to be settled or shown.
+
+        Raises:
+            RetryableError: The database did not answer.
+        """
         moves_watermark = terms.watermark_before_us != terms.watermark_after_us
         return [
             branch
@@ -155,7 +156,41 @@ class PostgresParticipant(PostgresPreparedBranches):
                 or (moves_watermark and isinstance(output, WindowTable))
                 for output in self._layout.outputs_of(branch)
             )
+            or self._has_windows_to_show(branch, terms.planned_at_us)
         ]
+
+    def _has_windows_to_show(self, branch: str, planned_at_us: int) -> bool:
+        """Tell whether a window has waited for as long as its output lets it.
+
+        Until a branch takes part it can wait for no other moment, so the database is
+        asked once.
+        """
+        if branch not in self._shows_at_us:
+            self._shows_at_us[branch] = self._read_shows_at_us(branch)
+        shows_at_us = self._shows_at_us[branch]
+        return shows_at_us is not None and shows_at_us <= planned_at_us
+
+    def _read_shows_at_us(self, branch: str) -> int | None:
+        """Read when the first of a branch's windows is to be shown; None for never."""
+        waiting = {
+            output.table: output.early_us
+            for output in self._layout.outputs_of(branch)
+            if isinstance(output, WindowTable) and output.early_us
+        }
+        if not waiting:
+            return None
+
+        def read(connection: psycopg.Connection[TupleRow]) -> list[int]:
+            moments = []
+            for table, early_us in waiting.items():
+                statement = _SQL["waits_since"].format(state=self._state(table))
+                ((since,),) = connection.execute(statement)
+                if since is not None:
+                    moments.append(to_microseconds(since) + early_us)
+            return moments
+
+        moments = self._session.run(f"looking for windows in {self._database}", read)
+        return min(moments, default=None)
 
     def newest_markers(self) -> dict[str, GlobalId]:
         """Read the newest marker of each branch that the pipeline has now."""
@@ -169,6 +204,8 @@ class PostgresParticipant(PostgresPreparedBranches):
             The branch is prepared or not; undecided, it is rolled back by the next
             driver or by the resolver.
         """
+        # Whether it is committed or not, it is asked anew what waits after it.
+        self._shows_at_us.pop(order.gid.branch, None)
         own = staging_tables(self._layout, order.gid.branch)
         self._staging.note_published(
             order.terms.sequence,
@@ -203,6 +240,11 @@ class PostgresParticipant(PostgresPreparedBranches):
         for session in (self._session, *self._sessions.values()):
             session.close()
         super().close()
+
+    def _state(self, table: str) -> sql.Identifier:
+        return state_table(
+            self._claim.pipeline_number, table, installation=self._installation
+        )
 
     def _names(self, order: BranchOrder) -> TableNames:
         return TableNames(

@@ -48,3 +48,8 @@ VALUES (
     %(installation)s, %(pipeline_number)s, %(branch)s, %(sequence)s, %(gid)s,
     %(pipeline)s, %(rows)s
 )
+
+-- name: waits_since
+-- Since when the window waits that has waited for longest.
+SELECT min(tallyweir_waiting_since)
+FROM {state}
