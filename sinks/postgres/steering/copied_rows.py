@@ -167,7 +167,22 @@ def _copy_table(
             shadow=there, table=table, columns=_listed(row["columns"])
         )
     )
+    _go_on_numbering(connection, quoted, there)
     return copied.rowcount
+
+
+def _go_on_numbering(
+    connection: Connection[TupleRow], table: str, shadow: sql.Identifier
+) -> None:
+    """Let identity columns of the shadow draw numbers that no copied row has."""
+    tables = {"table": table, "shadow": shadow.as_string(connection)}
+    for row in fetch(connection, _SQL["identities"], **tables):
+        sequence = sql.Identifier(row["schema"], row["sequence"])
+        fetch(
+            connection,
+            _SQL["go_on_numbering"].format(sequence=sequence),
+            own=row["own"],
+        )
 
 
 def bare_name(connection: Connection[TupleRow], table: sql.Identifier) -> str:

@@ -3,6 +3,23 @@
 -- have beside those, as JSON; {bound} leaves out what only one of them can have yet.
 
 -- name: shared_columns
+-- Without those that are drawn from a sequence, as each table draws them for itself.
+WITH drawn AS (
+    SELECT attname
+    FROM pg_attribute
+    WHERE attrelid = ANY (ARRAY[to_regclass(%(ours)s), to_regclass(%(theirs)s)])
+      AND attidentity <> ''
+    UNION ALL
+    SELECT attname
+    FROM pg_attrdef
+    JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
+    JOIN pg_depend
+        ON classid = 'pg_attrdef'::regclass
+       AND objid = pg_attrdef.oid
+       AND refclassid = 'pg_class'::regclass
+    JOIN pg_class ON pg_class.oid = refobjid AND relkind = 'S'
+    WHERE adrelid = ANY (ARRAY[to_regclass(%(ours)s), to_regclass(%(theirs)s)])
+)
 SELECT ours.attname AS name
 FROM pg_attribute AS ours
 JOIN pg_attribute AS theirs
@@ -14,6 +31,7 @@ JOIN pg_attribute AS theirs
 WHERE ours.attrelid = to_regclass(%(ours)s)
   AND ours.attnum > 0
   AND NOT ours.attisdropped
+  AND ours.attname NOT IN (SELECT attname FROM drawn)
 ORDER BY ours.attnum;
 
 -- name: both_read

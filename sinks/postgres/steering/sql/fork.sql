@@ -93,6 +93,23 @@ INSERT INTO {shadow} ({columns}) OVERRIDING SYSTEM VALUE
 SELECT {columns}
 FROM {table};
 
+-- name: identities
+-- Identity columns, each with its sequence, and the one that LIKE made for its copy.
+SELECT nspname AS schema, relname AS sequence,
+       pg_get_serial_sequence(%(shadow)s, attname) AS own
+FROM pg_attribute
+JOIN pg_class
+    ON pg_class.oid = pg_get_serial_sequence(%(table)s, attname)::regclass
+JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE attrelid = to_regclass(%(table)s)
+  AND attidentity <> ''
+  AND NOT attisdropped;
+
+-- name: go_on_numbering
+-- A sequence is read as it is now, so it has passed every row of any snapshot.
+SELECT setval(%(own)s::regclass, last_value, is_called)
+FROM {sequence};
+
 -- name: create_runs
 -- Beside the catalog, and attached at the end: making a part of it in its place would
 -- keep every pipeline's publish waiting meanwhile.
