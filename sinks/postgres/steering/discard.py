@@ -279,10 +279,11 @@ class _Discard:
                 raise ConfigurationError(
                     "DISCARD_DEPENDED_ON",
                     saw=f"Something was made over {self._quoted(table)}: {detail}.",
-                    why="A view follows its table wherever that is renamed to; readers "
-                    "may use it.",
-                    fix="Make it again over the table that readers know, or drop it; "
-                    "then call again.",
+                    why="What was made over a table follows it wherever that is "
+                    "renamed to; readers may use it.",
+                    fix="Make a view again over the table that readers know, or drop "
+                    "it; let that table own the sequence of a default (ALTER SEQUENCE "
+                    "... OWNED BY ...); then call again.",
                 ) from error
 
     @property

@@ -29,6 +29,7 @@ from sinks.postgres.audit.audited_pipeline import (
 )
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import table_identifier
+from sinks.postgres.naming import revisions_table
 from sinks.postgres.shadow_tables import read_shadow_tables
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
@@ -42,6 +43,7 @@ from sinks.postgres.steering.copied_rows import (
     copy_seen_ids,
     draw_moves,
 )
+from sinks.postgres.steering.left_behind import left_behind
 from sinks.postgres.steering.renamed_definitions import rename_definitions
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
@@ -202,7 +204,7 @@ def _check_fit(
             "FORK_UNFIT",
             saw=f"Pipeline {pipeline.name} {'; it '.join(reasons)}.",
             why="Its fork could not keep to tables of its own, or not change places "
-            "with it in one transaction.",
+            "with it in one transaction without a loss to whoever uses them.",
             fix="Run the new version beside it by another name and into other tables, "
             "from the topic's start (docs/batch.md, In shadow tables).",
         )
@@ -226,16 +228,25 @@ def _unfit(
     if any(output.get("metrics") for output in definition["outputs"]):
         yield "has a view of metrics"
     for output in pipeline.outputs:
-        name = shadow_of(output.table, new).rsplit(".", 1)[-1]
-        if len(name.encode()) > _NAME_BYTES_MAX:
-            yield f"has a table for which {name} is too long"
-        taken = fetch_one(
-            connection,
-            _SQL["table_exists"],
-            table=table_identifier(shadow_of(output.table, new)).as_string(connection),
-        )
-        if taken["exists"]:
-            yield f"has a table beside which {name} is there already"
+        yield from _unfit_table(connection, output.table, new)
+
+
+def _unfit_table(
+    connection: Connection[TupleRow], table: str, new: str
+) -> Iterator[str]:
+    name = shadow_of(table, new).rsplit(".", 1)[-1]
+    if len(name.encode()) > _NAME_BYTES_MAX:
+        yield f"has a table for which {name} is too long"
+    taken = fetch_one(
+        connection,
+        _SQL["table_exists"],
+        table=table_identifier(shadow_of(table, new)).as_string(connection),
+    )
+    if taken["exists"]:
+        yield f"has a table beside which {name} is there already"
+    for told in (table, revisions_table(table)):
+        for what in left_behind(connection, table_identifier(told)):
+            yield f"has {what} on {told}, which a shadow would not have"
 
 
 def _note(

@@ -23,6 +23,7 @@ from sinks.postgres.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, acting
 from sinks.postgres.steering.copied_rows import OUTPUT_COLUMNS, bare_name
 from sinks.postgres.steering.fork import shadow_of
+from sinks.postgres.steering.left_behind import left_behind
 from sinks.postgres.steering.renamed_definitions import rename_definitions
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
@@ -56,7 +57,8 @@ def switch(
         shadowing: The one whose rows they are to find.
 
     Raises:
-        ConfigurationError: As ``acting``; ``SWITCH_NOT_SHADOWED``.
+        ConfigurationError: As ``acting``; ``SWITCH_NOT_SHADOWED``; ``SWITCH_UNFIT``:
+            a table in front has what the one in its place would not have.
         RetryableError: ``SWITCH_BEHIND``: readers would find less than before; or as
             ``acting``, and when somebody reads a table for so long that it cannot be
             renamed.
@@ -95,8 +97,11 @@ def switch(
                 connection.execute(_SQL["insert_shadow"], values)
             _copy_grants(connection, table, shadow)
         connection.execute(_ACT["hurry"])
+        for table, shadow in switched.items():
+            _move_sequences(connection, table, shadow)
         for name, new_name in _renames(connection, front, shadowing, switched, former):
             _rename_table(connection, name, new_name)
+        _check_nothing_lost(connection, former)
         done = Switch(
             tables=tuple(switched),
             former={t: s for t, s in former.items() if t in there},
@@ -156,15 +161,73 @@ def _copy_grants(connection: Connection[TupleRow], table: str, shadow: str) -> N
     """Let everybody read the shadow who may read the table in whose place it comes."""
     for name, same in _with_revisions(table, shadow):
         quoted = name.as_string(connection)
-        for row in fetch(connection, _SQL["grants"], table=quoted):
-            if _exists(connection, same):
-                connection.execute(
-                    _SQL["grant"].format(
-                        privilege=sql.SQL(row["privilege"]),
-                        table=same,
-                        grantee=sql.SQL(row["grantee"]),
-                    )
+        if not _exists(connection, same):
+            continue
+        tables = {"table": quoted, "same": same.as_string(connection)}
+        for row in fetch(connection, _SQL["grants"], **tables):
+            connection.execute(
+                _SQL["grant"].format(
+                    privilege=sql.SQL(row["privilege"]),
+                    columns=_of_column(row["column"]),
+                    table=same,
+                    grantee=sql.SQL(row["grantee"]),
+                    option=sql.SQL(row["option"]),
                 )
+            )
+
+
+def _of_column(name: str | None) -> sql.Composable:
+    if name is None:
+        return sql.SQL("")
+    return sql.SQL("({})").format(sql.Identifier(name))
+
+
+def _move_sequences(connection: Connection[TupleRow], table: str, shadow: str) -> None:
+    """Let the table in front own the sequence that both draw a serial column from.
+
+    The other could not be dropped otherwise, as the one in front needs its sequence.
+    """
+    for name, same in _with_revisions(table, shadow):
+        quoted = {
+            "table": name.as_string(connection),
+            "same": same.as_string(connection),
+        }
+        for row in fetch(connection, _SQL["shared_sequences"], **quoted):
+            connection.execute(
+                _SQL["own_sequence"].format(
+                    sequence=sql.Identifier(row["schema"], row["sequence"]),
+                    column=sql.SQL("{}.{}").format(same, sql.Identifier(row["column"])),
+                )
+            )
+
+
+def _check_nothing_lost(
+    connection: Connection[TupleRow], former: Mapping[str, str]
+) -> None:
+    """Refuse the switch if the table in front has what does not follow its name.
+
+    A fork is refused for it, so somebody has put it there since. The tables have been
+    renamed by now, so nobody can put anything there any more before the COMMIT.
+    """
+    found = [
+        f"{what} on {told}"
+        for table, kept in former.items()
+        for told, name in (
+            (table, kept),
+            (revisions_table(table), revisions_table(kept)),
+        )
+        for what in left_behind(connection, table_identifier(name))
+    ]
+    if found:
+        raise ConfigurationError(
+            "SWITCH_UNFIT",
+            saw=f"There is {', '.join(found)}; it stays with the table when that gives "
+            "its name to another.",
+            why="Row-level security would be off, triggers would not fire, and foreign "
+            "keys would follow the former table.",
+            fix="Take it off, switch, and put it on the table in front again; keep "
+            "readers out meanwhile where it is row-level security.",
+        )
 
 
 def _with_revisions(

@@ -29,14 +29,57 @@ ORDER BY 1, 2;
 SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
 
 -- name: grants
-SELECT acl.grantee::regrole::text AS grantee, acl.privilege_type AS privilege
-FROM pg_class
-CROSS JOIN aclexplode(relacl) AS acl
-WHERE oid = to_regclass(%(table)s)
-  AND acl.grantee NOT IN (0, relowner);
+-- Of everybody but the owner, on the table and on those of its columns that the other
+-- has as well. Number 0 is PUBLIC, which no role can be called.
+WITH granted AS (
+    SELECT relowner, grantee, privilege_type, is_grantable, NULL::name AS attname
+    FROM pg_class
+    CROSS JOIN aclexplode(relacl)
+    WHERE oid = to_regclass(%(table)s)
+    UNION ALL
+    SELECT relowner, grantee, privilege_type, is_grantable, attname
+    FROM pg_class
+    JOIN pg_attribute AS ours ON attrelid = pg_class.oid
+    CROSS JOIN aclexplode(attacl)
+    WHERE pg_class.oid = to_regclass(%(table)s)
+      AND EXISTS (
+          SELECT
+          FROM pg_attribute AS theirs
+          WHERE theirs.attrelid = to_regclass(%(same)s)
+            AND theirs.attname = ours.attname
+      )
+)
+SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END AS grantee,
+       privilege_type AS privilege,
+       attname AS column,
+       CASE WHEN is_grantable THEN 'WITH GRANT OPTION' ELSE '' END AS option
+FROM granted
+WHERE grantee <> relowner;
 
 -- name: grant
-GRANT {privilege} ON {table} TO {grantee};
+GRANT {privilege} {columns} ON {table} TO {grantee} {option};
+
+-- name: shared_sequences
+-- Sequences that a column of the table owns and that a column of the other draws from
+-- as well, as the copied default of a serial column does.
+SELECT nspname AS schema, relname AS sequence, attname AS column
+FROM pg_depend AS owned
+JOIN pg_class ON pg_class.oid = owned.objid AND relkind = 'S'
+JOIN pg_namespace ON pg_namespace.oid = relnamespace
+JOIN pg_depend AS drawn
+    ON drawn.refclassid = 'pg_class'::regclass
+   AND drawn.refobjid = owned.objid
+   AND drawn.classid = 'pg_attrdef'::regclass
+JOIN pg_attrdef ON pg_attrdef.oid = drawn.objid
+JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
+WHERE owned.classid = 'pg_class'::regclass
+  AND owned.refclassid = 'pg_class'::regclass
+  AND owned.refobjid = to_regclass(%(table)s)
+  AND owned.deptype = 'a'
+  AND adrelid = to_regclass(%(same)s);
+
+-- name: own_sequence
+ALTER SEQUENCE {sequence} OWNED BY {column};
 
 -- name: reaches
 -- How far a pipeline has read. One whose position went back has its rows still, and
