@@ -85,6 +85,7 @@ class GuardedPaths:
     def add_to(self, pages: FastAPI) -> None:
         """Answer the paths in an application."""
         pages.exception_handler(RefusedError)(_answer_refusal)
+        self._add_acts(pages)
 
         @pages.get("/api/access")
         def access(request: Request) -> Response:
@@ -133,6 +134,7 @@ class GuardedPaths:
             self._log.info("payloads shown", pipeline=name, by=token.name)
             return _answer(self._copies(name, event_id))
 
+    def _add_acts(self, pages: FastAPI) -> None:
         @pages.post("/api/pipelines/{name}/acts/{act}")
         async def do(request: Request, name: str, act: str) -> Response:
             found = ACTS.get(act)
