@@ -35,7 +35,7 @@ from schemas.event_contracts import EventContracts
 from sinks.postgres.home_layout import Output
 from sinks.protocol.ports import RejectedRow
 from spark_jobs import event_frame as frame
-from spark_jobs.output_bounds import find_unkeepable
+from spark_jobs.output_bounds import find_long_keys, find_nested_zeros
 from spark_jobs.postgres_values import find_unstorable
 from spark_jobs.source_places import SourcePlaces
 
@@ -178,8 +178,10 @@ def find_dead(table: pa.Table, is_event: BoolArray, rules: Rules) -> ClassifiedE
     for row, detail in find_unstorable(_stored_columns(table)).items():
         events.mark_dead(row, "UNSTORABLE_VALUE", detail)
     alive = events.is_class(EventClass.COMMITTED)
-    for row, reason, detail in find_unkeepable(table, alive, rules.outputs):
-        events.mark_dead(row, reason, detail)
+    for row, detail in find_nested_zeros(table, alive, rules.outputs):
+        events.mark_dead(row, "UNSTORABLE_VALUE", detail)
+    for row, detail in find_long_keys(table, alive, rules.outputs):
+        events.mark_dead(row, "KEY_TOO_LONG", detail)
     _mark_rejected(events, rules)
     return events
 

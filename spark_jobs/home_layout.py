@@ -132,8 +132,7 @@ def build_home_layout(
         schema: The event frame's columns, as Spark's analyser sees them.
 
     Raises:
-        ConfigurationError: ``AGGREGATE_TYPE``, ``GROUP_TYPE``, ``KEY_TYPE`` or
-            ``TRANSFORM_TYPE``, for a column.
+        ConfigurationError: A column is of a type that it cannot have where it is.
     """
     types = {field.name: _postgres_type(field) for field in schema.fields}
     everything = event_columns(pipeline, contracts, schema)

@@ -34,10 +34,10 @@ _QUOTED_BYTES = 3
 _BRACKETS_BYTES = 2
 
 
-def find_unkeepable(
+def find_long_keys(
     table: pa.Table, alive: BoolArray, outputs: Sequence[Output]
-) -> Iterator[tuple[int, str, str]]:
-    """Yield each row that an output wants and cannot keep, with reason and detail.
+) -> Iterator[tuple[int, str]]:
+    """Yield rows whose key is too long for an output that wants them, and say which.
 
     Args:
         table: The event frame's columns, one chunk each.
@@ -57,9 +57,31 @@ def find_unkeepable(
                 f"The event's key in {output.table} has {sizes[row]} bytes; "
                 f"{KEY_BYTES_MAX} are allowed."
             )
-            yield row, "KEY_TOO_LONG", detail
-        if isinstance(output, KeyedTable):
-            yield from _zeros(table, output, candidates)
+            yield row, detail
+
+
+def find_nested_zeros(
+    table: pa.Table, alive: BoolArray, outputs: Sequence[Output]
+) -> Iterator[tuple[int, str]]:
+    """Yield rows with a nested value that a function could not return, and say which.
+
+    Args:
+        table: The event frame's columns, one chunk each.
+        alive: As above.
+        outputs: As above.
+    """
+    for number, output in enumerate(outputs):
+        if not isinstance(output, KeyedTable):
+            continue
+        for column in output.event_columns:
+            if column.postgres_type != "jsonb":
+                continue
+            found = find_json_zeros(table.column(column.name).chunk(0))
+            if found is None:
+                continue
+            taken = found & alive & _is_taken(table, number)
+            for row in np.flatnonzero(taken).tolist():
+                yield row, f"Field {column.name} has a NUL, which jsonb refuses."
 
 
 def _is_taken(table: pa.Table, number: int) -> BoolArray:
@@ -107,18 +129,3 @@ def _key_text_bytes(
         key = format_key([array[row].as_py() for array in arrays])
         sizes[row] = len(key.encode())
     return sizes
-
-
-def _zeros(
-    table: pa.Table, output: KeyedTable, candidates: BoolArray
-) -> Iterator[tuple[int, str, str]]:
-    """Yield rows with a nested value that the output's function could not return."""
-    for column in output.event_columns:
-        if column.postgres_type != "jsonb":
-            continue
-        found = find_json_zeros(table.column(column.name).chunk(0))
-        if found is None:
-            continue
-        for row in np.flatnonzero(found & candidates).tolist():
-            detail = f"Field {column.name} has a NUL character, which jsonb refuses."
-            yield row, "UNSTORABLE_VALUE", detail

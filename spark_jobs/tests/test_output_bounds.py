@@ -16,7 +16,7 @@ from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from spark_jobs.event_frame import FILTERED_BY, wanted_column
-from spark_jobs.output_bounds import find_unkeepable
+from spark_jobs.output_bounds import find_long_keys, find_nested_zeros
 
 _NAME = Column(name="name", postgres_type="text")
 _RAW = Column(name="raw", postgres_type="bytea")
@@ -50,21 +50,17 @@ def _found(
     outputs: Sequence[Output],
     columns: Mapping[str, object],
     alive: Sequence[bool] | None = None,
-) -> list[tuple[int, str]]:
+) -> list[int]:
     table = pa.table(dict(columns)).combine_chunks()
     mask = np.array([True] * table.num_rows if alive is None else alive)
-    return [(row, why) for row, why, _ in find_unkeepable(table, mask, outputs)]
-
-
-def _long(row: int) -> tuple[int, str]:
-    return row, "KEY_TOO_LONG"
+    return [row for row, _ in find_long_keys(table, mask, outputs)]
 
 
 def test_a_group_has_so_many_bytes_and_no_more() -> None:
     """Bytes count, not characters; null has none."""
     names = ["x" * KEY_BYTES_MAX, "x" * (KEY_BYTES_MAX + 1), None]
     names += ["é" * (KEY_BYTES_MAX // 2), "é" * (KEY_BYTES_MAX // 2) + "x"]
-    assert [_long(1), _long(4)] == _found([_window(_NAME)], {"name": names})
+    assert [1, 4] == _found([_window(_NAME)], {"name": names})
 
 
 def test_the_columns_of_a_group_count_together() -> None:
@@ -72,7 +68,7 @@ def test_the_columns_of_a_group_count_together() -> None:
     names = ["x" * 1_000, "x" * 1_000, "x" * 1_975, "x" * 1_976]
     raws = [b"\0" * 975, b"\0" * 976, None, None]
     output = _window(_NAME, _RAW, _COUNT)
-    assert [_long(1), _long(3)] == _found(
+    assert [1, 3] == _found(
         [output],
         {"name": names, "raw": pa.array(raws, pa.binary()), "count": [1] * 4},
     )
@@ -85,9 +81,7 @@ def test_a_key_is_as_long_as_its_text(letter: str) -> None:
     fits = (KEY_BYTES_MAX - len(format_key(["", 7]))) // size
     names = [letter * fits, letter * (fits + 1)]
     assert len(format_key([names[0], 7]).encode()) <= KEY_BYTES_MAX
-    assert [_long(1)] == _found(
-        [_keyed(_NAME, _COUNT)], {"name": names, "count": [7, 7]}
-    )
+    assert [1] == _found([_keyed(_NAME, _COUNT)], {"name": names, "count": [7, 7]})
 
 
 def test_a_key_of_plain_numbers_is_never_too_long() -> None:
@@ -110,22 +104,23 @@ def test_only_what_an_output_would_take_is_held_against_it() -> None:
         },
         alive=[True, True, True, False],
     )
-    assert [_long(0)] == found
+    assert [0] == found
 
 
 def test_a_function_is_not_given_what_it_could_not_return() -> None:
     """A NUL in a nested value; an escaped backslash before its digits is none."""
     output = _keyed(_NAME, selects=(_TAGS, _NAME))
     tags = [r'["\u0000"]', r'["\\u0000"]', None, '["a"]', r'["\u0000"]']
-    found = _found(
-        [output],
+    table = pa.table(
         {
             "name": ["a"] * 5,
             "tags": pa.array(tags, pa.string()),
             wanted_column(0): [True, True, True, True, False],
-        },
-    )
-    assert [(0, "UNSTORABLE_VALUE")] == found
+        }
+    ).combine_chunks()
+    for alive, expected in ((True, [0]), (False, [])):
+        found = find_nested_zeros(table, np.array([alive] * 5), [output])
+        assert expected == [row for row, _ in found]
 
 
 def test_the_detail_names_the_table_and_the_field() -> None:
@@ -133,8 +128,12 @@ def test_the_detail_names_the_table_and_the_field() -> None:
     table = pa.table({"name": ["x" * 3_000], "tags": [r'["\u0000"]']})
     outputs: list[Output] = [_window(_NAME), _keyed(_COUNT, selects=(_TAGS,))]
     table = table.append_column("count", pa.array([1])).combine_chunks()
-    details = [what for *_, what in find_unkeepable(table, np.array([True]), outputs)]
+    alive = np.array([True])
+    found = [
+        *find_long_keys(table, alive, outputs),
+        *find_nested_zeros(table, alive, outputs),
+    ]
     assert [
         "The event's key in by_name has 3000 bytes; 2000 are allowed.",
-        "Field tags has a NUL character, which jsonb refuses.",
-    ] == details
+        "Field tags has a NUL, which jsonb refuses.",
+    ] == [what for _, what in found]
