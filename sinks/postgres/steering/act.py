@@ -7,7 +7,7 @@ and finds what the act has left; what its batch had read is read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 from psycopg import Connection
+from psycopg.errors import LockNotAvailable
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
@@ -23,13 +24,13 @@ from sinks.postgres.audit.audited_pipeline import fetch, fetch_pipeline
 from sinks.postgres.epoch_claims import draw_nonce, insert_claim
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.identity import Epoch
 
 _PUBLISH = load_statements("sinks.postgres", "publish.sql")
 _SQL = load_statements("sinks.postgres.steering", "act.sql")
 
-#: How long a publish at hand is waited for.
+#: How long a publish or a snapshot at hand is waited for.
 LOCK_TIMEOUT_MS = 30_000
 
 
@@ -42,7 +43,7 @@ class ActRequest:
         kind: The command's name.
         reason: For whoever asks later.
         dry_run: Whether all of it is taken back.
-        lock_timeout_ms: How long a publish at hand is waited for.
+        lock_timeout_ms: How long a publish or a snapshot at hand is waited for.
     """
 
     pipeline: str
@@ -74,6 +75,7 @@ def acting(
     request: ActRequest,
     *,
     check: Callable[[], None] = lambda: None,
+    snapshots_of: Sequence[str] = (),
 ) -> Iterator[Act]:
     """Do what is inside in one transaction that nobody else publishes beside.
 
@@ -83,12 +85,16 @@ def acting(
     Args:
         connection: To the home, not inside of a transaction.
         request: What is asked for.
-        check: Called before each try to claim; what it raises ends the act.
+        check: Called before each try to claim, and again when nobody else changes the
+            pipeline any more; what it raises ends the act.
+        snapshots_of: Pipelines of which nobody may take a snapshot meanwhile, in the
+            order in which that is waited for.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``, or what ``check``
             raises.
-        RetryableError: A publish held the pipeline's row for too long.
+        RetryableError: ``SNAPSHOT_AT_WORK``; or a publish held the pipeline's row for
+            too long.
 
     Crash:
         Before the COMMIT nothing has changed and nobody is fenced; after it all of it
@@ -104,11 +110,15 @@ def acting(
     ):
         fetch_pipeline(connection, pipeline)
         fetch(connection, _SQL["begin_settings"], timeout=timeout)
+        # Before anything that a publish or a claim could wait for.
+        for one in snapshots_of:
+            hold_snapshots(connection, one)
         with making(ActPoint.CLAIMED):
             epoch = _claim(connection, pipeline, check)
         # Whoever publishes holds this row. Who comes after us finds our claim.
         with making(ActPoint.PIPELINE_HELD):
             (held,) = fetch(connection, _PUBLISH["lock_pipeline"], pipeline=pipeline)
+        check()
         act = Act(
             epoch=epoch,
             last_sequence=held["last_sequence"],
@@ -128,6 +138,29 @@ def acting(
             connection.execute(_SQL["note_act"], values)
         if request.dry_run:
             raise psycopg.Rollback
+
+
+def hold_snapshots(connection: Connection[TupleRow], pipeline: str) -> None:
+    """Wait for a snapshot that is being taken, and keep others from it until the end.
+
+    Until it is committed a snapshot cannot be seen, and it will be of a moment before
+    whatever is done now. So who looks at snapshots, or changes what they copy, calls
+    this first; who finds one under way for longer than the lock timeout gives up.
+
+    Raises:
+        RetryableError: ``SNAPSHOT_AT_WORK``.
+    """
+    try:
+        fetch(connection, _SQL["hold_snapshots"], pipeline=pipeline)
+    except LockNotAvailable as error:
+        raise RetryableError(
+            "SNAPSHOT_AT_WORK",
+            saw=f"A snapshot of pipeline {pipeline} is being taken, or another act "
+            "on it is at work.",
+            why="A snapshot that nobody can see yet would be left as it is, and be of "
+            "what is not so any more.",
+            fix="Wait until it has ended, then call again.",
+        ) from error
 
 
 def check_reason(reason: str) -> None:

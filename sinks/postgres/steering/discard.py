@@ -38,7 +38,7 @@ from sinks.postgres.prepared_branches import branch_prefix
 from sinks.postgres.shadow_tables import read_shadow_tables
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
-from sinks.postgres.steering.act import ActRequest, check_reason
+from sinks.postgres.steering.act import ActRequest, check_reason, hold_snapshots
 from sinks.postgres.steering.copied_rows import COPIED, NOT_COPIED
 from sinks.postgres.steering.offset_reset import check_nothing_in_doubt
 from sinks.postgres.steering.snapshot import (
@@ -100,8 +100,9 @@ def discard(connection: Connection[TupleRow], request: ActRequest) -> Discarded:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``PIPELINE_DISCARDED``,
             ``REASON_MISSING``, ``DISCARD_NOT_SHADOWED``, ``DISCARD_ELSEWHERE`` or
             ``DISCARD_DEPENDED_ON``.
-        RetryableError: ``BATCH_IN_DOUBT``; somebody reads a table, or a publish holds
-            the pipeline's row, for too long; or the server went away.
+        RetryableError: ``BATCH_IN_DOUBT``, ``SNAPSHOT_AT_WORK``; somebody reads a
+            table, or a publish holds the pipeline's row, for too long; or the server
+            went away.
 
     Crash:
         Before the COMMIT the pipeline is as it was, and nobody who works on it has
@@ -116,6 +117,7 @@ def discard(connection: Connection[TupleRow], request: ActRequest) -> Discarded:
         fetch_pipeline(connection, request.pipeline)
         timeout = f"{request.lock_timeout_ms}ms"
         fetch(connection, _ACT["begin_settings"], timeout=timeout)
+        hold_snapshots(connection, request.pipeline)
         with making(ActPoint.PIPELINE_HELD):
             for hold in ("hold_pipeline", "hold_claims"):
                 connection.execute(_SQL[hold], {"pipeline": request.pipeline})

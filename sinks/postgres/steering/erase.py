@@ -150,8 +150,9 @@ def erase(
             why="Whose data is to go must be said.",
             fix="Pass --id, --where, --key or --again.",
         )
-    with acting(connection, request.act) as act:
-        pipeline = read_pipeline(connection, request.act.pipeline)
+    name = request.act.pipeline
+    with acting(connection, request.act, snapshots_of=(name,)) as act:
+        pipeline = read_pipeline(connection, name)
         _check_all_here(connection, pipeline)
         _check_nothing_copied(connection, pipeline)
         work = _Work(connection=connection, pipeline=pipeline, epoch=act.epoch)

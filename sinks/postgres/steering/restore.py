@@ -94,14 +94,15 @@ def restore(  # noqa: PLR0913 - an act and what it needs
         broker: What the broker holds of the pipeline's topics.
         reason: For whoever asks later; kept for good.
         dry_run: Do it and take it back, to tell what it would mean.
-        lock_timeout_ms: How long a publish at hand is waited for.
+        lock_timeout_ms: How long a publish or a snapshot at hand is waited for.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
             ``SNAPSHOT_UNKNOWN``, ``NOT_AT_HOME``, ``DEFINITION_SINCE``,
-            ``RESTORE_NOT_IN_KAFKA``, ``RESTORE_PAST_RUN``, or ``RESTORE_PAST_ACT``.
-        RetryableError: ``BATCH_IN_DOUBT``; or a publish held the pipeline's row for
-            too long.
+            ``RESTORE_NOT_IN_KAFKA``, ``RESTORE_PAST_RUN``, ``RESTORE_PAST_ACT``, or
+            ``RESTORE_PAST_RESTORE``.
+        RetryableError: ``BATCH_IN_DOUBT``, ``SNAPSHOT_AT_WORK``; or a publish held the
+            pipeline's row for too long.
 
     Crash:
         Before the COMMIT nothing has changed and nobody is fenced; after it the
@@ -114,7 +115,7 @@ def restore(  # noqa: PLR0913 - an act and what it needs
         dry_run=dry_run,
         lock_timeout_ms=lock_timeout_ms,
     )
-    with acting(connection, request) as act:
+    with acting(connection, request, snapshots_of=(pipeline,)) as act:
         snapshot = find_snapshot(connection, pipeline, name)
         audited = read_pipeline(connection, pipeline)
         _check(connection, audited, snapshot)
@@ -177,6 +178,7 @@ def _check(
     check_nothing_in_doubt(connection, pipeline.name)
     check_at_home(pipeline)
     values = {"pipeline": pipeline.name, "sequence": snapshot.sequence}
+    _check_stands(connection, snapshot, values)
     branches = fetch_one(connection, _SQL["batches_with_branches"], **values)
     if branches["branches"]:
         raise ConfigurationError(
@@ -223,6 +225,34 @@ def _check(
             why="It has deleted rows and IDs from before the snapshot, which nobody "
             "kept.",
             fix="Restore a snapshot from after the run, or the database from a backup.",
+        )
+
+
+def _check_stands(
+    connection: Connection[TupleRow], snapshot: Snapshot, values: Mapping[str, object]
+) -> None:
+    """Refuse a snapshot of what is gone, which a restore should have dropped.
+
+    Its positions are behind rows that were deleted: nobody would read them again.
+    """
+    restores = fetch(
+        connection,
+        _SQL["restores_since"],
+        epoch=snapshot.epoch,
+        move=snapshot.move,
+        **values,
+    )
+    if restores:
+        (one,) = restores
+        raise ConfigurationError(
+            "RESTORE_PAST_RESTORE",
+            saw=f"What the snapshot {snapshot.name} was taken after has been taken "
+            f"back since; the last restore was one to {one['snapshot']}, in act "
+            f"{one['epoch']}.",
+            why="Its positions are behind rows that are gone, and their records would "
+            "not be read again.",
+            fix="Restore another one, and drop this one: tallyweir snapshot drop "
+            f"{values['pipeline']} {snapshot.name}.",
         )
 
 

@@ -5,7 +5,8 @@ finds it by that. Copied is what batches change in place: positions, open window
 those of their rows that can change still, keyed state and timers.
 
 A batch is one commit, so whatever moment a snapshot of the database shows, it is one
-between two batches: no lock is needed, nobody waits and nobody is fenced.
+between two batches: no batch waits and nobody is fenced. What does wait are acts that
+look for snapshots, or change what this one copies: until its commit nobody sees it.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def take_snapshot(
     """Keep the state of a pipeline as it is between two batches.
 
     From then on no bucket of seen IDs that it needs is dropped, until it is dropped
-    itself. A driver may work meanwhile.
+    itself. A driver may work meanwhile; a restore, an erasure, an update, a switch or a
+    discard comes before it or after it.
 
     Args:
         connection: To the home, not inside of a transaction.
@@ -130,7 +132,7 @@ def take_snapshot(
     with translated("taking a snapshot"):
         with connection.transaction():
             fetch_pipeline(connection, pipeline)
-        with _buckets_kept(connection, pipeline), _one_moment(connection):
+        with _undisturbed(connection, pipeline), _one_moment(connection):
             audited = read_pipeline(connection, pipeline)
             check_at_home(audited)
             values = {
@@ -316,16 +318,19 @@ def _copy(
 
 
 @contextmanager
-def _buckets_kept(connection: Connection[TupleRow], pipeline: str) -> Iterator[None]:
-    """Have no bucket dropped from before the moment is chosen until it is noted."""
+def _undisturbed(connection: Connection[TupleRow], pipeline: str) -> Iterator[None]:
+    """Have no bucket dropped from before the moment is chosen until it is noted.
+
+    Nor is an act done that would have to know of the snapshot (``hold_snapshots``).
+    """
     with connection.transaction():
-        fetch(connection, _SQL["keep_buckets"], pipeline=pipeline)
+        fetch(connection, _SQL["hold"], pipeline=pipeline)
     try:
         yield
     finally:
         if not connection.closed:
             with connection.transaction():
-                fetch_one(connection, _SQL["release_buckets"], pipeline=pipeline)
+                fetch_one(connection, _SQL["release"], pipeline=pipeline)
 
 
 @contextmanager

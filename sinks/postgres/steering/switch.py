@@ -69,7 +69,12 @@ def switch(
     """
     front = request.pipeline
     beside = replace(request, pipeline=shadowing)
-    with acting(connection, request) as act, acting(connection, beside) as other:
+    # Before either is kept from publishing, and in one order whichever is in front.
+    both = sorted((front, shadowing))
+    with (
+        acting(connection, request, snapshots_of=both) as act,
+        acting(connection, beside) as other,
+    ):
         shadows = read_shadow_tables(connection, shadowing)
         if not shadows or read_shadow_tables(connection, front):
             raise ConfigurationError(

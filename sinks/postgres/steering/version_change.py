@@ -6,6 +6,7 @@ driver that works is fenced; one that comes with the former file is refused.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from psycopg import Connection
@@ -53,7 +54,7 @@ class ChangeRequest:
         dry_run: Whether all of it is taken back.
         watched_batches: How many batches the driver watches before it trusts the
             version; when they are worse than those before, it rolls back.
-        lock_timeout_ms: How long a publish at hand is waited for.
+        lock_timeout_ms: How long a publish or a snapshot at hand is waited for.
     """
 
     pipeline: str
@@ -101,7 +102,8 @@ def update(
         ConfigurationError: ``VERSION_IN_FORCE``, ``PIPELINE_UNKNOWN``,
             ``REASON_MISSING``, ``LAYOUT_UNKNOWN``, or the code of what makes it
             impossible.
-        RetryableError: A publish held the pipeline's row for too long.
+        RetryableError: ``SNAPSHOT_AT_WORK``; or a publish held the pipeline's row for
+            too long.
 
     Crash:
         Before the COMMIT the former version is in force, with all that it holds; after
@@ -109,7 +111,7 @@ def update(
     """
     with (
         making(VersionPoint.VERSION_IN_FORCE),
-        acting(connection, request.act("update")) as act,
+        _acting(connection, request, "update") as act,
     ):
         in_force, plan = _plan(connection, request.pipeline, wanted)
         _check_other(in_force, wanted, request.pipeline)
@@ -128,14 +130,15 @@ def rollback(
 
     Raises:
         ConfigurationError: ``VERSION_UNKNOWN``, or as ``update`` does.
-        RetryableError: A publish held the pipeline's row for too long.
+        RetryableError: ``SNAPSHOT_AT_WORK``; or a publish held the pipeline's row for
+            too long.
 
     Crash:
         As ``update``.
     """
     with (
         making(VersionPoint.VERSION_IN_FORCE),
-        acting(connection, request.act("rollback")) as act,
+        _acting(connection, request, "rollback") as act,
     ):
         wanted = read_version(connection, request.pipeline, version).described()
         in_force, plan = _plan(connection, request.pipeline, wanted)
@@ -177,6 +180,13 @@ def list_versions(
     """
     fetch_pipeline(connection, pipeline)
     return read_versions(connection, pipeline)
+
+
+def _acting(
+    connection: Connection[TupleRow], request: ChangeRequest, kind: str
+) -> AbstractContextManager[Act]:
+    """Change no table that a snapshot is about to copy."""
+    return acting(connection, request.act(kind), snapshots_of=(request.pipeline,))
 
 
 def _plan(

@@ -5,6 +5,13 @@
 SELECT set_config('lock_timeout', %(timeout)s, true),
        set_config('idle_in_transaction_session_timeout', '60s', true);
 
+-- name: hold_snapshots
+-- Until the act ends. Who takes a snapshot holds the lock (snapshot.sql), and so does who
+-- drops a bucket of seen IDs, for an instant and before any other.
+SELECT pg_advisory_xact_lock(7255949, pipeline_number)
+FROM tallyweir.pipeline
+WHERE pipeline = %(pipeline)s;
+
 -- name: hurry
 -- For an act that renames or drops tables: others queue up behind it while it waits.
 SELECT set_config('lock_timeout', '2s', true);

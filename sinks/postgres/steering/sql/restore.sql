@@ -20,6 +20,32 @@ WHERE pipeline = %(pipeline)s
 ORDER BY epoch
 LIMIT 1;
 
+-- name: restores_since
+-- A later restore has taken back batches that the snapshot is of, or a move that it
+-- counts as made.
+SELECT epoch, snapshot
+FROM tallyweir.restore
+WHERE pipeline = %(pipeline)s
+  AND epoch > %(epoch)s
+  AND (
+      after_sequence < %(sequence)s
+      OR %(move)s > 0
+      AND NOT EXISTS (
+          SELECT
+          FROM tallyweir.accepted_gap AS gap
+          WHERE gap.pipeline = %(pipeline)s
+            AND gap.move = %(move)s
+      )
+      AND NOT EXISTS (
+          SELECT
+          FROM tallyweir.offset_reset AS reset
+          WHERE reset.pipeline = %(pipeline)s
+            AND reset.move = %(move)s
+      )
+  )
+ORDER BY epoch DESC
+LIMIT 1;
+
 -- name: batches_with_branches
 SELECT count(*) AS branches
 FROM tallyweir.batch_branch

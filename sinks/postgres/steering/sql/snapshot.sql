@@ -1,12 +1,13 @@
 -- Snapshots of pipelines.
 
--- name: keep_buckets
--- Until the session unlocks: no bucket of seen IDs is dropped beside it.
+-- name: hold
+-- Until the session unlocks: no bucket of seen IDs is dropped beside it, and no act is
+-- done that would miss the snapshot (act.sql).
 SELECT pg_advisory_lock(7255949, pipeline_number)
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s;
 
--- name: release_buckets
+-- name: release
 SELECT pg_advisory_unlock(7255949, pipeline_number)
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s;
