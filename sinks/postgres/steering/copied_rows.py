@@ -119,26 +119,61 @@ def _copied_value(column: str) -> sql.Composable:
     return sql.Identifier(column)
 
 
-def copy_results(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentTables:
+    """The tables of a pipeline's outputs that there are, by the newest catalog.
+
+    Attributes:
+        of: The pipeline's number and the outputs whose tables these are.
+        tables: In the order of their names.
+    """
+
+    of: tuple[int, tuple[str, ...]]
+    tables: tuple[sql.Identifier, ...]
+
+
+def find_present(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline, outputs: Iterable[str]
+) -> PresentTables:
+    """Find the tables of some outputs: results, revisions and windows that are open.
+
+    An output that no driver has started with has none.
+    """
+    asked = tuple(outputs)
+    windows = {output.table for output in pipeline.windows}.intersection(asked)
+    tables = [table_identifier(table) for table in asked]
+    tables += [table_identifier(revisions_table(table)) for table in windows]
+    tables += [state_table(pipeline.number, table) for table in windows]
+    named = {table.as_string(connection): table for table in tables}
+    rows = fetch(connection, _SQL["present_tables"], tables=list(named))
+    return PresentTables(
+        of=(pipeline.number, asked),
+        tables=tuple(named[row["name"]] for row in rows),
+    )
+
+
+def copy_results(  # noqa: PLR0913, PLR0917 - from where to where
     connection: Connection[TupleRow],
     pipeline: AuditedPipeline,
+    present: PresentTables,
     number: int,
     table: str,
     shadow: str,
 ) -> int:
     """Copy an output's tables; return the rows of the one that readers know."""
-    rows = _copy_table(connection, table_identifier(table), table_identifier(shadow))
+
+    def copy(source: sql.Identifier, target: sql.Identifier) -> int:
+        if source not in present.tables:
+            return 0
+        return _copy_table(connection, source, target)
+
+    rows = copy(table_identifier(table), table_identifier(shadow))
     if any(output.table == table for output in pipeline.windows):
-        _copy_table(
-            connection,
+        copy(
             table_identifier(revisions_table(table)),
             table_identifier(revisions_table(shadow)),
         )
-        _copy_table(
-            connection,
-            state_table(pipeline.number, table),
-            state_table(number, shadow),
-        )
+        copy(state_table(pipeline.number, table), state_table(number, shadow))
     return rows
 
 
@@ -147,8 +182,6 @@ def _copy_table(
 ) -> int:
     quoted = table.as_string(connection)
     row = fetch_one(connection, _SQL["column_names"], table=quoted)
-    if not row["columns"]:
-        return 0
     place = fetch_one(connection, _SQL["owner"], table=quoted)
     # Beside the table, wherever the search path begins.
     there = sql.Identifier(place["schema"], bare_name(connection, shadow))

@@ -13,10 +13,12 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import Connection, IsolationLevel, Rollback
+from psycopg import Connection, IsolationLevel, Rollback, sql
+from psycopg.errors import UndefinedTable
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
@@ -37,15 +39,17 @@ from sinks.postgres.steering.act import ActRequest, check_reason
 from sinks.postgres.steering.copied_rows import (
     COPIED,
     Copy,
+    PresentTables,
     copy_ours,
     copy_pipeline,
     copy_results,
     copy_seen_ids,
     draw_moves,
+    find_present,
 )
 from sinks.postgres.steering.left_behind import left_behind
 from sinks.postgres.steering.renamed_definitions import rename_definitions
-from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.guarantee import Guarantee
 
 _SQL = load_statements("sinks.postgres.steering", "fork.sql")
@@ -94,29 +98,68 @@ def fork(
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``, ``FORK_NAME``,
             ``FORK_NAME_TAKEN``, ``FORK_UNFIT`` or ``FORK_OUTPUT_UNKNOWN``.
-        RetryableError: The server went away.
+        RetryableError: ``FORK_TABLES_CHANGED``; somebody renames or drops a table for
+            too long; or the server went away.
 
     Crash:
         Before the COMMIT there is no fork; after it there is all of it. The pipeline
         that it was forked from is the same in both cases.
     """
     check_reason(request.reason)
-    former = connection.isolation_level
-    # One snapshot for all that is copied; whoever publishes meanwhile is not in it.
-    connection.isolation_level = IsolationLevel.REPEATABLE_READ
-    try:
+    left_out = tuple(empty)
+    with translated("forking a pipeline"):
+        with connection.transaction():
+            pipeline = read_pipeline(connection, request.pipeline)
+            found = find_present(connection, pipeline, _copied(pipeline, left_out))
         with (
-            translated("forking a pipeline"),
             making(ActPoint.IN_FORCE),
-            connection.transaction(),
+            _one_snapshot(connection, request, found),
         ):
-            made = _fork(connection, request, new, tuple(empty))
+            made = _fork(connection, request, new, left_out, found)
             if request.dry_run:
                 raise Rollback
-        return made
+    return made
+
+
+@contextmanager
+def _one_snapshot(
+    connection: Connection[TupleRow], request: ActRequest, found: PresentTables
+) -> Iterator[None]:
+    """See one moment, and have tables keep the names that they have at that moment.
+
+    Whoever publishes meanwhile is not in it. Names are found in the newest catalog
+    whatever the transaction sees, so the tables are locked before it sees anything.
+    """
+    former = connection.isolation_level
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    try:
+        with connection.transaction():
+            timeout = sql.Literal(f"{request.lock_timeout_ms}ms")
+            connection.execute(_SQL["set_lock_timeout"].format(timeout=timeout))
+            if found.tables:
+                tables = sql.SQL(", ").join(found.tables)
+                try:
+                    connection.execute(_SQL["keep_tables"].format(tables=tables))
+                except UndefinedTable as error:
+                    raise _tables_changed(request.pipeline) from error
+            yield
     finally:
         if not connection.closed:
             connection.isolation_level = former
+
+
+def _copied(pipeline: AuditedPipeline, empty: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(o.table for o in pipeline.outputs if o.table not in empty)
+
+
+def _tables_changed(pipeline: str) -> RetryableError:
+    return RetryableError(
+        "FORK_TABLES_CHANGED",
+        saw=f"Tables of pipeline {pipeline} were made, renamed or dropped just when "
+        "its fork began.",
+        why="The fork would have rows of other tables than its ledger is of.",
+        fix="Call again.",
+    )
 
 
 def _fork(
@@ -124,8 +167,11 @@ def _fork(
     request: ActRequest,
     new: str,
     empty: tuple[str, ...],
+    found: PresentTables,
 ) -> Fork:
     pipeline = read_pipeline(connection, request.pipeline)
+    if find_present(connection, pipeline, _copied(pipeline, empty)) != found:
+        raise _tables_changed(pipeline.name)
     _check_fit(connection, pipeline, new, empty)
     written = read_shadow_tables(connection, pipeline.name)
     fronts = {shadow: front for front, shadow in written.items()}
@@ -149,7 +195,7 @@ def _fork(
         values = {"front": fronts.get(table, table), "shadow": shadow}
         connection.execute(_SQL["insert_shadow"], {"pipeline": new, **values})
     rows = {
-        shadow: copy_results(connection, pipeline, number, table, shadow)
+        shadow: copy_results(connection, pipeline, found, number, table, shadow)
         for table, shadow in copied.items()
     }
     copy_seen_ids(connection, pipeline.name, new, number)

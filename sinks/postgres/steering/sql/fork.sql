@@ -60,6 +60,20 @@ LIMIT 1;
 -- name: table_exists
 SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
 
+-- name: present_tables
+SELECT name
+FROM unnest(%(tables)s::text[]) AS given (name)
+WHERE to_regclass(name) IS NOT NULL
+ORDER BY name;
+
+-- name: set_lock_timeout
+-- By SET, because a SELECT would take the snapshot of the transaction.
+SET LOCAL lock_timeout = {timeout};
+
+-- name: keep_tables
+-- From being renamed and dropped, until the end. Neither publishes nor readers wait.
+LOCK TABLE {tables} IN ACCESS SHARE MODE;
+
 -- name: column_names
 SELECT coalesce(array_agg(attname ORDER BY attnum), '{}') AS columns
 FROM pg_attribute
