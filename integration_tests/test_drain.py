@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
+from integration_tests.harness.interrupted_session import interrupted
 from integration_tests.harness.postgres_driver import (
     PostgresDriver,
     append_table,
@@ -24,6 +25,7 @@ from sinks.protocol.identity import Epoch
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 _PIPELINE = _LAYOUT.pipeline
+_CLAIMS = "INSERT INTO tallyweir.epoch_claim"
 
 
 def _publish(driver: PostgresDriver, first: int) -> PublishOutcome:
@@ -136,6 +138,44 @@ def test_a_drain_is_asked_for_once_and_in_one_way(home_dsn: str) -> None:
         steering.pause(home, _PIPELINE, reason="another test")
     with pytest.raises(ConfigurationError, match="PAUSED_ALREADY"):
         _drain(home_dsn)
+
+
+@pytest.mark.parametrize("closes_windows", [True, False])
+def test_of_two_who_ask_at_once_both_are_told_of_the_same_drain(
+    home_dsn: str, *, closes_windows: bool
+) -> None:
+    """Neither has seen the other's when it began; in the other way it is refused."""
+    PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    first: list[Drain | None] = []
+    request = steering.ActRequest(pipeline=_PIPELINE, kind="drain", reason="another")
+    with interrupted(
+        home_dsn, _CLAIMS, lambda: first.append(_drain(home_dsn))
+    ) as second:
+        if closes_windows:
+            asked = steering.drain(second, request, closes_windows=True)
+            assert [asked] == first
+        else:
+            with pytest.raises(ConfigurationError, match="DRAINED_OTHERWISE"):
+                steering.drain(second, request, closes_windows=False)
+    assert query(home_dsn, "SELECT reason FROM tallyweir.act") == [("a test",)]
+    assert query(home_dsn, "SELECT closes_windows FROM tallyweir.drain") == [(True,)]
+
+
+def test_a_pause_that_comes_just_before_a_drain_is_told(home_dsn: str) -> None:
+    """It is looked for once more when nobody else changes the pipeline any more."""
+    PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+
+    def pause() -> None:
+        with psycopg.connect(home_dsn) as home:
+            steering.pause(home, _PIPELINE, reason="a test")
+
+    request = steering.ActRequest(pipeline=_PIPELINE, kind="drain", reason="another")
+    with (
+        interrupted(home_dsn, _CLAIMS, pause) as home,
+        pytest.raises(ConfigurationError, match=r"PAUSED_ALREADY.*a test"),
+    ):
+        steering.drain(home, request, closes_windows=True)
+    assert _state(home_dsn) == "paused"
 
 
 def test_a_pipeline_that_drains_is_called_so_and_the_command_waits(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psycopg import Connection
+from psycopg import Connection, Rollback
 from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_pipeline import fetch_one
@@ -67,6 +67,7 @@ def drain(
         Before the COMMIT nothing has changed; after it the next driver drains.
     """
     pipeline = request.pipeline
+    # Without an act, which would fence the driver that ends it.
     lasting = read_drain(connection, pipeline)
     connection.rollback()
     if lasting is not None:
@@ -74,6 +75,10 @@ def drain(
     with acting(
         connection, request, check=lambda: check_nobody_paused(connection, pipeline)
     ) as act:
+        # Somebody may have asked while this call waited for its claim, or for the row.
+        lasting = read_drain(connection, pipeline)
+        if lasting is not None:
+            raise Rollback
         act.detail["closes_windows"] = closes_windows
         connection.execute(
             _SQL["ask"],
@@ -83,6 +88,8 @@ def drain(
                 "closes_windows": closes_windows,
             },
         )
+    if lasting is not None:
+        return _joined(pipeline, lasting, closes_windows=closes_windows)
     asked = read_drain(connection, pipeline)
     connection.rollback()
     return asked
