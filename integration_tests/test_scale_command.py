@@ -9,7 +9,9 @@ import pytest
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.command_line import CommandLine
+from integration_tests.harness.interrupted_session import interrupted
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
+from sinks.postgres import steering
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.scaling_record import (
     LastDecided,
@@ -61,6 +63,28 @@ def test_bounds_are_set_kept_and_removed(commands: CommandLine, home_dsn: str) -
     assert json.loads(out)["bounds"]["executors"] == {"least": 1, "most": 8}
     commands.run("scale", PIPELINE, "--off")
     assert record.read_bounds() == NOT_SCALED
+    record.close()
+
+
+def test_of_two_who_set_bounds_at_once_neither_undoes_the_others(
+    commands: CommandLine, home_dsn: str
+) -> None:
+    """Each sets one of them, and neither has seen the other's when it began."""
+    assert commands is not None
+    executors, batch_offsets = Range(least=2, most=3), Range(least=20_000, most=30_000)
+
+    def set_batch() -> None:
+        with psycopg.connect(home_dsn) as home:
+            wanted = Bounds(batch_offsets=batch_offsets)
+            steering.set_bounds(home, PIPELINE, wanted)
+
+    with interrupted(
+        home_dsn, "INSERT INTO tallyweir.scaling_bounds", set_batch
+    ) as home:
+        both = steering.set_bounds(home, PIPELINE, Bounds(executors=executors))
+    assert both == Bounds(executors=executors, batch_offsets=batch_offsets)
+    record = ScalingRecord(home_dsn, PIPELINE)
+    assert record.read_bounds() == both
     record.close()
 
 

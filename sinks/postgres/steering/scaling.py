@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psycopg import Connection
+from psycopg import Connection, Rollback
 from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_pipeline import fetch_pipeline
@@ -23,11 +23,13 @@ def set_bounds(
 ) -> Bounds:
     """Set a pipeline's bounds; what is None in them stays as it was.
 
+    Of two who set one of them each at the same time, neither undoes the other's.
+
     Args:
         connection: To the home, not inside of a transaction.
         pipeline: Its name.
         wanted: The new bounds.
-        dry_run: Only tell what they would be.
+        dry_run: Do it and take it back, to tell what they would be.
 
     Returns:
         The bounds that hold from now on.
@@ -40,22 +42,19 @@ def set_bounds(
     """
     with translated("setting the bounds of scaling"), connection.transaction():
         fetch_pipeline(connection, pipeline)
-        former = read_bounds(connection, pipeline)
-        bounds = Bounds(
-            executors=wanted.executors or former.executors,
-            batch_offsets=wanted.batch_offsets or former.batch_offsets,
-        )
-        if not dry_run:
-            executors, batch = bounds.executors, bounds.batch_offsets
-            values = {
-                "pipeline": pipeline,
-                "executors_min": executors and executors.least,
-                "executors_max": executors and executors.most,
-                "batch_offsets_min": batch and batch.least,
-                "batch_offsets_max": batch and batch.most,
-            }
-            connection.execute(_SQL["set_bounds"], values)
-        return bounds
+        executors, batch = wanted.executors, wanted.batch_offsets
+        values = {
+            "pipeline": pipeline,
+            "executors_min": executors and executors.least,
+            "executors_max": executors and executors.most,
+            "batch_offsets_min": batch and batch.least,
+            "batch_offsets_max": batch and batch.most,
+        }
+        connection.execute(_SQL["set_bounds"], values)
+        bounds = read_bounds(connection, pipeline)
+        if dry_run:
+            raise Rollback
+    return bounds
 
 
 def end_scaling(

@@ -1,7 +1,8 @@
 -- How far a pipeline may be scaled.
 
 -- name: set_bounds
-INSERT INTO tallyweir.scaling_bounds (
+-- What is not given stays as it is by now, not as somebody has read it before.
+INSERT INTO tallyweir.scaling_bounds AS former (
     pipeline, executors_min, executors_max, batch_offsets_min, batch_offsets_max,
     set_by
 )
@@ -10,10 +11,10 @@ VALUES (
     %(batch_offsets_max)s, tallyweir.actor()
 )
 ON CONFLICT (pipeline) DO UPDATE
-SET executors_min = excluded.executors_min,
-    executors_max = excluded.executors_max,
-    batch_offsets_min = excluded.batch_offsets_min,
-    batch_offsets_max = excluded.batch_offsets_max,
+SET executors_min = coalesce(excluded.executors_min, former.executors_min),
+    executors_max = coalesce(excluded.executors_max, former.executors_max),
+    batch_offsets_min = coalesce(excluded.batch_offsets_min, former.batch_offsets_min),
+    batch_offsets_max = coalesce(excluded.batch_offsets_max, former.batch_offsets_max),
     set_by = excluded.set_by,
     set_at = now();
 
