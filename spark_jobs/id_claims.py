@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 from pyspark import SparkConf
 
 from sinks.postgres.connection import connect, read_fingerprint_key
@@ -82,10 +83,20 @@ def opened_id_claims(
         merger,
         ClaimHolder(open_view) as holder,
         ClaimServer(
-            holder, address=(bound, settings.claims_port), secret=secret
+            holder,
+            address=(bound, settings.claims_port),
+            secret=secret,
+            on_failure=_tell_failure,
         ) as server,
     ):
         yield IdClaims(holder=holder, address=(host, server.port))
+
+
+def _tell_failure(error: Exception) -> None:
+    """Say why tasks that are new cannot ask; those that are connected can."""
+    structlog.get_logger().error(
+        "claims not accepted", error=f"{type(error).__name__} {error}"
+    )
 
 
 def terms_of(plan: BatchPlan, layout: HomeLayout) -> RoundTerms:

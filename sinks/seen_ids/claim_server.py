@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import socket
+import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import (
-    Client,
     Connection,
     answer_challenge,
     deliver_challenge,
@@ -37,6 +38,19 @@ from sinks.seen_ids.claim_wire import (
 _BACKLOG = 128
 #: How long a task waits for an answer: the first of a round waits for the catalog.
 _ANSWER_TIMEOUT_S = 300.0
+#: How long a task tries to reach the driver's host.
+_CONNECT_TIMEOUT_S = 30.0
+#: How long each step of the proof may take, on either side. Who is there answers at
+#: once; a driver that cannot accept leaves a task in its backlog.
+_PROOF_TIMEOUT_S = 30.0
+#: How long nothing is accepted after that has failed, as without a file to spare.
+_PAUSE_S = 0.1
+#: A peer whose host is gone is noticed in half a minute.
+_KEEPALIVE = (
+    (socket.TCP_KEEPIDLE, 15),
+    (socket.TCP_KEEPINTVL, 5),
+    (socket.TCP_KEEPCNT, 3),
+)
 
 Address = tuple[str, int]
 
@@ -53,15 +67,24 @@ class ClaimServer:
         holder: Answers.
         address: Where to listen; port 0 for any that is free.
         secret: As ``connection_secret`` gives it.
+        on_failure: Is told why nobody can be let in, once until somebody is again.
     """
 
-    def __init__(self, holder: ClaimHolder, *, address: Address, secret: bytes) -> None:
+    def __init__(
+        self,
+        holder: ClaimHolder,
+        *,
+        address: Address,
+        secret: bytes,
+        on_failure: Callable[[Exception], None] = lambda _: None,
+    ) -> None:
         self._holder = holder
         self._secret = secret
+        self._on_failure = on_failure
         self._listener = socket.create_server(address, backlog=_BACKLOG)
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
-        self._closing = False
+        self._closing = threading.Event()
 
     @property
     def port(self) -> int:
@@ -79,7 +102,7 @@ class ClaimServer:
         trace: TracebackType | None,
     ) -> None:
         with self._lock:
-            self._closing = True
+            self._closing.set()
             for connection in self._connections:
                 _shut_down(connection)
         # A thread that waits in accept() does not notice that its socket is closed.
@@ -88,21 +111,44 @@ class ClaimServer:
         self._listener.close()
 
     def _accept(self) -> None:
-        while not self._closing:
+        """Let workers in until the end, whatever keeps one of them out."""
+        is_failing = False
+        while not self._closing.is_set():
             try:
                 accepted, _ = self._listener.accept()
-            except OSError:
-                return
-            _send_at_once(accepted)
+                self._let_in(accepted)
+            except (OSError, RuntimeError) as error:
+                # Neither a file nor a thread may be had for a while. Those who connect
+                # meanwhile wait in the backlog.
+                if not is_failing and not self._closing.is_set():
+                    self._on_failure(error)
+                is_failing = True
+                self._closing.wait(_PAUSE_S)
+            else:
+                is_failing = False
+
+    def _let_in(self, accepted: socket.socket) -> None:
+        """Give a connection a thread of its own, so that it keeps nobody waiting."""
+        with accepted:
+            _make_ready(accepted)
             connection = Connection(accepted.detach())
-            with self._lock:
-                if self._closing:
-                    connection.close()
-                    return
-                self._connections.add(connection)
+        with self._lock:
+            if self._closing.is_set():
+                connection.close()
+                return
+            self._connections.add(connection)
+        try:
             threading.Thread(
                 target=self._serve, args=(connection,), name="claims", daemon=True
             ).start()
+        except RuntimeError:
+            self._let_go(connection)
+            raise
+
+    def _let_go(self, connection: Connection) -> None:
+        with self._lock:
+            self._connections.discard(connection)
+        connection.close()
 
     def _serve(self, connection: Connection) -> None:
         """Answer one worker until it goes away, which it does when it likes."""
@@ -110,12 +156,11 @@ class ClaimServer:
             with suppress(EOFError, OSError, AuthenticationError):
                 deliver_challenge(connection, self._secret)
                 answer_challenge(connection, self._secret)
-                while not self._closing:
+                _limit_waits(connection, 0.0)
+                while not self._closing.is_set():
                     connection.send_bytes(self._answer(connection.recv_bytes()))
         finally:
-            with self._lock:
-                self._connections.discard(connection)
-            connection.close()
+            self._let_go(connection)
 
     def _answer(self, message: bytes) -> bytes:
         round_number, asked = unpack_question(message)
@@ -173,15 +218,46 @@ class ClaimClient:
             self._connection = None
 
     def _connect(self) -> Connection:
-        connection = Client(self.address, authkey=self._secret)
-        with socket.socket(fileno=socket.dup(connection.fileno())) as same:
-            _send_at_once(same)
+        with socket.create_connection(
+            self.address, timeout=_CONNECT_TIMEOUT_S
+        ) as connected:
+            connected.settimeout(None)
+            _make_ready(connected)
+            connection = Connection(connected.detach())
+        try:
+            answer_challenge(connection, self._secret)
+            deliver_challenge(connection, self._secret)
+            _limit_waits(connection, _ANSWER_TIMEOUT_S)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
 
-def _send_at_once(connected: socket.socket) -> None:
-    """Do not let the end of a message wait for the answer to its beginning."""
+def _make_ready(connected: socket.socket) -> None:
+    """Prepare a connection for the proof, and for as long as it is kept after it."""
+    # The end of a message is not to wait for the answer to its beginning.
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        connected.setsockopt(socket.IPPROTO_TCP, option, value)
+    _limit_waits_of(connected, _PROOF_TIMEOUT_S)
+
+
+def _limit_waits(connection: Connection, seconds: float) -> None:
+    with socket.socket(fileno=socket.dup(connection.fileno())) as same:
+        _limit_waits_of(same, seconds)
+
+
+def _limit_waits_of(connected: socket.socket, seconds: float) -> None:
+    """Let reading and writing fail that do not get on for so long; 0 for no limit.
+
+    The kernel does it, because connections of the standard library know no time.
+    """
+    whole = int(seconds)
+    interval = struct.pack("ll", whole, int((seconds - whole) * 1_000_000))
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        connected.setsockopt(socket.SOL_SOCKET, option, interval)
 
 
 def _shut_down(connection: Connection) -> None:

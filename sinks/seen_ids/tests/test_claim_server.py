@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import Client
@@ -53,8 +54,13 @@ def _nothing_is_left() -> Iterator[None]:
 
 
 @contextmanager
-def _served(holder: ClaimHolder) -> Iterator[Address]:
-    with ClaimServer(holder, address=(_HOST, 0), secret=_SECRET) as server:
+def _served(
+    holder: ClaimHolder, on_failure: Callable[[Exception], None] = lambda _: None
+) -> Iterator[Address]:
+    address = (_HOST, 0)
+    with ClaimServer(
+        holder, address=address, secret=_SECRET, on_failure=on_failure
+    ) as server:
         yield _HOST, server.port
 
 
@@ -263,6 +269,94 @@ def test_a_server_ends_while_clients_are_connected_asking_and_silent(
     for connection in (silent, *waiting):
         connection.close()
     idle.close()
+
+
+class _FailingListener(socket.socket):
+    """A listener that cannot accept, three times, as without a file to spare."""
+
+    failures = 3
+
+    def accept(self) -> tuple[socket.socket, Address]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().accept()
+
+
+def test_who_could_not_be_accepted_is_when_there_are_files_again(
+    holder: ClaimHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it is told once, however often it has failed."""
+    told: list[Exception] = []
+
+    def create_server(address: Address, *, backlog: int) -> socket.socket:
+        listener = _FailingListener()
+        listener.bind(address)
+        listener.listen(backlog)
+        return listener
+
+    monkeypatch.setattr(socket, "create_server", create_server)
+    with _served(holder, told.append) as address, _connected(address) as client:
+        assert [NEW, DUPLICATE] == _ask(client, 1)
+    assert ["too many open files"] == [str(error.args[1]) for error in told]
+
+
+def test_without_a_thread_to_spare_only_who_connects_then_is_sent_away(
+    holder: ClaimHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks again over another connection, and each episode is told."""
+    told: list[Exception] = []
+    start = threading.Thread.start
+    no_thread = iter([True, False, True, False])
+
+    def start_or_not(thread: threading.Thread) -> None:
+        if next(no_thread):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with _served(holder, told.append) as address:
+        monkeypatch.setattr(threading.Thread, "start", start_or_not)
+        for _ in range(2):
+            with _connected(address) as client:
+                _unreachable(client)
+                assert [NEW, DUPLICATE] == _ask(client, 1)
+    assert 2 == len(told)
+
+
+def test_who_never_proves_itself_is_sent_away(
+    holder: ClaimHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread and its connection are not held for good; who has proved stays."""
+    monkeypatch.setattr(claim_server, "_PROOF_TIMEOUT_S", 0.5)
+    with _served(holder) as address, _connected(address) as client:
+        assert [NEW, DUPLICATE] == _ask(client, 1)
+        with socket.create_connection(address, timeout=_PATIENCE_S) as silent:
+            while silent.recv(4096):
+                pass
+        # By now the client has been silent for as long.
+        connection = client._connection
+        assert [NEW, DUPLICATE] == _ask(client, 1)
+        assert connection is client._connection
+
+
+def test_a_server_that_does_not_accept_keeps_no_task_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To connect succeeds without it, as long as its backlog has room."""
+    monkeypatch.setattr(claim_server, "_PROOF_TIMEOUT_S", 0.05)
+    with (
+        socket.create_server((_HOST, 0)) as listener,
+        _connected(listener.getsockname()) as client,
+    ):
+        _unreachable(client)
+
+
+def test_both_sides_notice_a_peer_whose_host_is_gone() -> None:
+    """Without it a task would wait for the rest of an answer, and a thread for it."""
+    with socket.socket() as connected:
+        claim_server._make_ready(connected)
+        assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert 15 == connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
 
 
 @pytest.mark.slow
