@@ -64,6 +64,7 @@ _ALL = [
     ("0034_discarded_pipelines",),
     ("0035_rows_of_batches",),
     ("0036_late_events_kept",),
+    ("0037_buckets_attached",),
 ]
 
 

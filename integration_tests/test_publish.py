@@ -260,8 +260,11 @@ def test_buckets_of_the_catalog_are_made_when_needed_and_dropped_when_past(
     assert [] == query(home_dsn, tables)
 
 
-def test_tidying_gives_up_where_somebody_reads(home_dsn: str) -> None:
+def test_tidying_gives_up_where_somebody_reads(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Forgetting old IDs never waits long and never fails a batch."""
+    monkeypatch.setattr("sinks.postgres.lock_attempts.RESPITE_S", 0.0)
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     plan = driver.plan(0)
     tally = driver.stage(plan, {}, buckets=frozenset({0}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from psycopg import sql
 
 from integration_tests.harness.postgres_driver import (
     PostgresDriver,
@@ -10,7 +11,8 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.naming import STAGING_SETS
+from sinks.postgres.connection import connect
+from sinks.postgres.naming import STAGING_SETS, application_name
 from sinks.postgres.seen_id_buckets import SeenIdBuckets
 from sinks.protocol.errors import RetryableError
 
@@ -81,3 +83,24 @@ def test_staging_is_emptied_though_a_bucket_cannot_be_dropped(
     driver.append([(1,), (2,)])
     driver.home.tidy(live_from_us=0)
     assert filled != _files(home_dsn, "output_0")
+
+
+def test_staging_that_somebody_reads_is_emptied_later(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one who reads all of a database does, for long; the session is kept."""
+    monkeypatch.setattr("sinks.postgres.staging_area.STAGED_ROWS_KEPT", 2)
+    monkeypatch.setattr("sinks.postgres.lock_attempts.RESPITE_S", 0.0)
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    driver.append([(1,), (2,)])
+    backends = "SELECT pid FROM pg_stat_activity WHERE application_name = %s ORDER BY 1"
+    name = application_name(driver.home.claim.pipeline_number, driver.epoch)
+    before = _files(home_dsn, "output_0"), query(home_dsn, backends, name)
+    staged = driver.staging_table("output_0")
+    with connect(home_dsn, application_name="test reader") as reader:
+        reader.execute(sql.SQL("SELECT FROM {}").format(staged))
+        driver.home.tidy(live_from_us=None)
+        after = _files(home_dsn, "output_0"), query(home_dsn, backends, name)
+        assert before == after
+    driver.home.tidy(live_from_us=None)
+    assert before[0] != _files(home_dsn, "output_0")

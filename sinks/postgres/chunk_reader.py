@@ -1,7 +1,7 @@
 """Reads chunks of the seen-ID catalog, or slices of them, over a connection of its own.
 
-Each statement is a transaction: who has a long one open keeps buckets from being made
-and dropped.
+Each statement is a transaction: who has a long one open keeps buckets from being
+dropped.
 """
 
 from __future__ import annotations

@@ -313,7 +313,10 @@ class PostgresHome(PostgresDecisionLedger):
             Nothing is changed before its ``commit``.
         """
         self._clock.begin()
-        self._buckets.create(tally.buckets)
+        self._buckets.create(
+            tally.buckets,
+            live_from_us=self._layout.expired_before_us(plan.watermark_us),
+        )
         with translated("publishing"):
             connection = self._session.connected()
         publication = PostgresPublication(
@@ -333,7 +336,7 @@ class PostgresHome(PostgresDecisionLedger):
         """Forget what no batch needs any more; best effort, and safe at any time.
 
         Drops the seen-ID buckets that end at or before ``live_from_us`` and empties
-        staging. A lock that another session holds makes it give up until next time.
+        staging. What another session has locked stays as it is for a minute.
         """
         if live_from_us is not None:
             with suppress(RetryableError):

@@ -13,6 +13,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.attempt_register import ATTEMPTS
 from sinks.postgres.columns import Column
 from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.lock_attempts import LockAttempts
 from sinks.postgres.naming import STAGING_SETS, staging_schema, staging_table
 from sinks.postgres.session import Session
 from sinks.postgres.staging import (
@@ -53,6 +54,7 @@ class StagingArea:
         is_home: bool,
     ) -> None:
         self._session = session
+        self._emptying = LockAttempts(session)
         self._pipeline_number = claim.pipeline_number
         self._epoch = claim.epoch
         self._tables: dict[str, tuple[Column, ...]] = {}
@@ -97,14 +99,16 @@ class StagingArea:
         could not be emptied after its own batch. Empty tables are left alone, each of
         which would be given new files.
 
+        Where somebody else has a lock on them they stay, until the next batch from
+        this set that is a minute later or more.
+
         Raises:
-            RetryableError: Someone else has a lock on them; they stay until the next
-                batch from this set.
+            RetryableError: The server is unreachable.
         """
         rows = self._rows[self._newest]
-        if rows.total() > STAGED_ROWS_KEPT:
-            truncate = partial(self._truncate, self._newest)
-            self._session.run("emptying staging", truncate)
+        if rows.total() > STAGED_ROWS_KEPT and self._emptying.run(
+            "emptying staging", partial(self._truncate, self._newest)
+        ):
             rows.clear()
 
     def drop_superseded(self) -> None:
@@ -153,5 +157,4 @@ class StagingArea:
             for table, rows in self._rows[number].items()
             if rows
         )
-        connection.execute("SET LOCAL lock_timeout = '1s'")
         connection.execute(sql.SQL("TRUNCATE {}").format(tables))

@@ -329,6 +329,7 @@ class Home(DecisionLedger, Protocol):
             FencedError: A newer epoch is claimed.
             RetryableError: The server failed.
             FatalError: The offsets do not fit the plan, or the claim is gone.
+            ConfigurationError: There is no room for what the batch needs.
         """
         ...
 

@@ -1,6 +1,6 @@
 -- Merging the runs of a bucket into chunks. What is written ahead is hidden; one
 -- transaction shows it and takes the runs away. No transaction is long, because who
--- uses the catalog keeps buckets from being made and dropped.
+-- uses the catalog keeps buckets from being dropped.
 
 -- name: pipelines
 -- Those that have a watermark, and through which batch their runs are merged.

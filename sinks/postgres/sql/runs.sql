@@ -101,5 +101,11 @@ JOIN pg_namespace AS home ON home.oid = parent.relnamespace
 WHERE home.nspname = 'tallyweir'
   AND parent.relname = %(pipeline_runs)s
 
+-- name: lock_settings
+-- The server has room for as many locks as this many transactions with so many each.
+SELECT current_setting('max_locks_per_transaction')::bigint,
+       current_setting('max_connections')::bigint
+           + current_setting('max_prepared_transactions')::bigint
+
 -- name: drop_bucket
 SELECT tallyweir.drop_bucket(%(pipeline_number)s, %(bucket)s)

@@ -46,10 +46,12 @@ class Holdings:
 
     Attributes:
         number: The pipeline's.
+        bucket_seconds: How much event time a bucket of its seen IDs covers.
         tables: By name, also those that another version made.
     """
 
     number: int
+    bucket_seconds: int
     watermark_us: int | None = None
     tables: Mapping[str, HeldTable] = field(default_factory=dict)
 
@@ -64,10 +66,11 @@ def read_holdings(
     """Look at the tables of some versions, inside of the caller's transaction."""
     row = connection.execute(_SQL["pipeline"], {"pipeline": pipeline}).fetchone()
     assert row is not None
-    number, watermark = row
+    number, watermark, bucket_seconds = row
     outputs = {o["table"]: o for layout in layouts for o in layout["outputs"]}
     return Holdings(
         number=number,
+        bucket_seconds=bucket_seconds,
         watermark_us=to_microseconds(watermark),
         tables={
             table: _read_table(connection, pipeline, number, output)

@@ -16,6 +16,13 @@ from sinks.postgres.versions.version_plan import (
     Verdict,
 )
 
+#: Buckets that a horizon may be kept in. IDs are looked for in all of them, and each is
+#: a table; a horizon that a pipeline begins with has eight. A server as it is installed
+#: has room for the locks of a thousand (``SeenIdBuckets``), and these leave some for
+#: events that are ahead of the watermark. Two years by days are among them, for a
+#: pipeline that began without deduplication.
+_BUCKETS_MAX = 750
+
 
 def compare_source(former: DescribedVersion, wanted: DescribedVersion) -> Reckoning:
     """Compare where events come from, and how often they count."""
@@ -66,6 +73,11 @@ def reckon_ids(
         if has is None:
             return None, Reckoning()
         return ids_from_us, _ids(Fate.KEPT, "", "The horizon is the same.")
+    most_us = _BUCKETS_MAX * holdings.bucket_seconds * 1_000_000
+    if has is not None and has > max(most_us, had or 0):
+        return ids_from_us, Reckoning(
+            findings=(_too_many_buckets(has, holdings.bucket_seconds),)
+        )
     if has is None:
         ids_from_us, reckoning = (
             None,
@@ -110,6 +122,22 @@ def _ids(
     return Reckoning(
         findings=(finding,) if saw else (),
         fates=(StateFate(subject=subject, state="seen IDs", fate=fate, why=why),),
+    )
+
+
+def _too_many_buckets(horizon_us: int, bucket_seconds: int) -> Finding:
+    buckets = horizon_us // 1_000_000 // bucket_seconds
+    return Finding(
+        verdict=Verdict.INCOMPATIBLE,
+        code="TOO_MANY_BUCKETS",
+        subject="deduplicate",
+        saw=f"The horizon is to be {horizon_us // 1_000_000} s, and the pipeline files "
+        f"its IDs in buckets of {bucket_seconds} s, as it began: {buckets} of them.",
+        why="Each bucket is a table, and an ID is looked for in all of them: the "
+        "server would be out of locks (max_locks_per_transaction).",
+        fix=f"A horizon of up to {_BUCKETS_MAX * bucket_seconds} s; or run the changed "
+        "file under another pipeline name with other tables: its buckets are an eighth "
+        "of the horizon that it begins with.",
     )
 
 

@@ -1,7 +1,7 @@
 -- What a home holds of a pipeline.
 
 -- name: pipeline
-SELECT pipeline_number, watermark
+SELECT pipeline_number, watermark, bucket_seconds
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s;
 

@@ -139,7 +139,9 @@ def held(output: dict[str, Any], **more: int) -> HeldTable:
 def holdings(*outputs: dict[str, Any], **more: int) -> Holdings:
     """Return what a home holds of some outputs."""
     tables = {output["table"]: held(output, **more) for output in outputs}
-    return Holdings(number=7, watermark_us=100 * HOUR_US, tables=tables)
+    return Holdings(
+        number=7, bucket_seconds=3600, watermark_us=100 * HOUR_US, tables=tables
+    )
 
 
 def compare(

@@ -113,6 +113,37 @@ def test_a_longer_horizon_knows_no_id_that_was_forgotten() -> None:
     assert Fate.KEPT is fates(plan)["seen IDs"]
 
 
+@pytest.mark.parametrize(("before", "after"), [(24, 751), (None, 751), (751, 752)])
+def test_a_horizon_of_too_many_buckets_is_refused(
+    before: int | None, after: int
+) -> None:
+    """They stay as wide as they were made when the pipeline began: an hour here."""
+    former, wanted = (
+        version(append(), horizon_us=None if one is None else one * HOUR_US)
+        for one in (before, after)
+    )
+    plan = compare(former, wanted, holdings(append()))
+    (found,) = plan.of(Verdict.INCOMPATIBLE)
+    assert "TOO_MANY_BUCKETS" == found.code
+    assert f"{after} of them" in found.saw
+    assert f"up to {750 * 3600} s" in found.fix
+    assert "another pipeline name" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(24, 750), (None, 750), (752, 751), (752, None)]
+)
+def test_a_horizon_that_the_buckets_can_keep_is_not_refused(
+    before: int | None, after: int | None
+) -> None:
+    """Nor is one that asks for fewer of them than there are."""
+    former, wanted = (
+        version(append(), horizon_us=None if one is None else one * HOUR_US)
+        for one in (before, after)
+    )
+    assert set() == codes(compare(former, wanted, holdings(append())))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "fate", "verdict"),
     [
@@ -183,7 +214,9 @@ def test_outputs_come_and_go() -> None:
 def test_a_new_output_takes_no_table_of_another_shape() -> None:
     """It was made by somebody else."""
     held = Holdings(
-        number=7, tables={"views": HeldTable(columns={"x": ("text", True)})}
+        number=7,
+        bucket_seconds=3600,
+        tables={"views": HeldTable(columns={"x": ("text", True)})},
     )
     plan = compare(version(), version(append()), held)
     assert {"TABLE_DIFFERS"} == codes(plan)
