@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import structlog
 
+from sinks.log_level import read_log_level
+
 
 def configure_logging() -> None:
-    """One line an event on stderr: for people on a terminal, else as JSON."""
+    """One line an event on stderr: for people on a terminal, else as JSON.
+
+    Raises:
+        ConfigurationError: As ``read_log_level``.
+    """
+    level = read_log_level(os.environ)
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer()
         if sys.stderr.isatty()
@@ -20,5 +28,6 @@ def configure_logging() -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             renderer,
         ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )

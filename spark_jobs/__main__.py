@@ -31,9 +31,9 @@ def main() -> int:
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
     log = DriverLog()
-    configure_logging(log.take)
-    keep_freed_memory()
     try:
+        configure_logging(log.take)
+        keep_freed_memory()
         return _run(arguments.pipeline, log, once=arguments.once)
     except (TallyweirError, ContractError) as error:
         if arguments.debug:

@@ -51,8 +51,8 @@ def describe_version(pipeline_file: Path) -> dict[str, Any]:
 
 def main() -> int:
     """Describe the version of a file; the exit code is 0 unless it has a mistake."""
-    configure_logging()
     try:
+        configure_logging()
         description = describe_version(Path(sys.argv[1]))
     except (TallyweirError, ContractError) as error:
         sys.stderr.write("\n".join(describe_error(error)) + "\n")

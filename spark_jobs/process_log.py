@@ -11,6 +11,8 @@ from typing import Any
 
 import structlog
 
+from sinks.log_level import read_log_level
+
 
 def configure_logging(
     keep: Callable[[Mapping[str, Any]], None] = lambda _line: None,
@@ -20,12 +22,15 @@ def configure_logging(
     Args:
         keep: Is given each line as well; must neither wait nor raise.
 
+    Raises:
+        ConfigurationError: As ``read_log_level``.
+
     Py4J logs what it raises too, a page from each of its threads, in some of them to
     the root logger: what a person needs to read would be somewhere in between.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_named)
-    level = os.environ.get("TALLYWEIR_LOG_LEVEL", "info").upper()
+    level = read_log_level(os.environ)
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer()
         if sys.stderr.isatty()
@@ -39,9 +44,7 @@ def configure_logging(
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level]
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 

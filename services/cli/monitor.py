@@ -44,8 +44,8 @@ def monitor(
     from services.monitor.service import serve_monitor
     from services.service_log import configure_logging
 
-    endpoints = resolve_endpoints()
     configure_logging()
+    endpoints = resolve_endpoints()
     serve_monitor(
         home_dsn=endpoints.home_dsn,
         acts_dsn=resolve_acts_dsn(endpoints.home_dsn),

@@ -28,8 +28,8 @@ def main() -> int:
     parser.add_argument("--disposition", type=Disposition, default=Disposition.APPEND)
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
-    configure_logging()
     try:
+        configure_logging()
         _execute(arguments)
     except (TallyweirError, ContractError) as error:
         if arguments.debug:

@@ -29,8 +29,8 @@ def main() -> int:
     parser.add_argument("--run", default="notebook")
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
-    configure_logging()
     try:
+        configure_logging()
         _capture(arguments)
     except (TallyweirError, ContractError) as error:
         if arguments.debug:
