@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import yaml
 
@@ -18,6 +20,7 @@ from integration_tests.harness.monitoring_queries import (
     panel_queries,
     variable_queries,
 )
+from services.embedded.state_directory import ROOT
 
 #: What processes serve, with their labels; a histogram ends with its unit.
 _METRICS: dict[str, set[str]] = {
@@ -112,7 +115,10 @@ def test_the_dashboard_is_one_that_grafana_takes() -> None:
 
 
 def test_every_process_is_scraped_where_it_serves() -> None:
-    """Ingest and the monitor on their own ports, everything else on 8081."""
+    """Ingest and the monitor on their own ports, everything else on 8081.
+
+    Those are the services that are told a port for their metrics.
+    """
     (job,) = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())[
         "scrape_configs"
     ]
@@ -126,4 +132,15 @@ def test_every_process_is_scraped_where_it_serves() -> None:
         "monitor": ["monitor:8090"],
         "relay": ["relay:8081"],
         "resolver": ["resolver:8081"],
+        "alerts": ["alerts:8081"],
     } == targets
+    services = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())[
+        "services"
+    ]
+    assert {f"{name}:8081" for name, one in services.items() if _serves(one)} == {
+        target for found in targets.values() for target in found if "8081" in target
+    }
+
+
+def _serves(service: Mapping[str, Any]) -> bool:
+    return "TALLYWEIR_METRICS_PORT" in (service.get("environment") or {})

@@ -66,7 +66,7 @@ def test_prometheus_finds_all_that_alerts_and_dashboard_ask_for(
     # no event whose age it could tell.
     system.run_python("one_event")
     _send_without_a_key(system)
-    targets = {"ingest", "driver", "relay", "resolver", "monitor"}
+    targets = {"ingest", "driver", "relay", "resolver", "monitor", "alerts"}
     _await(lambda: targets == _processes_that_are_up(system), "all targets to be up")
     queries = [*alert_queries(), *panel_queries(), *variable_queries()]
     wanted = set().union(*(query.metrics for query in queries))
