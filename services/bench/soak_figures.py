@@ -14,6 +14,7 @@ from services.bench.driver_phases import Phases
 from services.bench.driver_run import MeasuredBatch
 from services.bench.view_blocks import STEP_MICROS
 from services.datasets.page_views import FIRST_VIEW_MICROS
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, bits_per_id, rate_of_one
 
 #: How far the last third may be from the first, and the catalog from what is computed.
 WITHIN = 0.05
@@ -21,8 +22,8 @@ WITHIN = 0.05
 LAG_WITHIN_S = 5.0
 #: Parts of the pipeline itself; the broker's memory is not ours to keep flat.
 OUR_PARTS = ("jvm", "python", "driver", "postgres")
-#: An ID's share of the filters in the driver, by design (docs/benchmarks.md).
-FILTER_BYTES_PER_ID = 2.11
+#: An ID's share of the filters in the driver, by design.
+FILTER_BYTES_PER_ID = bits_per_id(rate_of_one(FALSE_POSITIVES)) / 8
 #: A fingerprint and its payload's hash, and what Postgres has beside them.
 STORED_BYTES_PER_ID = 25.0
 _THIRDS = 3
