@@ -80,7 +80,11 @@ def take(
             home, known, name, reason=reason, dry_run=dry_run
         )
     say(f"Snapshot {name} of pipeline {known} is of batch {taken.sequence}.")
-    say(_UNCHANGED if dry_run else f"Back to it: tallyweir restore {known} {name}")
+    say(
+        _UNCHANGED
+        if dry_run
+        else f"Back to it: tallyweir restore {known} {name} --reason 'why'"
+    )
 
 
 def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:

@@ -47,7 +47,8 @@ def verify(
     that results are in: TALLYWEIR_DATABASES or the pipeline file says where they are.
     A running pipeline is neither stopped nor disturbed. The monitor shows when it was
     verified last, and what was found. Exit code 1 when a check
-    fails or when nothing was committed yet.
+    fails or when nothing was committed yet; docs/operations.md has a row for each
+    check, with what to do then.
     """
     from services.endpoints import resolve_endpoints, resolve_home_dsn
     from sinks.postgres import audit
