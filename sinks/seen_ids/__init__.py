@@ -1,1 +1,1 @@
-"""Which producer IDs were seen: fingerprints, sorted runs, claims, the node's cache."""
+"""Which producer IDs were seen: fingerprints, sorted runs, claims, a driver's copy."""
