@@ -105,22 +105,6 @@ def test_a_fork_is_the_pipeline_as_it_stands_in_tables_of_its_own(
     _assert_verified(connection)
 
 
-def test_a_forks_tables_are_stored_as_those_that_they_shadow(
-    connection: Connection, scenario: LedgerScenario
-) -> None:
-    """With room beside each row where rows change, and as their owner has set them."""
-    assert scenario.sequence == 3
-    settings = {WINDOWS: "fillfactor=50", "departures": "autovacuum_vacuum_threshold=9"}
-    for table, setting in settings.items():
-        connection.execute(f"ALTER TABLE {table} SET ({setting})".encode())
-    connection.commit()
-    made = _fork(connection)
-    for table, setting in settings.items():
-        stored = "SELECT reloptions FROM pg_class WHERE oid = to_regclass(%s)"
-        for name in (table, made.shadows[table]):
-            assert connection.execute(stored, (name,)).fetchall() == [([setting],)]
-
-
 def test_each_table_of_ours_is_copied_or_said_not_to_be(home_dsn: str) -> None:
     """A table that somebody adds would be missing from every fork."""
     ours = query(

@@ -293,3 +293,20 @@ def _rights(dsn: str) -> set[tuple[Any, ...]]:
         ["departures", WINDOWS],
     )
     return set(rights)
+
+
+def test_a_forks_tables_are_stored_as_those_that_they_shadow(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """With room beside each row where rows change, and as their owner has set them."""
+    assert scenario.sequence == 3
+    settings = {WINDOWS: "fillfactor=50", "departures": "autovacuum_vacuum_threshold=9"}
+    for table, setting in settings.items():
+        connection.execute(f"ALTER TABLE {table} SET ({setting})".encode())
+    connection.commit()
+    fork(connection)
+    shadows = {WINDOWS: SHADOW_WINDOWS, "departures": SHADOW}
+    for table, setting in settings.items():
+        stored = "SELECT reloptions FROM pg_class WHERE oid = to_regclass(%s)"
+        for name in (table, shadows[table]):
+            assert connection.execute(stored, (name,)).fetchall() == [([setting],)]

@@ -244,7 +244,8 @@ def full_catalog(
     plot: _Plot = None,
 ) -> None:
     """Events per second with a full catalog of seen IDs, beside an empty one."""
-    from services.bench.full_catalog import full_catalog_tables, measure_full_catalog
+    from services.bench.full_catalog import measure_full_catalog
+    from services.bench.full_catalog_tables import full_catalog_tables
 
     figures = measure_full_catalog(ids=ids, events=events, seed=seed, say=note)
     _show_tables(

@@ -15,8 +15,8 @@ from services.bench.full_catalog import (
     figures_of,
     fill_batch,
     fill_times,
-    full_catalog_tables,
 )
+from services.bench.full_catalog_tables import full_catalog_tables
 from services.bench.measured_processes import Resident
 from services.bench.rates import Rates
 from services.datasets.page_views import EVENTS_PER_SECOND, FIRST_VIEW_MICROS

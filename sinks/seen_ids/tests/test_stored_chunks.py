@@ -11,25 +11,23 @@ import pytest
 
 from sinks.protocol.errors import RetryableError
 from sinks.seen_ids import bucket_merge, stored_chunks
-from sinks.seen_ids.bloom_filter import Asked, BloomFilter
 from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.ordering import I64Array, U64Array
-from sinks.seen_ids.segment import SegmentView
+from sinks.seen_ids.ordering import U64Array
 from sinks.seen_ids.tests.catalog import (
     AtOnce,
     MemoryCatalog,
     Never,
-    chunks_cost_nothing,
     run_of,
 )
-
-SEED = 20261123
-_IDS = 20_000
-_BATCHES = 10
-
-
-def _pairs(seed: int, ids: int = _IDS) -> U64Array:
-    return np.random.default_rng(seed).integers(0, 2**64, (ids, 2), dtype=np.uint64)
+from sinks.seen_ids.tests.merged_catalog import (
+    BATCHES,
+    IDS,
+    SEED,
+    count_seen,
+    look,
+    open_copy,
+    random_pairs,
+)
 
 
 @pytest.fixture
@@ -37,44 +35,25 @@ def catalog(monkeypatch: pytest.MonkeyPatch) -> MemoryCatalog:
     """A bucket of ten batches that was merged, and one of which nothing was."""
     monkeypatch.setattr(bucket_merge, "CHUNK_IDS", 1 << 10)
     filled = MemoryCatalog()
-    for batch, pairs in enumerate(np.split(_pairs(SEED), _BATCHES)):
+    for batch, pairs in enumerate(np.split(random_pairs(SEED), BATCHES)):
         run = [(int(hi), int(lo)) for hi, lo in pairs]
         filled.append(batch, [run_of(run, payload_hash=batch + 1)])
-    filled.append(_BATCHES, [run_of([(1, 1)], bucket=3600)])
-    filled.merge(0, _BATCHES)
+    filled.append(BATCHES, [run_of([(1, 1)], bucket=3600)])
+    filled.merge(0, BATCHES)
     return filled
 
 
-def _open(
-    catalog: MemoryCatalog, directory: Path, *, is_idle: bool = False
-) -> SegmentView:
-    if not is_idle:
-        return _look(CatalogCopy(directory, Never()), catalog)
-    copy = CatalogCopy(directory, AtOnce())
-    with chunks_cost_nothing():
-        # A piece is fetched at each look, and a bucket is less than that.
-        for _ in _BUCKETS:
-            view = _look(copy, catalog)
-    return view
-
-
-def _look(copy: CatalogCopy, catalog: MemoryCatalog) -> SegmentView:
-    return copy.view(catalog=catalog, live_from_bucket=0, through_sequence=_BATCHES)
-
-
-def _seen(view: SegmentView, pairs: U64Array) -> int:
-    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-    hi, lo = pairs[order].T
-    return int(view.find(hi, lo).found.sum())
+def _with_new_ones() -> U64Array:
+    return np.concatenate([random_pairs(SEED), random_pairs(SEED + 1)])
 
 
 def test_a_start_reads_filters_and_no_chunks(
     catalog: MemoryCatalog, tmp_path: Path
 ) -> None:
     """And then of new IDs only those that a filter lets pass are looked up."""
-    view = _open(catalog, tmp_path)
+    view = open_copy(catalog, tmp_path)
     assert (catalog.fetched, catalog.slices, catalog.wholes) == (1, 0, 0)
-    assert _seen(view, _pairs(SEED + 1, 10_000)) == 0
+    assert count_seen(view, random_pairs(SEED + 1, 10_000)) == 0
     assert 0 < catalog.slices < 10
     assert catalog.wholes == 0
 
@@ -83,12 +62,12 @@ def test_a_few_ids_are_looked_up_in_slices_with_what_is_known_of_them(
     catalog: MemoryCatalog, tmp_path: Path
 ) -> None:
     """The hash is that of the batch that brought the ID."""
-    view = _open(catalog, tmp_path)
-    pairs = _pairs(SEED)[:: _IDS // 1_000]
+    view = open_copy(catalog, tmp_path)
+    pairs = random_pairs(SEED)[:: IDS // 1_000]
     hi, lo = pairs[np.argsort(pairs[:, 0])].T
     found = view.find(hi, lo)
     assert found.found.all()
-    batches = np.repeat(np.arange(_BATCHES), _IDS // _BATCHES)[:: _IDS // 1_000]
+    batches = np.repeat(np.arange(BATCHES), IDS // BATCHES)[:: IDS // 1_000]
     assert (
         found.payload_hashes.tolist() == (batches[np.argsort(pairs[:, 0])] + 1).tolist()
     )
@@ -101,11 +80,14 @@ def test_many_ids_have_the_chunks_fetched(
     catalog: MemoryCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading everything is faster than thousands of look-ups."""
-    monkeypatch.setattr(stored_chunks, "_FETCHED_IDS", _IDS // 4)
-    view = _open(catalog, tmp_path)
-    assert _seen(view, _pairs(SEED)) == _IDS
+    monkeypatch.setattr(stored_chunks, "_FETCHED_IDS", IDS // 4)
+    view = open_copy(catalog, tmp_path)
+    assert count_seen(view, random_pairs(SEED)) == IDS
     assert (catalog.slices, catalog.wholes) == (0, 4)
-    assert _seen(view, np.concatenate([_pairs(SEED), _pairs(SEED + 1)])) == _IDS
+    assert (
+        count_seen(view, np.concatenate([random_pairs(SEED), random_pairs(SEED + 1)]))
+        == IDS
+    )
     assert (catalog.slices, catalog.wholes) == (0, 4)
 
 
@@ -113,10 +95,13 @@ def test_chunks_are_fetched_behind_the_batches_backs(
     catalog: MemoryCatalog, tmp_path: Path
 ) -> None:
     """Then nothing is asked of Postgres any more."""
-    view = _open(catalog, tmp_path, is_idle=True)
+    view = open_copy(catalog, tmp_path, is_idle=True)
     read = catalog.wholes
     catalog.drop(0)
-    assert _seen(view, np.concatenate([_pairs(SEED), _pairs(SEED + 1)])) == _IDS
+    assert (
+        count_seen(view, np.concatenate([random_pairs(SEED), random_pairs(SEED + 1)]))
+        == IDS
+    )
     assert (catalog.slices, catalog.wholes) == (0, read)
     assert not list(tmp_path.iterdir())
 
@@ -128,9 +113,9 @@ def test_chunks_are_fetched_once_looking_up_has_cost_as_much(
     copy = CatalogCopy(tmp_path, AtOnce())
     # 1.4 ms to fetch all; a question of ten copies costs 0.61.
     for copies, fetched in ((0, 0), (10, 0), (20, 0), (30, 1), (40, 1)):
-        view = _look(copy, catalog)
+        view = look(copy, catalog)
         assert catalog.wholes == fetched
-        assert _seen(view, _pairs(SEED)[copies : copies + 10]) == 10
+        assert count_seen(view, random_pairs(SEED)[copies : copies + 10]) == 10
     assert catalog.slices == 30
 
 
@@ -139,12 +124,12 @@ def test_a_bucket_that_was_merged_again_is_fetched_once_something_is_looked_up(
 ) -> None:
     """Its slices are gone, and each look-up would read a whole chunk."""
     copy = CatalogCopy(tmp_path, AtOnce())
-    _look(copy, catalog)
-    catalog.append(_BATCHES + 1, [run_of([(3, 3)])])
-    catalog.merge(0, _BATCHES + 1)
-    assert _seen(_look(copy, catalog), _pairs(SEED)[:1]) == 1
+    look(copy, catalog)
+    catalog.append(BATCHES + 1, [run_of([(3, 3)])])
+    catalog.merge(0, BATCHES + 1)
+    assert count_seen(look(copy, catalog), random_pairs(SEED)[:1]) == 1
     assert catalog.wholes == 1
-    assert _seen(_look(copy, catalog), _pairs(SEED)[:50]) == 50
+    assert count_seen(look(copy, catalog), random_pairs(SEED)[:50]) == 50
     assert catalog.wholes == 2
 
 
@@ -161,12 +146,14 @@ def test_without_room_chunks_are_not_read_and_ids_are_looked_up_where_they_are(
     tried: list[bool] = []
     copy = CatalogCopy(tmp_path, AtOnce())
     # The IDs that are not merged have their room already.
-    _look(copy, catalog)
+    look(copy, catalog)
     monkeypatch.setattr(os, "posix_fallocate", fail)
     for batch in range(7):
         assert len(tried) == max(0, batch - 1) // 2
         # 0.36 ms a question, and 0.4 to fetch all.
-        assert _seen(_look(copy, catalog), _pairs(SEED)[batch : batch + 1]) == 1
+        assert (
+            count_seen(look(copy, catalog), random_pairs(SEED)[batch : batch + 1]) == 1
+        )
     assert catalog.wholes == 0
 
 
@@ -175,9 +162,9 @@ def test_many_small_questions_are_reason_enough_as_well(
 ) -> None:
     """Of chunks that are here one filter is asked for all buckets."""
     copy = CatalogCopy(tmp_path, AtOnce())
-    new = _pairs(SEED + 1, 100).reshape(50, 2, 2)
+    new = random_pairs(SEED + 1, 100).reshape(50, 2, 2)
     for number, pair in enumerate(new):
-        assert _seen(_look(copy, catalog), pair) == 0
+        assert count_seen(look(copy, catalog), pair) == 0
         assert catalog.wholes == (number * 30.012 >= 1_400)
     assert (catalog.slices, catalog.wholes) == (0, 1)
 
@@ -186,33 +173,33 @@ def test_a_piece_of_the_chunks_is_fetched_beside_each_batch(
     catalog: MemoryCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them at once would slow a driver down that is behind."""
-    monkeypatch.setattr(stored_chunks, "_FETCHED_IDS", _IDS // 4)
+    monkeypatch.setattr(stored_chunks, "_FETCHED_IDS", IDS // 4)
     monkeypatch.setattr(stored_chunks, "_FETCH_US", 0.0)
     copy = CatalogCopy(tmp_path, AtOnce())
     for pieces in (1, 2, 3, 4, 4):
-        view = _look(copy, catalog)
+        view = look(copy, catalog)
         assert catalog.wholes == pieces
-        assert _seen(view, _pairs(SEED)[:50]) == 50
+        assert count_seen(view, random_pairs(SEED)[:50]) == 50
 
 
 def test_a_fetch_that_could_not_be_kept_begins_anew(
     catalog: MemoryCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces that were kept before are fetched again; nothing is missing or twice."""
-    monkeypatch.setattr(stored_chunks, "_FETCHED_IDS", _IDS // 4)
+    monkeypatch.setattr(stored_chunks, "_FETCHED_IDS", IDS // 4)
     monkeypatch.setattr(stored_chunks, "_FETCH_US", 0.0)
     copy = CatalogCopy(tmp_path, AtOnce())
-    _look(copy, catalog)
+    look(copy, catalog)
 
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", fail)
-        view = _look(copy, catalog)
+        view = look(copy, catalog)
         with pytest.raises(RetryableError, match="could not be written"):
-            _seen(view, _pairs(SEED))
-    assert _seen(view, _pairs(SEED)) == _IDS
+            count_seen(view, random_pairs(SEED))
+    assert count_seen(view, random_pairs(SEED)) == IDS
     assert (catalog.slices, catalog.wholes) == (0, 1 + 1 + 1 + 4)
 
 
@@ -220,27 +207,27 @@ def test_a_bucket_that_is_merged_again_meanwhile_is_as_it_was(
     catalog: MemoryCatalog, tmp_path: Path
 ) -> None:
     """What came later is in the new chunks, and is not to be seen."""
-    view = _open(catalog, tmp_path)
-    later = _pairs(SEED + 2, 2_000)
+    view = open_copy(catalog, tmp_path)
+    later = random_pairs(SEED + 2, 2_000)
     run = [(int(hi), int(lo)) for hi, lo in later]
-    catalog.append(_BATCHES + 1, [run_of(run)])
-    catalog.merge(0, _BATCHES + 1)
-    assert _seen(view, _pairs(SEED)[:500]) == 500
+    catalog.append(BATCHES + 1, [run_of(run)])
+    catalog.merge(0, BATCHES + 1)
+    assert count_seen(view, random_pairs(SEED)[:500]) == 500
     # Each of its chunks is read once, however many IDs are looked up in it.
     assert catalog.wholes == 32
-    assert _seen(view, later) == 0
-    assert _seen(view, np.concatenate([_pairs(SEED), later])) == _IDS
+    assert count_seen(view, later) == 0
+    assert count_seen(view, np.concatenate([random_pairs(SEED), later])) == IDS
 
 
-@pytest.mark.parametrize("ids", [1, _IDS])
+@pytest.mark.parametrize("ids", [1, IDS])
 def test_ids_that_are_gone_are_an_error_and_not_new(
     catalog: MemoryCatalog, tmp_path: Path, ids: int
 ) -> None:
     """A bucket expires while a batch is staged that began before."""
-    view = _open(catalog, tmp_path)
+    view = open_copy(catalog, tmp_path)
     catalog.drop(0)
     with pytest.raises(RetryableError) as raised:
-        _seen(view, _pairs(SEED)[:ids])
+        count_seen(view, random_pairs(SEED)[:ids])
     assert raised.value.code == "SEEN_IDS_GONE"
 
 
@@ -249,10 +236,10 @@ def test_a_view_of_a_batch_before_the_merged_ones_shows_only_what_was_then(
 ) -> None:
     """A batch that runs again must not find itself."""
     copy = CatalogCopy(tmp_path, Never())
-    for through in (3, 8, 5, -1, _BATCHES):
+    for through in (3, 8, 5, -1, BATCHES):
         view = copy.view(catalog=catalog, live_from_bucket=0, through_sequence=through)
-        expected = min(through + 1, _BATCHES) * _IDS // _BATCHES
-        assert _seen(view, _pairs(SEED)) == expected
+        expected = min(through + 1, BATCHES) * IDS // BATCHES
+        assert count_seen(view, random_pairs(SEED)) == expected
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
@@ -268,7 +255,7 @@ def test_of_an_id_that_was_corrected_the_newest_entry_counts(
         catalog.append(batch, [run_of([(5, 5)], bucket=bucket, payload_hash=batch + 1)])
     for bucket in sorted(set(buckets), reverse=True):
         catalog.merge(bucket, 1)
-    view = _open(catalog, tmp_path, is_idle=is_idle)
+    view = open_copy(catalog, tmp_path, is_idle=is_idle)
     hi, lo = np.array([[5], [5]], dtype=np.uint64)
     found = view.find(hi, lo)
     assert found.payload_hashes.tolist() == [2]
@@ -284,9 +271,9 @@ def test_ids_that_are_not_spread_evenly_are_found_all_the_same(
     pairs = [(begin + number, 7) for number in range(2_000)]
     catalog.append(0, [run_of(pairs)])
     catalog.merge(0, 0)
-    view = _open(catalog, tmp_path)
+    view = open_copy(catalog, tmp_path)
     asked = np.array(pairs[::100], dtype=np.uint64)
-    assert _seen(view, asked) == 20
+    assert count_seen(view, asked) == 20
     assert catalog.wholes == 1
 
 
@@ -303,101 +290,3 @@ def test_entries_of_one_id_on_both_sides_of_a_slice_are_all_looked_at(
     )
     hi, lo = np.array([[9], [9]], dtype=np.uint64)
     assert view.find(hi, lo).payload_hashes.tolist() == [200]
-
-
-_BUCKETS = (0, 3600, 7200)
-
-
-def _filled(seed: int = SEED) -> MemoryCatalog:
-    """Return a catalog of three merged buckets, a batch each."""
-    catalog = MemoryCatalog()
-    for batch, (bucket, pairs) in enumerate(
-        zip(_BUCKETS, np.split(_pairs(seed, 30_000), 3), strict=True)
-    ):
-        run = [(int(hi), int(lo)) for hi, lo in pairs]
-        catalog.append(batch, [run_of(run, bucket=bucket, payload_hash=batch + 1)])
-        catalog.merge(bucket, batch)
-    return catalog
-
-
-@pytest.mark.parametrize("is_idle", [True, False])
-def test_ids_of_several_buckets_are_found_in_theirs(
-    tmp_path: Path,
-    is_idle: bool,  # noqa: FBT001
-) -> None:
-    """Here, behind one filter over all of them, or where they are stored."""
-    catalog = _filled()
-    view = _open(catalog, tmp_path, is_idle=is_idle)
-    pairs = _pairs(SEED, 30_000)[::30]
-    buckets = np.repeat(_BUCKETS, 10_000)[::30]
-    order = np.argsort(pairs[:, 0])
-    found = view.find(*pairs[order].T)
-    assert found.found.all()
-    assert found.buckets.tolist() == buckets[order].tolist()
-    assert _seen(view, _pairs(SEED + 1, 20_000)) == 0
-
-
-@pytest.fixture
-def asked_of_filters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many IDs each filter that was asked was asked for, in order."""
-    plain = BloomFilter.find_possible
-    counts: list[int] = []
-
-    def count(bloom: BloomFilter, asked: Asked) -> I64Array:
-        counts.append(len(asked))
-        return plain(bloom, asked)
-
-    monkeypatch.setattr(BloomFilter, "find_possible", count)
-    return counts
-
-
-def test_of_fetched_buckets_a_new_id_is_asked_once(
-    tmp_path: Path, asked_of_filters: list[int]
-) -> None:
-    """The filter over all of them rules it out; their own hear of the rest."""
-    view = _open(_filled(), tmp_path, is_idle=True)
-    assert _seen(view, _pairs(SEED + 1, 20_000)) == 0
-    # One in a hundred passes the first, and is asked of three more.
-    assert 1.02 < sum(asked_of_filters) / 20_000 < 1.04
-
-
-@pytest.mark.parametrize("is_idle", [True, False])
-def test_an_id_that_is_in_two_buckets_is_answered_by_the_later_one(
-    tmp_path: Path,
-    is_idle: bool,  # noqa: FBT001
-) -> None:
-    """It was corrected, and a correction is never filed under an earlier bucket."""
-    catalog = MemoryCatalog()
-    for batch, bucket in enumerate(_BUCKETS):
-        run = [(9, 9), (batch, batch)]
-        catalog.append(batch, [run_of(run, bucket=bucket, payload_hash=batch + 1)])
-        catalog.merge(bucket, batch)
-    view = _open(catalog, tmp_path, is_idle=is_idle)
-    hi, lo = np.array([[0, 9], [0, 9]], dtype=np.uint64)
-    found = view.find(hi, lo)
-    assert found.payload_hashes.tolist() == [1, 3]
-    assert found.buckets.tolist() == [_BUCKETS[0], _BUCKETS[2]]
-
-
-def test_an_id_that_was_found_is_not_asked_of_earlier_buckets(
-    tmp_path: Path, asked_of_filters: list[int]
-) -> None:
-    """Most repeats come soon, so the latest bucket is asked first."""
-    view = _open(_filled(), tmp_path, is_idle=True)
-    of_latest = _pairs(SEED, 30_000)[20_000:]
-    assert _seen(view, of_latest) == len(of_latest)
-    assert asked_of_filters == [len(of_latest), len(of_latest), 0, 0]
-
-
-def test_a_bucket_that_has_expired_leaves_the_group_that_it_is_in(
-    tmp_path: Path,
-) -> None:
-    """The filter over all may still let its IDs pass, and nothing is found then."""
-    catalog = _filled()
-    copy = CatalogCopy(tmp_path, AtOnce())
-    for live_from, expected in ((0, 30_000), (3600, 20_000), (7201, 0)):
-        view = copy.view(
-            catalog=catalog, live_from_bucket=live_from, through_sequence=2
-        )
-        assert _seen(view, _pairs(SEED, 30_000)) == expected
-        assert sum(map(len, view.parts)) == expected
