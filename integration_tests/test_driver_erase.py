@@ -129,7 +129,8 @@ def _forget_all(world: DriverWorld) -> None:
     """Leave the home as it was before the first batch, but for the claims."""
     world.execute(
         "TRUNCATE readings, tallyweir.batch, tallyweir.erased_id, "
-        "tallyweir.erased_row, tallyweir.seen_id_run CASCADE",
+        "tallyweir.erased_row, tallyweir.seen_id_run, tallyweir.dead_letter, "
+        "tallyweir.duplicate_event, tallyweir.filtered_event CASCADE",
         "DELETE FROM tallyweir.partition_progress",
         "UPDATE tallyweir.pipeline SET last_sequence = 0, watermark = NULL",
     )
