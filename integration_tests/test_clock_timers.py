@@ -94,10 +94,12 @@ def clocks(tmp_path: Path, kafka_bootstrap: str, empty_dsn: str) -> _Clocks:
     return _Clocks(DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1))
 
 
-def test_a_driver_that_runs_once_fires_what_is_due_by_then(clocks: _Clocks) -> None:
+def test_a_driver_that_runs_once_ends_though_a_timer_is_always_due(
+    clocks: _Clocks,
+) -> None:
     """Each tick takes longer than the timer that its function sets again."""
+    # How many ticks there are beside the query is up to the machine; after it, one.
     clocks.world.run_to_the_end()
-    assert clocks.count("clock") <= 1
     assert [("alarm", "event"), ("clock", "processing")] == clocks.world.fetch(_TIMERS)
     clocks.world.assert_verified()
 
