@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.discarded_fork import (
@@ -80,12 +81,13 @@ def reader(connection: Connection, scenario: LedgerScenario) -> Iterator[str]:
     """A role, by the name that its rights are looked up by; it must be quoted."""
     assert scenario.sequence == 3
     name = "A reader"
-    connection.execute(f'CREATE ROLE "{name}"'.encode())
+    role = sql.Identifier(name)
+    connection.execute(sql.SQL("CREATE ROLE {}").format(role))
     connection.commit()
     yield name
     connection.rollback()
-    connection.execute(f'DROP OWNED BY "{name}"'.encode())
-    connection.execute(f'DROP ROLE "{name}"'.encode())
+    connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
+    connection.execute(sql.SQL("DROP ROLE {}").format(role))
     connection.commit()
 
 
@@ -300,10 +302,12 @@ def test_a_forks_tables_are_stored_as_those_that_they_shadow(
 ) -> None:
     """With room beside each row where rows change, and as their owner has set them."""
     assert scenario.sequence == 3
-    settings = {WINDOWS: "fillfactor=50", "departures": "autovacuum_vacuum_threshold=9"}
-    for table, setting in settings.items():
-        connection.execute(f"ALTER TABLE {table} SET ({setting})".encode())
+    connection.execute(
+        sql.SQL("ALTER TABLE {} SET (fillfactor = 50)").format(sql.Identifier(WINDOWS))
+    )
+    connection.execute("ALTER TABLE departures SET (autovacuum_vacuum_threshold = 9)")
     connection.commit()
+    settings = {WINDOWS: "fillfactor=50", "departures": "autovacuum_vacuum_threshold=9"}
     fork(connection)
     shadows = {WINDOWS: SHADOW_WINDOWS, "departures": SHADOW}
     for table, setting in settings.items():

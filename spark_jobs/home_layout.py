@@ -37,7 +37,7 @@ from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
+from sinks.seen_ids.bloom_filter import BUCKETS_PER_HORIZON, FALSE_POSITIVES
 from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.keyed_layout import keyed_table
 from spark_jobs.pipeline.append import AppendOutput
@@ -57,7 +57,6 @@ from spark_jobs.window_layout import window_table
 SHARDS = 16
 
 #: A horizon is kept in about this many buckets; one of them is dropped at a time.
-_BUCKETS_PER_HORIZON = 8
 _BUCKET_SECONDS_MIN = 60
 _BUCKET_SECONDS_DEFAULT = 86_400
 
@@ -214,5 +213,5 @@ def _postgres_type(column: StructField) -> str:
 def _bucket_seconds(horizon: timedelta | None) -> int:
     if horizon is None:
         return _BUCKET_SECONDS_DEFAULT
-    seconds = int(horizon.total_seconds()) // _BUCKETS_PER_HORIZON
+    seconds = int(horizon.total_seconds()) // BUCKETS_PER_HORIZON
     return max(seconds, _BUCKET_SECONDS_MIN)

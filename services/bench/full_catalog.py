@@ -67,6 +67,7 @@ from services.datasets.page_views import FIRST_VIEW_MICROS
 from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, state_directory
 from services.endpoints import Endpoints, program_environment
 from services.ingest.topics import ensure_topic
+from sinks.seen_ids.bloom_filter import BUCKETS_PER_HORIZON
 
 #: At least so much of the rate with an empty catalog.
 RATIO_MIN = 0.8
@@ -77,8 +78,7 @@ _TURNS = 3
 _ROUNDS = 4
 _HORIZON: Mapping[str, object] = {"deduplicate": {"horizon": "7 days"}}
 #: As a pipeline with that horizon has them, and the one that fills as well.
-BUCKETS = 8
-BUCKET_SECONDS = 7 * 86_400 // BUCKETS
+BUCKET_SECONDS = 7 * 86_400 // BUCKETS_PER_HORIZON
 _FILL_BATCHES = 200
 _FILL_BATCH_MIN = 10_000
 #: IDs that one process fills in before the next one says how far it is.
@@ -88,7 +88,7 @@ _START_TIMEOUT_S = 600.0
 
 #: An ID in Postgres, where it is once more while it is lent; in the driver's copy while
 #: that is merged; and in a bucket's merge.
-_BYTES_PER_ID = 2 * 33 + 64 + 32 // BUCKETS
+_BYTES_PER_ID = 2 * 33 + 64 + 32 // BUCKETS_PER_HORIZON
 #: A message, and the row that it becomes.
 _BYTES_PER_EVENT = 130 + 150
 _LOG_BYTES = 4 << 30
@@ -288,10 +288,10 @@ def fill_times(ids: int) -> dict[str, int]:
         When the first one happened, and the gap between two, in microseconds.
     """
     newest = FIRST_VIEW_MICROS // 1_000_000 // BUCKET_SECONDS * BUCKET_SECONDS
-    begin = newest - (BUCKETS - 1) * BUCKET_SECONDS
+    begin = newest - (BUCKETS_PER_HORIZON - 1) * BUCKET_SECONDS
     return {
         "begin_us": begin * 1_000_000,
-        "gap_us": BUCKETS * BUCKET_SECONDS * 1_000_000 // ids,
+        "gap_us": BUCKETS_PER_HORIZON * BUCKET_SECONDS * 1_000_000 // ids,
     }
 
 
@@ -356,7 +356,7 @@ def check_buckets(found: Sequence[int], ids: int) -> None:
         FatalError: ``BENCH_WRONG``.
     """
     begin = fill_times(ids)["begin_us"] // 1_000_000
-    wanted = [begin + number * BUCKET_SECONDS for number in range(BUCKETS)]
+    wanted = [begin + number * BUCKET_SECONDS for number in range(BUCKETS_PER_HORIZON)]
     if found != wanted:
         raise wrong_result(f"The IDs are in buckets {found} instead of {wanted}.")
 

@@ -24,9 +24,10 @@ from sinks.seen_ids.ordering import I64Array, U64Array
 #: unless a pipeline says otherwise.
 FALSE_POSITIVES = 0.001
 
-#: How many filters a new ID is asked of, by and large: one for each bucket of a
-#: horizon, or as many segments.
-_FILTERS_ASKED = 8
+#: Into how many buckets the IDs of a horizon are filed. A new ID is asked of the filter
+#: of each, or of about as many segments.
+BUCKETS_PER_HORIZON = 8
+
 _BLOCK_BITS = 256
 _WORDS = 4
 _PARTS = 8
@@ -179,7 +180,7 @@ class BloomFilter:
 
 def rate_of_one(false_positives: float) -> float:
     """Return what each filter may let pass for a catalog of several to keep a rate."""
-    return false_positives / _FILTERS_ASKED
+    return false_positives / BUCKETS_PER_HORIZON
 
 
 def blocks_for(ids: int, false_positives: float) -> int:

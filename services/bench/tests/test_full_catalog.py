@@ -8,7 +8,6 @@ import pytest
 
 from services.bench.full_catalog import (
     BUCKET_SECONDS,
-    BUCKETS,
     Run,
     Turn,
     check_buckets,
@@ -21,6 +20,7 @@ from services.bench.measured_processes import Resident
 from services.bench.rates import Rates
 from services.datasets.page_views import EVENTS_PER_SECOND, FIRST_VIEW_MICROS
 from sinks.protocol.errors import FatalError
+from sinks.seen_ids.bloom_filter import BUCKETS_PER_HORIZON
 
 _SECOND = 1_000_000
 
@@ -39,8 +39,8 @@ def _buckets(ids: int) -> list[int]:
 def test_ids_are_spread_over_all_buckets_of_the_horizon_alike(ids: int) -> None:
     """The newest one is that of the measured events, first and last."""
     found = _buckets(ids)
-    assert BUCKETS == len(set(found))
-    assert {ids // BUCKETS, ids // BUCKETS + 1} >= {
+    assert BUCKETS_PER_HORIZON == len(set(found))
+    assert {ids // BUCKETS_PER_HORIZON, ids // BUCKETS_PER_HORIZON + 1} >= {
         found.count(bucket) for bucket in sorted(set(found))[:-1]
     }
     last_us = FIRST_VIEW_MICROS + 4 * 2_000_000 // EVENTS_PER_SECOND * _SECOND
