@@ -20,6 +20,7 @@ from services.embedded.state_directory import exclusive, state_directory
 from services.endpoints import Endpoints
 from services.ingest.producer import EventProducer
 from services.ingest.topics import ensure_topic
+from sinks.postgres.connection import connect
 from sinks.protocol.errors import FatalError
 
 TOPIC = "bench-page-views"
@@ -132,7 +133,7 @@ def dsns_of(endpoints: Endpoints, pipeline: BenchPipeline) -> list[str]:
 
 def drop_table(dsn: str, table: str) -> None:
     """Make room, for the next run to find the disk as the one before did."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with connect(dsn, application_name="bench", autocommit=True) as connection:
         statement = psycopg.sql.SQL("DROP TABLE IF EXISTS {}")
         connection.execute(statement.format(psycopg.sql.Identifier(table)))
     checkpoint(dsn)
@@ -144,7 +145,7 @@ def checkpoint(dsn: str) -> None:
     After one Postgres uses the files of its log again, and during one it is slower, so
     each run has as many as its length asks.
     """
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with connect(dsn, application_name="bench", autocommit=True) as connection:
         connection.execute("CHECKPOINT")
 
 
@@ -154,14 +155,14 @@ def settle_catalog(dsn: str) -> None:
     One that grows for days is visited by autovacuum as it grows. Of one that was filled
     at once gigabytes would be visited beside the run that comes next.
     """
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with connect(dsn, application_name="bench", autocommit=True) as connection:
         connection.execute("VACUUM")
     checkpoint(dsn)
 
 
 def count_rows_in(dsn: str, table: str) -> int:
     """Count the rows of a table in one database; a missing table has none."""
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         if not has_table(connection, table):
             return 0
         statement = psycopg.sql.SQL("SELECT count(*) FROM {}")

@@ -26,8 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
 from services.bench.bench_program import run_program
 from services.bench.bench_world import bench_postgres, settle_catalog
 from services.bench.id_batches import (
@@ -46,6 +44,7 @@ from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, state_di
 from services.endpoints import Endpoints, child_environment, program_environment
 from services.resolver.merging import merge_catalogs
 from sinks.postgres import migrations
+from sinks.postgres.connection import connect
 
 _OURS = "spark_jobs.dedup_bench"
 _SPARK = "spark_jobs.dedup_bench.spark_peer"
@@ -235,7 +234,7 @@ def _check_spark(spark: Figures, batches: SizeBatches) -> None:
 
 def _forget(dsn: str) -> None:
     """Make room for the peers, and let the server write down what it owes."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with connect(dsn, application_name="bench", autocommit=True) as connection:
         connection.execute("TRUNCATE tallyweir.seen_id_run")
         connection.execute("CHECKPOINT")
 

@@ -18,6 +18,7 @@ import psycopg
 
 from services.bench.bench_world import BenchPipeline, incomplete_run
 from services.endpoints import Endpoints, child_environment
+from sinks.postgres.connection import connect
 from sinks.postgres.databases import DATABASES_VARIABLE
 from sinks.protocol.errors import FatalError
 
@@ -113,7 +114,7 @@ def await_claim(
 
 
 def _is_claimed(dsn: str, pipeline: BenchPipeline) -> bool:
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         try:
             claim = connection.execute(_CLAIM, (pipeline.name,)).fetchone()
         except psycopg.errors.UndefinedTable:
@@ -151,7 +152,7 @@ def await_events(
 
 def read_batches(dsn: str, pipeline: BenchPipeline) -> list[MeasuredBatch]:
     """Read the ledger of a pipeline; empty before it exists."""
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         try:
             rows = connection.execute(_BATCHES, (pipeline.name,)).fetchall()
         except psycopg.errors.UndefinedTable:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import psycopg
 from psycopg import sql
 
 from services.bench.bench_world import (
@@ -21,6 +20,7 @@ from services.bench.bench_world import (
 )
 from services.bench.rates import measure_driver, rates_of, warm_up, wrong_result
 from services.bench.spark_peer import PeerQuery, run_spark_peer
+from sinks.postgres.connection import connect
 
 PEER = (
     "Spark dropDuplicatesWithinWatermark and stream-stream join (RocksDB) + JDBC "
@@ -80,7 +80,7 @@ def measure_joins(
 
 def _check_pairs(dsn: str) -> int:
     """Count the pairs, if both found the same."""
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         ((pairs, more, fewer),) = connection.execute(
             sql.SQL(_DIFFERENCES).format(
                 ours=sql.Identifier(JOINS.table), peer=sql.Identifier(_PEER_TABLE)

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-import psycopg
 from psycopg import sql
 
 from services.bench.bench_world import (
@@ -33,6 +32,7 @@ from services.datasets.page_views import read_page_views
 from services.endpoints import Endpoints
 from services.ingest.producer import Delivery, EventProducer
 from services.ingest.topics import ensure_topic
+from sinks.postgres.connection import connect
 
 _WARM_UP_EVENTS = 300_000
 _WARM_UP_TIMEOUT_S = 180.0
@@ -237,7 +237,7 @@ def _send(bootstrap: str, load: _Load, *, rate: int, seconds: int, seed: int) ->
 def _look_until(dsn: str, load: _Load, ended: threading.Event) -> None:
     newest = sql.SQL(_NEWEST).format(table=sql.Identifier(PAGE_VIEWS.table))
     page = 0
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with connect(dsn, application_name="bench", autocommit=True) as connection:
         while not ended.wait(_POLL_S):
             begin = f"({max(0, page - _PAGES_BEFORE)},0)"
             rows = connection.execute(newest, (begin,)).fetchall()

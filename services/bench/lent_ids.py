@@ -19,6 +19,7 @@ from psycopg.rows import TupleRow
 
 from services.bench.rates import wrong_result
 from sinks.postgres.catalog_merge import merge_next_bucket, read_mergeable
+from sinks.postgres.connection import connect
 from sinks.postgres.statements import load_statements
 
 _SQL = load_statements("services.bench", "lent_ids.sql")
@@ -36,7 +37,7 @@ class FilledBucket:
 
 def read_buckets(dsn: str, pipeline: str) -> list[FilledBucket]:
     """List the buckets of a pipeline's catalog, the oldest first."""
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         rows = connection.execute(_SQL["buckets"], {"pipeline": pipeline})
         return [
             FilledBucket(bucket=bucket, ids=ids, chunks=chunks, runs=runs)
@@ -50,7 +51,7 @@ def merge_all(dsn: str, pipeline: str) -> None:
     The resolver leaves the two newest, for the sake of a driver that starts; here none
     does, and what has no batch of its own afterwards cannot stay beside chunks.
     """
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         newest = _one(connection, "last_sequence", pipeline=pipeline)
     for one in read_mergeable(dsn):
         if one.name == pipeline:
@@ -67,7 +68,7 @@ def lend(dsn: str, *, lender: str, borrower: str) -> None:
     Raises:
         FatalError: ``BENCH_WRONG``: a bucket has runs beside its chunks.
     """
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         number = _one(connection, "pipeline_number", pipeline=borrower)
         for one in read_buckets(dsn, lender):
             if one.chunks and one.runs:
@@ -81,13 +82,13 @@ def lend(dsn: str, *, lender: str, borrower: str) -> None:
 
 def count_lent(dsn: str, pipeline: str) -> int:
     """Count the IDs that a pipeline was lent and still has."""
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         return _one(connection, "lent", pipeline=pipeline)
 
 
 def take_back(dsn: str, pipeline: str) -> None:
     """Remove the IDs that a pipeline was lent, and no other."""
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         connection.execute(_SQL["take_back"], {"pipeline": pipeline})
 
 

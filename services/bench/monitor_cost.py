@@ -24,7 +24,6 @@ from statistics import median
 
 import httpx
 import psutil
-import psycopg
 
 from services.bench.bench_world import (
     PAGE_VIEWS,
@@ -43,6 +42,7 @@ from services.bench.driver_run import (
 )
 from services.bench.rates import check_verified, warm_up
 from services.endpoints import Endpoints, child_environment
+from sinks.postgres.connection import connect
 
 _EVENTS = 3_000_000
 _RUNS = 4
@@ -103,7 +103,7 @@ class WatchingMonitor:
 
     def note_cpu(self) -> None:
         """Note what was spent so far; sessions come and go."""
-        with psycopg.connect(self.dsn) as connection:
+        with connect(self.dsn, application_name="bench") as connection:
             sessions = [pid for (pid,) in connection.execute(_SESSIONS).fetchall()]
         for pid in (self.program.pid, *sessions):
             try:

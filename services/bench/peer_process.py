@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from services.bench.bench_program import run_program
 from services.bench.bench_world import run_timeout_s
 from services.bench.driver_run import MeasuredBatch
+from sinks.postgres.connection import connect
 
 _CREATE_TABLE = """
 CREATE TABLE {table} (
@@ -39,7 +39,7 @@ def create_peer_table(dsn: str, table: str) -> None:
     The login has the name of our schema, so what is not said to be in ``public`` would
     be made beside the ledger.
     """
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         target = sql.Identifier("public", table)
         statement = sql.SQL(_CREATE_TABLE).format(table=target)
         connection.execute(statement)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import psycopg
-
 from services.bench.bench_world import (
     PAGE_VIEWS,
     TOPIC,
@@ -19,6 +17,7 @@ from services.bench.bench_world import (
 from services.bench.driver_run import MeasuredBatch, await_events, running_driver
 from services.endpoints import Endpoints
 from sinks.postgres.audit import verify
+from sinks.postgres.connection import connect
 from sinks.protocol.errors import FatalError
 
 
@@ -139,7 +138,7 @@ def check_verified(dsn: str, pipeline: BenchPipeline) -> None:
     Raises:
         FatalError: It finds something.
     """
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         receipt = verify(connection, pipeline.name, pipeline.databases)
     if receipt.failed:
         raise wrong_result(f"verify failed: {receipt.failed}.")

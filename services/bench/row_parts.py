@@ -64,7 +64,7 @@ class RowParts:
             "after_sequence": self._through_sequence,
         }
         # As the driver connects, so that the new table is where the old one was.
-        with connect(self._dsn, application_name="tallyweir bench") as connection:
+        with connect(self._dsn, application_name="bench") as connection:
             # Waits for the batch that is being published; the next one waits.
             connection.execute(_SQL["rename_part"].format(**names))
             connection.execute(_SQL["begin_part"].format(**names))

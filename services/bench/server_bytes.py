@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import psycopg
-
+from sinks.postgres.connection import connect
 from sinks.postgres.statements import load_statements
 
 _SQL = load_statements("services.bench", "server_bytes.sql")
@@ -20,6 +19,6 @@ def read_catalog_bytes(dsn: str, pipeline: str) -> int:
 
 
 def _read(dsn: str, statement: str, **values: object) -> int:
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         ((number,),) = connection.execute(_SQL[statement], values).fetchall()
     return int(number)

@@ -11,13 +11,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import psycopg
 from psycopg import sql
 
 from services.bench.bench_program import run_program
 from services.bench.bench_world import bench_postgres
 from services.bench.rates import wrong_result
 from services.endpoints import Endpoints, child_environment
+from sinks.postgres.connection import connect
 
 #: Of a batch.
 _EVENTS = 250_000
@@ -53,7 +53,7 @@ def measure_skewed_keys(dsn: str, *, events: int) -> list[dict[str, Any]]:
 
 def _check_count(dsn: str, measured: Mapping[str, Any], events: int) -> None:
     table = measured["table"]
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         ((counted,),) = connection.execute(
             sql.SQL("SELECT sum(events) FROM {}").format(sql.Identifier(table))
         ).fetchall()

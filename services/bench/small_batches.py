@@ -13,6 +13,7 @@ from services.bench.bench_world import TOPIC, BenchPipeline, has_table, incomple
 from services.datasets.page_views import read_page_views
 from services.endpoints import Endpoints
 from services.ingest.producer import EventProducer
+from sinks.postgres.connection import connect
 
 EVENTS_PER_BATCH = 5
 #: Batches that warm the JVM up and are not counted.
@@ -35,7 +36,9 @@ def time_small_batches(
     producer = EventProducer(endpoints.kafka_bootstrap)
     with ExitStack() as opened:
         opened_readers = [
-            opened.enter_context(psycopg.connect(dsn, autocommit=True))
+            opened.enter_context(
+                connect(dsn, application_name="bench", autocommit=True)
+            )
             for dsn in (endpoints.home_dsn, *pipeline.databases.values())
         ]
         readers = [one for one in opened_readers if has_table(one, pipeline.table)]

@@ -65,6 +65,7 @@ from services.embedded.state_directory import state_directory
 from services.endpoints import Endpoints
 from sinks.metrics_endpoint import PORT_VARIABLE
 from sinks.postgres.audit import verify
+from sinks.postgres.connection import connect
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import FatalError
 
@@ -126,7 +127,7 @@ class _Soak:
                 "The driver has ended.",
                 fix="Run the pipeline by hand to see its messages.",
             )
-        with psycopg.connect(self.endpoints.home_dsn) as connection:
+        with connect(self.endpoints.home_dsn, application_name="bench") as connection:
             try:
                 ((read,),) = connection.execute(
                     _SQL["progress"], {"pipeline": self.pipeline.name}
@@ -190,7 +191,7 @@ class _Soak:
         """Look at everything."""
         read = self.count_read()
         memory = memory_of(psutil.Process(self.driver.pid), self.pipeline)
-        with psycopg.connect(self.endpoints.home_dsn) as connection:
+        with connect(self.endpoints.home_dsn, application_name="bench") as connection:
             ((ids, committed, watermark, bucket_seconds),) = connection.execute(
                 _SQL["catalog"], {"pipeline": self.pipeline.name}
             ).fetchall()
@@ -215,7 +216,7 @@ class _Soak:
 
     def totals(self) -> tuple[int, int, int]:
         """Add up what the ledger says was read, committed, and a repeat."""
-        with psycopg.connect(self.endpoints.home_dsn) as connection:
+        with connect(self.endpoints.home_dsn, application_name="bench") as connection:
             ((read, committed, repeats),) = connection.execute(
                 _SQL["totals"], {"pipeline": self.pipeline.name}
             ).fetchall()
@@ -353,7 +354,7 @@ def _check(soak: _Soak, sent: Sent) -> None:
         raise wrong_result(
             f"There were {soak.parts.rows} rows for {sent.distinct} events."
         )
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         receipt = verify(connection, soak.pipeline.name)
     failed = [one for one in receipt.failed if one.name not in _CHECKS_OF_ROWS]
     if failed:

@@ -44,6 +44,7 @@ from services.bench.rates import (
 )
 from services.bench.spark_peer import PeerQuery, run_spark_peer
 from services.endpoints import Endpoints
+from sinks.postgres.connection import connect
 
 _ROUNDS = 4
 _RUNS = 3
@@ -180,7 +181,7 @@ def _figures(runs: Sequence[float], peers: Mapping[str, float]) -> dict[str, obj
 
 def _check_rows(dsn: str, table: str, rows: int, *, distinct: int) -> None:
     """A fast wrong answer is no answer."""
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         statement = psycopg.sql.SQL(
             "SELECT count(*), count(DISTINCT event_id) FROM {}"
         ).format(psycopg.sql.Identifier(table))

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import psycopg
 from psycopg import sql
 
 from services.bench.bench_world import WINDOWS, drop_table, incomplete_run
 from services.bench.rates import wrong_result
 from services.endpoints import Endpoints, child_environment
+from sinks.postgres.connection import connect
 
 #: What a batch touches; the greatest number gives each event a group of its own.
 GROUPS = (100, 1_000, 10_000, 100_000, 1_000_000)
@@ -119,7 +119,7 @@ def _per(seconds: float, units: int) -> float:
 def _check_counts(dsn: str, measured: Mapping[str, Any]) -> None:
     """Hold the windows against the events, then make room for the next size."""
     table = measured["table"]
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         ((groups, counted),) = connection.execute(
             sql.SQL("SELECT count(*), sum(views) FROM {} WHERE final").format(
                 sql.Identifier(table)

@@ -18,6 +18,7 @@ from psycopg.rows import TupleRow
 from services.bench.id_batches import BATCH, I64Array, new_in
 from services.bench.rates import wrong_result
 from services.bench.server_bytes import read_log_bytes
+from sinks.postgres.connection import connect
 from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, hash_parts, to_bytes
 from sinks.seen_ids.part_words import KEY_BYTES, Part, Tag
 
@@ -53,7 +54,7 @@ def measure_unique_index(
     Raises:
         FatalError: ``BENCH_WRONG``: it took another number of keys than are new.
     """
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         began = time.perf_counter()
         _fill(connection, size)
         filled = time.perf_counter() - began

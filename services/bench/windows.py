@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
 from psycopg import sql
 
 from services.bench.bench_world import (
@@ -28,6 +27,7 @@ from services.bench.rates import Rates, rates_of, warm_up, wrong_result
 from services.bench.spark_peer import PeerQuery, run_spark_peer
 from services.bench.touched_groups import measure_touched_groups, touched_groups_table
 from services.endpoints import Endpoints
+from sinks.postgres.connection import connect
 from sinks.postgres.naming import state_table
 
 PEER = (
@@ -119,7 +119,7 @@ def _measure_driver(endpoints: Endpoints, events: int) -> tuple[Rates, list[Stat
 
 def read_state(dsn: str, pipeline: BenchPipeline) -> StateSize:
     """Look at what a pipeline of windows keeps for those that are open."""
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         numbers = "SELECT pipeline_number FROM tallyweir.pipeline WHERE pipeline = %s"
         ((number,),) = connection.execute(numbers, (pipeline.name,)).fetchall()
         state = state_table(number, pipeline.table)
@@ -137,7 +137,7 @@ def check_counts(dsn: str, pipeline: BenchPipeline, distinct: int) -> int:
     Raises:
         FatalError: They do not.
     """
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         ((counted, windows),) = connection.execute(
             sql.SQL("SELECT sum(views), count(DISTINCT window_start) FROM {}").format(
                 sql.Identifier(pipeline.table)
@@ -149,7 +149,7 @@ def check_counts(dsn: str, pipeline: BenchPipeline, distinct: int) -> int:
 
 
 def _check_peer(dsn: str) -> None:
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn, application_name="bench") as connection:
         ((rows, others),) = connection.execute(
             sql.SQL(
                 "SELECT count(*), count(*) FILTER (WHERE peer.views IS DISTINCT FROM "

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-import psycopg
-
 from schemas.contract import load_contract
 from services.chaos.check_ledger import Witnesses
 from services.chaos.gate import Gate
@@ -39,6 +37,7 @@ from services.chaos.world import PIPELINE, TOPIC, ChaosWorld, chaos_world
 from services.topic_log import TopicLog
 from sinks.postgres.audit import Check, Receipt, verify
 from sinks.postgres.audit.receipt import judge
+from sinks.postgres.connection import connect
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import FatalError
 from sinks.protocol.offsets import OffsetRange
@@ -291,7 +290,8 @@ def _count_in_kafka(world: ChaosWorld) -> int:
 
 
 def _verify(world: ChaosWorld) -> Receipt:
-    with psycopg.connect(world.servers[HOME].dsn) as home:
+    dsn = world.servers[HOME].dsn
+    with connect(dsn, application_name="tallyweir chaos") as home:
         return verify(home, PIPELINE, world.participants)
 
 

@@ -32,6 +32,7 @@ from services.embedded.state_directory import (
 )
 from services.endpoints import Endpoints, child_environment
 from services.ingest.topics import ensure_topic
+from sinks.postgres.connection import pin
 from sinks.postgres.databases import DATABASES_VARIABLE
 from sinks.postgres.migrations import migrate
 
@@ -74,14 +75,15 @@ class ChaosWorld:
         return {name: one.dsn for name, one in self.servers.items() if name != HOME}
 
     def connect(self, database: str = HOME) -> psycopg.Connection[tuple[Any, ...]]:
-        """Connect past the proxy, in autocommit."""
-        return psycopg.connect(
+        """Connect past the proxy, in autocommit; errors are psycopg's own."""
+        connection = psycopg.connect(
             self.servers[database].dsn,
             autocommit=True,
             connect_timeout=5,
             application_name="tallyweir chaos",
-            options="-c timezone=UTC",
         )
+        pin(connection)
+        return connection
 
     def driver_environment(self, state: Path) -> dict[str, str]:
         """The environment of a driver that keeps its files in ``state``."""

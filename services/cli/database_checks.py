@@ -17,6 +17,7 @@ from services.endpoints import launcher, shown_dsn
 from sinks.postgres.audit.branch_needs import BranchNeeds, read_branch_needs
 from sinks.postgres.audit.in_doubt import HomeClaims, read_claims
 from sinks.postgres.branch_names import HOME
+from sinks.postgres.connection import connect
 from sinks.postgres.databases import DATABASES_VARIABLE
 from sinks.postgres.migrations import check_encoding
 from sinks.postgres.preflight import (
@@ -63,7 +64,7 @@ def read_needs(dsn: str) -> Needs:
     """
     with (
         suppress(TallyweirError, psycopg.Error),
-        psycopg.connect(dsn, connect_timeout=_POSTGRES_TIMEOUT_S) as home,
+        _connect(dsn) as home,
     ):
         claims = read_claims(home)
         return Needs(claims=claims, branches=read_branch_needs(home, claims))
@@ -77,15 +78,14 @@ def check_database(database: str, dsn: str, needs: Needs) -> Iterator[Check]:
     ``sinks.postgres.prepare_trial``.
     """
     try:
-        with psycopg.connect(
-            dsn, connect_timeout=_POSTGRES_TIMEOUT_S, autocommit=True
-        ) as connection:
+        with _connect(dsn) as connection:
             yield from _DatabaseChecks(database, dsn, connection, needs).all()
-    except (psycopg.OperationalError, psycopg.ProgrammingError) as exc:
+    except (TallyweirError, psycopg.Error) as exc:
+        saw = exc.saw if isinstance(exc, TallyweirError) else " ".join(str(exc).split())
         yield Check(
             name=_name(database, "postgres"),
             ok=False,
-            saw=f"{shown_dsn(dsn)}: {' '.join(str(exc).split())}",
+            saw=f"{shown_dsn(dsn)}: {saw}",
             fix=f"start that server, correct {HOME_DSN_VARIABLE} or the PG* variables, "
             f"or unset them and run {launcher()} up"
             if database == HOME
@@ -116,6 +116,15 @@ def check_names(dsns: Mapping[str, str], needs: Needs) -> Iterator[Check]:
         except RetryableError:
             # The checks of that database have told it.
             continue
+
+
+def _connect(dsn: str) -> _Connection:
+    return connect(
+        dsn,
+        application_name="tallyweir doctor",
+        connect_timeout_s=_POSTGRES_TIMEOUT_S,
+        autocommit=True,
+    )
 
 
 class _DatabaseChecks:

@@ -22,6 +22,7 @@ import psycopg
 from services.embedded.daemon import Daemon, free_port
 from services.embedded.state_directory import exclusive, write_whole
 from services.embedded.unprivileged import unprivileged
+from sinks.postgres.connection import connect
 from sinks.protocol.errors import FatalError, RetryableError
 
 USER = "tallyweir"
@@ -205,7 +206,9 @@ class EmbeddedPostgres:
             return False
 
     def _ensure_database(self) -> None:
-        with psycopg.connect(self._dsn_of("postgres"), autocommit=True) as connection:
+        with connect(
+            self._dsn_of("postgres"), application_name="tallyweir up", autocommit=True
+        ) as connection:
             known = connection.execute(
                 "SELECT FROM pg_database WHERE datname = %s", [DATABASE]
             )

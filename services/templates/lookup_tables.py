@@ -8,6 +8,7 @@ from psycopg.rows import TupleRow
 
 from services.datasets.flights import read_file
 from services.templates.template import Template
+from sinks.postgres.connection import connect
 from sinks.postgres.sqlstate import translate
 
 _COPY = "COPY {} FROM STDIN (FORMAT csv, HEADER, NULL 'NA')"
@@ -28,7 +29,7 @@ def make_tables(dsn: str, template: Template) -> None:
     if template.tables is None:
         return
     try:
-        with psycopg.connect(dsn) as connection:
+        with connect(dsn, application_name="tallyweir templates") as connection:
             connection.execute(template.tables.read_bytes())
             for table, file in template.rows.items():
                 _fill(connection, sql.Identifier(table), read_file(file))

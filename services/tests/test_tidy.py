@@ -53,6 +53,7 @@ def test_each_check_finds_what_it_is_for(
         f"def long():\n{body}",
         "time.sleep(1)",
         "print('x')",
+        "psycopg.connect('')",
         "raise FatalError('NEW_CODE', saw='')",
         "events.mark_dead(1, 'NEW_REASON', '')",
         "path = '/wo" + "rk/main'",

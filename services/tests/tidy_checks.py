@@ -38,6 +38,12 @@ SLEEPERS = {
     "services/embedded/daemon.py": "polls a server until it answers",
     "services/embedded/postgres.py": "polls for leftover processes to end",
 }
+#: Modules that may open a connection to Postgres without the pinned settings, and why.
+CONNECTORS = {
+    "sinks/postgres/connection.py": "pins them",
+    "services/chaos/world.py": "pins them, and wants psycopg's own errors",
+    "services/embedded/postgres.py": "asks whether its server answers at all",
+}
 #: Upper-case words in the code that are no error codes.
 NOT_CODES = {
     *("BLOCK_START", "L_BRACE", "L_PAREN"),  # tokens of sqlglot
@@ -176,6 +182,18 @@ def find_sleeps(root: Path) -> list[str]:
                 if line not in allowed
             ]
     return found
+
+
+def find_unpinned_connections(root: Path) -> list[str]:
+    """Find sessions whose settings the role, the database or PG* variables decide."""
+    return [
+        f"{name_of(path, root)}:{call.lineno} connects past sinks.postgres.connection"
+        for path in python_files(root, tests=False)
+        if name_of(path, root) not in CONNECTORS
+        for call in calls(path)
+        if ast.unparse(call.func)
+        in {"psycopg.connect", "psycopg.Connection.connect", "Connection.connect"}
+    ]
 
 
 def find_prints(root: Path) -> list[str]:
@@ -374,6 +392,7 @@ CHECKS: tuple[Callable[[Path], list[str]], ...] = (
     find_long_functions,
     find_sleeps,
     find_prints,
+    find_unpinned_connections,
     find_select_stars,
     find_unused_sql,
     find_undocumented_codes,

@@ -14,9 +14,8 @@ from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 
-_OPTIONS = "-c timezone=UTC -c client_min_messages=warning -c search_path=public"
-
 _SQL = load_statements("sinks.postgres", "claim.sql")
+_PIN = load_statements("sinks.postgres", "session.sql")["pin"]
 
 #: Seconds until an unreachable server is reported.
 CONNECT_TIMEOUT_S = 10
@@ -25,27 +24,37 @@ SILENCE_MAX_S = 30
 
 
 def connect(
-    dsn: str, *, application_name: str, statement_max_s: float | None = None
+    dsn: str,
+    *,
+    application_name: str,
+    statement_max_s: float | None = None,
+    connect_timeout_s: int = CONNECT_TIMEOUT_S,
+    autocommit: bool = False,
 ) -> Connection[TupleRow]:
-    """Open a connection whose transactions are begun and ended explicitly.
+    """Open a connection whose session means the same everywhere.
 
-    An empty ``dsn`` means libpq's defaults, that is, the PG* variables. A table
-    without a schema is in ``public``, whatever the role's search path says: a role
-    named like a schema of ours would otherwise get its tables there.
+    Every process connects here. The session's settings are those of
+    ``sql/session.sql``, whatever the role, the database, a service file, the PG*
+    variables or the DSN set: a value is stored and read as it is, and a table without
+    a schema is in ``public``.
 
     Args:
-        dsn: Of the database.
-        application_name: Who connects, for whoever looks at the server's sessions.
+        dsn: Of the database; empty for libpq's defaults, that is, the PG* variables.
+        application_name: Who connects, as ``pg_stat_activity`` shows it.
         statement_max_s: The server ends a statement that takes longer; None for as
-            long as the role's settings allow.
+            long as it takes.
+        connect_timeout_s: Seconds until an unreachable server is reported.
+        autocommit: Whether each statement is a transaction; otherwise transactions
+            are begun and ended explicitly.
 
     Raises:
-        ConfigurationError: The connection string is malformed, the login was refused
-            or the database does not exist.
+        ConfigurationError: The connection string is malformed, the login was refused,
+            the database does not exist, or ``POSTGRES_SETTING``: a setting is set
+            that the server or this role refuses.
         RetryableError: The server cannot be reached.
     """
     try:
-        given_options = conninfo_to_dict(dsn).get("options") or ""
+        conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as error:
         raise ConfigurationError(
             "POSTGRES_DSN_MALFORMED",
@@ -53,14 +62,13 @@ def connect(
             why="The pipeline does not know where its home database is.",
             fix="Write key=value pairs or a URI: postgresql://user@host:port/database.",
         ) from error
-    options = f"{given_options} {_OPTIONS}".strip()
-    if statement_max_s is not None:
-        options += f" -c statement_timeout={statement_max_s * 1_000:.0f}"
     with translated("connecting"):
-        return psycopg.connect(
+        connection = psycopg.connect(
             dsn,
             application_name=application_name,
-            connect_timeout=CONNECT_TIMEOUT_S,
+            connect_timeout=connect_timeout_s,
+            # PGCLIENTENCODING may name an encoding that does not exist.
+            client_encoding="UTF8",
             # A dead peer is noticed in about half a minute: instead of two hours when
             # an answer is waited for, and of a quarter of an hour when a request was
             # sent into the void, for which no keepalives are sent.
@@ -68,8 +76,47 @@ def connect(
             keepalives_interval=5,
             keepalives_count=3,
             tcp_user_timeout=SILENCE_MAX_S * 1_000,
-            options=options,
+            # A setting that is pinned in a transaction goes with its rollback.
+            autocommit=True,
         )
+        try:
+            pin(connection, statement_max_s=statement_max_s)
+            connection.autocommit = autocommit
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def pin(
+    connection: Connection[TupleRow], *, statement_max_s: float | None = None
+) -> None:
+    """Give a session the settings that every session of ours has.
+
+    They are set by a statement, because libpq sends PGTZ, PGDATESTYLE and their like
+    after the connection's own options, which they would override.
+
+    Args:
+        connection: With no transaction begun.
+        statement_max_s: As ``connect`` takes it.
+
+    Raises:
+        ConfigurationError: ``POSTGRES_SETTING``: a superuser has given this role or
+            database a setting that this role may not change.
+    """
+    timeout = 0 if statement_max_s is None else statement_max_s * 1_000
+    values = {"statement_timeout": f"{timeout:.0f}"}
+    try:
+        connection.execute(_PIN, values)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            "POSTGRES_SETTING",
+            saw=f"Postgres answered: {error.diag.message_primary}.",
+            why="It is set to a value with which triggers or damaged pages are passed "
+            "over, and this role may not set it back.",
+            fix="Have a superuser take it back, by ALTER DATABASE or ALTER ROLE ... "
+            "RESET, or in postgresql.conf.",
+        ) from error
 
 
 @contextmanager

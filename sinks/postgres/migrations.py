@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 from yoyo import get_backend, read_migrations
 
-from sinks.postgres.connection import connect
+from sinks.postgres.connection import connect, pin
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
@@ -80,6 +80,8 @@ def _apply(dsn: str, *, schema: str, folder: str) -> tuple[str, ...]:
         with translated("applying migrations"):
             backend = get_backend(_yoyo_url(dsn, schema))
             try:
+                pin(backend.connection)
+                backend.init_connection(backend.connection)
                 backend.break_lock()
                 pending = backend.to_apply(read_migrations(str(path)))
                 backend.apply_migrations(pending)
@@ -145,4 +147,6 @@ def _yoyo_url(dsn: str, schema: str) -> str:
         for name, value in conninfo_to_dict(dsn).items()
         if value is not None
     }
-    return "postgresql+psycopg:///?" + urlencode({**parameters, "schema": schema})
+    return "postgresql+psycopg:///?" + urlencode(
+        {**parameters, "client_encoding": "UTF8", "schema": schema}
+    )

@@ -133,12 +133,10 @@ class PostgresPreparedBranches:
 
     def _connected(self) -> psycopg.Connection[TupleRow]:
         if self._connection is None or self._connection.closed:
-            self._connection = connect(self._dsn, application_name="tallyweir branches")
-            # COMMIT PREPARED may not stand inside a transaction, and it must be
-            # waited for, however long a standby takes.
-            self._connection.autocommit = True
-            self._connection.execute("SET statement_timeout = 0")
-            self._connection.execute("SET synchronous_commit = on")
+            # COMMIT PREPARED may not stand inside a transaction.
+            self._connection = connect(
+                self._dsn, application_name="tallyweir branches", autocommit=True
+            )
         return self._connection
 
 

@@ -67,14 +67,8 @@ def translate(error: psycopg.Error, *, doing: str) -> TallyweirError:
             return ConfigurationError(
                 code, saw=saw, why="The pipeline cannot work like this.", fix=fix
             )
-    if _login_failed(state, message):
-        return ConfigurationError(
-            "POSTGRES_LOGIN_REFUSED",
-            saw=saw,
-            why="The pipeline needs each of its databases.",
-            fix="Correct host, user, password and database where it is named: in "
-            "TALLYWEIR_HOME_DSN, TALLYWEIR_DATABASES or the pipeline's databases.",
-        )
+    if not state and (refused := _without_session(saw, message)) is not None:
+        return refused
     if isinstance(error, psycopg.OperationalError) and not state:
         return RetryableError(
             "POSTGRES_UNREACHABLE",
@@ -123,15 +117,42 @@ def _matches(state: str, prefixes: tuple[str, ...]) -> bool:
     return any(state.startswith(prefix) for prefix in prefixes)
 
 
-def _login_failed(state: str, message: str) -> bool:
-    # libpq reports a refused login while connecting without its SQLSTATE. This one
-    # look at the words only chooses between waiting and asking for help; a server
-    # with another language is retried, which is safe.
-    if state or "too many connections" in message:
-        return False
-    return (
-        "password authentication failed" in message
-        or "no password supplied" in message
-        or 'role "' in message
-        or 'database "' in message
-    )
+def _without_session(saw: str, message: str) -> ConfigurationError | None:
+    """Find what the server refused to open a session for.
+
+    libpq tells that without its SQLSTATE. This one look at the words only chooses
+    between waiting and asking for help; a server with another language is retried,
+    which is safe.
+    """
+    if any(
+        words in message
+        for words in (
+            "password authentication failed",
+            "no password supplied",
+            'role "',
+            'database "',
+        )
+    ) and ("too many connections" not in message):
+        return ConfigurationError(
+            "POSTGRES_LOGIN_REFUSED",
+            saw=saw,
+            why="The pipeline needs each of its databases.",
+            fix="Correct host, user, password and database where it is named: in "
+            "TALLYWEIR_HOME_DSN, TALLYWEIR_DATABASES or the pipeline's databases.",
+        )
+    if any(
+        words in message
+        for words in (
+            "invalid value for parameter",
+            "unrecognized configuration parameter",
+            "permission denied to set parameter",
+        )
+    ):
+        return ConfigurationError(
+            "POSTGRES_SETTING",
+            saw=saw,
+            why="The server opens no session with this setting.",
+            fix="Correct it where it is set: in the connection string's options, a "
+            "service file, PGOPTIONS, PGTZ, PGDATESTYLE or PGGEQO.",
+        )
+    return None

@@ -28,6 +28,7 @@ from services.embedded.state_directory import (
 from services.endpoints import Endpoints, child_environment
 from services.templates.lookup_tables import make_tables
 from services.templates.template import Template
+from sinks.postgres.connection import connect
 
 _DRIVER_MEMORY = "1g"
 
@@ -52,11 +53,10 @@ class TemplateRun:
 
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         """Connect to its database, in autocommit."""
-        return psycopg.connect(
+        return connect(
             self.endpoints.home_dsn,
             autocommit=True,
             application_name="tallyweir chaos-templates",
-            options="-c timezone=UTC",
         )
 
     @contextmanager
@@ -115,7 +115,11 @@ class TemplateWorld:
             batch: Offsets that a batch may read.
         """
         database = f"{template.name}_{name}".replace("-", "_")
-        with psycopg.connect(self.postgres.dsn, autocommit=True) as connection:
+        with connect(
+            self.postgres.dsn,
+            autocommit=True,
+            application_name="tallyweir chaos-templates",
+        ) as connection:
             connection.execute(
                 sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database))
             )

@@ -82,8 +82,7 @@ VALUES (
 )
 
 -- name: settings
-SELECT set_config('lock_timeout', '10s', false),
-       set_config('synchronous_commit', 'on', false)
+SELECT set_config('lock_timeout', '10s', false)
 
 -- name: await_forgetting
 -- A batch run that forgets all IDs would not see chunks that are shown meanwhile, and

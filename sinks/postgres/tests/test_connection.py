@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from sinks.postgres.connection import connect
+from sinks.protocol.errors import RetryableError
 
 
 def test_a_silent_server_is_given_up_after_half_a_minute(
@@ -13,8 +14,14 @@ def test_a_silent_server_is_given_up_after_half_a_minute(
 ) -> None:
     """Whether an answer is missing or a request was not even acknowledged."""
     asked: dict[str, int] = {}
-    monkeypatch.setattr(psycopg, "connect", lambda _dsn, **asked_: asked.update(asked_))
-    connect("", application_name="test")
+
+    def refuse(_dsn: str, **parameters: int) -> None:
+        asked.update(parameters)
+        raise psycopg.OperationalError
+
+    monkeypatch.setattr(psycopg, "connect", refuse)
+    with pytest.raises(RetryableError):
+        connect("", application_name="test")
     unanswered_s = (
         asked["keepalives_idle"]
         + asked["keepalives_interval"] * asked["keepalives_count"]
