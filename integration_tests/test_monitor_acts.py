@@ -141,13 +141,17 @@ def test_an_act_from_another_site_is_refused(
     assert _pauses(home_dsn) == []
 
 
-def test_who_guesses_has_to_wait(asker: _Asker) -> None:
-    """Also with the right token then: whoever is slowed down is told when to return."""
+def test_who_guesses_has_to_wait_and_locks_nobody_out(asker: _Asker) -> None:
+    """A right token passes from the same address; a request without one is no guess."""
+    for _ in range(2 * FAILURES_MAX):
+        assert asker.post("pause", _PAUSE, None).status_code == 401
+        assert asker.client.get(f"/api/pipelines/{PIPELINE}/samples").status_code == 401
     for _ in range(FAILURES_MAX):
         assert asker.letter("twm_0").status_code == 401
-    answer = asker.letter(asker.viewer)
+    answer = asker.letter("twm_0")
     assert (answer.status_code, answer.json()["code"]) == (429, "TOO_MANY_FAILURES")
     assert int(answer.headers["retry-after"]) > 0
+    assert asker.letter(asker.viewer).status_code == 200
 
 
 def test_what_is_asked_for_wrongly_is_refused(asker: _Asker) -> None:
@@ -158,6 +162,14 @@ def test_what_is_asked_for_wrongly_is_refused(asker: _Asker) -> None:
     wrong = {"arguments": {"reason": "x", "record": "here"}, "dry_run": True}
     answer = asker.post("redrive", wrong, token)
     assert (answer.status_code, answer.json()["code"]) == (409, "RECORD_MALFORMED")
+    wrong = {"arguments": {"reason": "x", "recrod": "views/0/1"}, "dry_run": True}
+    answer = asker.post("redrive", wrong, token)
+    assert (answer.status_code, answer.json()["code"]) == (409, "ACT_ARGUMENT")
+    assert "recrod" in answer.json()["saw"]
+    headers = {**_ACT, "authorization": f"Bearer {token}"}
+    path = f"/api/pipelines/{PIPELINE}/acts/pause?dry_run=true"
+    answer = asker.client.post(path, json=_PAUSE, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (422, "ACT_ARGUMENT")
     for version, code in (
         ("0", "VERSION_UNKNOWN"),
         ("none", "ACT_ARGUMENT"),

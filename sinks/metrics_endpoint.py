@@ -7,8 +7,11 @@ is counted and what is asked come from the process.
 
 from __future__ import annotations
 
+import io
 import os
 import platform
+import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import choose_encoder
 
+from sinks.host_names import PUBLIC_NAMES_VARIABLE, HostNames
 from sinks.protocol.errors import ConfigurationError
 
 PORT_VARIABLE = "TALLYWEIR_METRICS_PORT"
@@ -27,8 +31,13 @@ HOST_VARIABLE = "TALLYWEIR_METRICS_HOST"
 #: Numbers about a pipeline are nobody's business on the network unless asked for.
 _DEFAULT_HOST = "127.0.0.1"
 _PORT_MAX = 65_535
-#: A client that sends nothing does not hold its thread for longer.
+#: No client holds its thread for longer, however it sends and reads.
 _CLIENT_TIMEOUT_S = 10.0
+_CLIENTS_MAX = 16
+#: Of a request's line and headers together.
+_HEAD_BYTES_MAX = 32_768
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_TEXT = "text/plain; charset=utf-8"
 #: How long the end of a process may wait for the endpoint's at most.
 _STOP_POLL_S = 0.1
 
@@ -86,7 +95,8 @@ def serve_metrics(
         Host and port; None when ``TALLYWEIR_METRICS_PORT`` is not set.
 
     Raises:
-        ConfigurationError: ``METRICS_PORT_INVALID`` or ``METRICS_PORT_TAKEN``.
+        ConfigurationError: ``METRICS_PORT_INVALID``, ``METRICS_PORT_TAKEN`` or
+            ``PUBLIC_NAME_INVALID``.
     """
     port = _read_port(environment)
     if port is None:
@@ -95,7 +105,12 @@ def serve_metrics(
     host = environment.get(HOST_VARIABLE) or _DEFAULT_HOST
     _add_build_info(registry)
     try:
-        server = _Server((host, port), registry, {"/livez": live, "/readyz": ready})
+        server = _Server(
+            (host, port),
+            registry,
+            {"/livez": live, "/readyz": ready},
+            HostNames([host, *environment.get(PUBLIC_NAMES_VARIABLE, "").split()]),
+        )
     except OSError as error:
         raise ConfigurationError(
             "METRICS_PORT_TAKEN",
@@ -144,17 +159,37 @@ def _add_build_info(registry: CollectorRegistry) -> None:
 
 
 class _Server(ThreadingHTTPServer):
-    """Knows what its handlers answer from."""
+    """Knows what its handlers answer from, and has only so many at a time."""
 
     def __init__(
         self,
         address: tuple[str, int],
         registry: CollectorRegistry,
         checks: Mapping[str, Mapping[str, Check]],
+        names: HostNames,
     ) -> None:
         self.registry = registry
         self.checks = checks
+        self.names = names
+        self._room = threading.BoundedSemaphore(_CLIENTS_MAX)
         super().__init__(address, _Handler)
+
+    def process_request(
+        self, request: socket.socket | tuple[bytes, socket.socket], client: object
+    ) -> None:
+        """Answer in a thread; one client too many is sent away."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(
+        self, request: socket.socket | tuple[bytes, socket.socket], client: object
+    ) -> None:
+        try:
+            super().process_request_thread(request, client)
+        finally:
+            self._room.release()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -165,18 +200,56 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "tallyweir"
     sys_version = ""
 
+    def handle(self) -> None:
+        """Read a request's head within its bounds, and answer it."""
+        head = self._read_head()
+        if head is not None:
+            self.rfile = io.BufferedReader(io.BytesIO(head))
+            self.handle_one_request()
+
+    def _read_head(self) -> bytes | None:
+        """Return it as far as it came; None if it is too large, or too slow."""
+        head = b""
+        until = time.monotonic() + _CLIENT_TIMEOUT_S
+        while _HEAD_END.search(head) is None:
+            left_s = until - time.monotonic()
+            if len(head) >= _HEAD_BYTES_MAX or left_s <= 0:
+                return None
+            self.connection.settimeout(left_s)
+            try:
+                part = self.connection.recv(_HEAD_BYTES_MAX - len(head))
+            except OSError:
+                return None
+            if not part:
+                break
+            head += part
+        self.connection.settimeout(_CLIENT_TIMEOUT_S)
+        return head
+
+    def _is_for_us(self) -> bool:
+        hosts = self.headers.get_all("Host", [])
+        if not hosts:
+            # No browser asks so.
+            return self.request_version != "HTTP/1.1"
+        return len(hosts) == 1 and self.server.names.know(
+            hosts[0], self.connection.getsockname()[0]
+        )
+
     def do_GET(self) -> None:
+        if not self._is_for_us():
+            self._answer(
+                HTTPStatus.MISDIRECTED_REQUEST, _TEXT, b"not a name of this server\n"
+            )
+            return
         path = self.path.partition("?")[0]
         if path == "/metrics":
             encode, content_type = choose_encoder(self.headers.get("Accept", ""))
             self._answer(HTTPStatus.OK, content_type, encode(self.server.registry))
         elif path in self.server.checks:
             status, text = _run_checks(self.server.checks[path])
-            self._answer(status, "text/plain; charset=utf-8", text.encode())
+            self._answer(status, _TEXT, text.encode())
         else:
-            self._answer(
-                HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"not found\n"
-            )
+            self._answer(HTTPStatus.NOT_FOUND, _TEXT, b"not found\n")
 
     def log_message(self, *_: object) -> None:
         """Write nothing: a probe every few seconds is no event."""

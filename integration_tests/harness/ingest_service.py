@@ -86,7 +86,7 @@ class IngestService:
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "services.cli", "ingest"),
-                *(*map(str, self._files), "--port", "0"),
+                *(*map(str, self._files), "--port", "0", "--public-name", "ingest"),
             ],
             cwd=ROOT,
             env={

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from services.cli.rendering import example
+from sinks.host_names import PUBLIC_NAMES_VARIABLE
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +33,13 @@ def ingest(
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="0 takes any that is free.")
     ] = 8_080,
+    public_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar=PUBLIC_NAMES_VARIABLE,
+            help="A name by which it is asked from elsewhere; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Take events over HTTP for producers that speak no Kafka.
 
@@ -63,4 +71,5 @@ def ingest(
         keys=keys,
         host=host,
         port=port,
+        public_names=public_name or (),
     )

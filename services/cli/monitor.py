@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from services.cli.rendering import example
+from sinks.host_names import PUBLIC_NAMES_VARIABLE
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +23,13 @@ def monitor(
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="0 takes any that is free.")
     ] = 8_090,
+    public_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar=PUBLIC_NAMES_VARIABLE,
+            help="A name by which it is asked from elsewhere; may be repeated.",
+        ),
+    ] = None,
     tokens: Annotated[
         Path | None,
         typer.Option(
@@ -52,6 +60,7 @@ def monitor(
         bootstrap=endpoints.kafka_bootstrap,
         host=host,
         port=port,
+        public_names=public_name or (),
         tokens=tokens,
         contracts=contracts,
     )

@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 from pydantic_core import to_json
 from starlette.middleware.base import RequestResponseEndpoint
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from services.bottleneck_json import bottleneck_json
 from services.monitor.chart_paths import ChartPaths
@@ -25,7 +26,7 @@ from services.monitor.home_reader import HomeReader
 from services.monitor.look_metrics import LookMetrics
 from services.monitor.profile_paths import ProfilePaths
 from services.monitor.quoting_paths import QuotingPaths
-from services.monitor.read_room import ReadRoom, busy_answer
+from services.monitor.read_room import WATCHERS_MAX, ReadRoom, Seats, busy_answer
 from services.monitor.steering_paths import SteeringPaths
 from services.monitor.watcher import Look, Watcher, trouble_json
 from sinks.postgres import audit
@@ -84,6 +85,7 @@ class MonitorApplication:
         self._watcher: Watcher | None = None
         self._metrics = LookMetrics()
         self._room = ReadRoom()
+        self._seats = Seats(WATCHERS_MAX)
         self.pages = FastAPI(
             openapi_url=None, docs_url=None, redoc_url=None, lifespan=self._live
         )
@@ -127,7 +129,7 @@ class MonitorApplication:
         async def looks() -> StreamingResponse:
             assert self._watcher is not None, "requests come after the start"
             events = (_event(look) async for look in self._watcher.looks(self._end))
-            return StreamingResponse(events, media_type="text/event-stream")
+            return _Watching(events, self._seats)
 
         @self.pages.get("/api/pipelines/{name}/graph")
         def graph(
@@ -180,6 +182,31 @@ class MonitorApplication:
 
     def _read(self, reading: Callable[[Connection[TupleRow]], object]) -> Response:
         return Response(to_json(self._home.read(reading)), media_type=_JSON)
+
+
+class _Watching(StreamingResponse):
+    """Streams to somebody who watches, if there is a seat left."""
+
+    def __init__(self, events: AsyncIterator[str], seats: Seats) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._seats = seats
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Keep the seat until the client has gone."""
+        if not self._seats.take():
+            await busy_answer(
+                RetryableError(
+                    "MONITOR_BUSY",
+                    saw=f"{WATCHERS_MAX} watch already.",
+                    why="Each holds a connection.",
+                    fix="Close pages that nobody looks at.",
+                )
+            )(scope, receive, send)
+            return
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._seats.free += 1
 
 
 def _bottleneck_of(

@@ -18,7 +18,8 @@ from services.hashed_secrets import utc_now
 from services.ingest.http.refusals import RefusedError
 from services.monitor.tokens import PageToken, Role, TokenFile
 
-#: Wrong tokens from one address in ``_WINDOW_S``, after which it waits.
+#: Wrong tokens from one address in ``_WINDOW_S``, after which more are answered 429.
+#: A right one is always let in: nobody locks out who shares an address with him.
 FAILURES_MAX = 10
 _WINDOW_S = 60.0
 #: Addresses that are remembered; a stranger must not fill the memory.
@@ -53,14 +54,14 @@ class Guard:
             RefusedError: ``UNAUTHENTICATED``, ``ROLE_MISSING``, or
                 ``TOO_MANY_FAILURES``.
         """
-        address = request.client.host if request.client else ""
-        self._check_patience(address)
+        shown = request.headers.get("authorization")
         try:
-            token = self._tokens.authenticate(
-                request.headers.get("authorization"), utc_now()
-            )
+            token = self._tokens.authenticate(shown, utc_now())
         except RefusedError:
-            self._note_failure(address)
+            # A request that shows none guesses at none: any page can make a browser
+            # send such.
+            if shown is not None:
+                self._slow_down(request.client.host if request.client else "")
             raise
         if not token.role.may(role):
             raise RefusedError(
@@ -90,6 +91,10 @@ class Guard:
         """
         _check_origin(request)
         return self.require(request, role)
+
+    def _slow_down(self, address: str) -> None:
+        self._check_patience(address)
+        self._note_failure(address)
 
     def _check_patience(self, address: str) -> None:
         failures = self._failures.get(address, ())

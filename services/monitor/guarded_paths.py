@@ -149,6 +149,14 @@ class GuardedPaths:
                     why="Nothing was done.",
                     fix=f"Ask for one of {', '.join(ACTS)}.",
                 )
+            if request.query_params:
+                raise RefusedError(
+                    "ACT_ARGUMENT",
+                    status=422,
+                    saw="The address has a query.",
+                    why="What is to be done stands in the body, so nothing was done.",
+                    fix="Give the arguments in the body.",
+                )
             try:
                 asked = await _read_asked(request)
             except ClientGoneError:

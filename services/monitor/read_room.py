@@ -19,6 +19,8 @@ from sinks.protocol.errors import RetryableError
 AT_WORK_MAX = 16
 #: These hold no thread.
 WAITING_MAX = 64
+#: Pages that are told of every look.
+WATCHERS_MAX = 256
 #: After which a read that was refused may be answered.
 RETRY_AFTER_S = 5
 
@@ -49,6 +51,24 @@ class ReadRoom:
             )
         async with self._limiter:
             return await answer(request)
+
+
+class Seats:
+    """Places for those who stay.
+
+    Attributes:
+        free: How many are left.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.free = count
+
+    def take(self) -> bool:
+        """Take one, if there is one."""
+        if not self.free:
+            return False
+        self.free -= 1
+        return True
 
 
 def busy_answer(error: RetryableError) -> Response:

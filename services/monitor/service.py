@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import structlog
@@ -20,6 +21,7 @@ def serve_monitor(  # noqa: PLR0913 (keyword-only; the settings of a service)
     bootstrap: str,
     host: str,
     port: int,
+    public_names: Iterable[str],
     tokens: Path | None,
     contracts: Path | None,
 ) -> None:
@@ -31,11 +33,13 @@ def serve_monitor(  # noqa: PLR0913 (keyword-only; the settings of a service)
         bootstrap: Of the broker.
         host: Address to listen on.
         port: 0 for any; the log says which.
+        public_names: By which it is asked, beside ``host`` and loopback's.
         tokens: The tokens file; None if nobody may do anything but read.
         contracts: The folder of contracts that are files beside pipeline files.
 
     Raises:
-        ConfigurationError: ``ADDRESS_UNUSABLE``, or the tokens file cannot be used.
+        ConfigurationError: ``ADDRESS_UNUSABLE``, ``PUBLIC_NAME_INVALID``, or the
+            tokens file cannot be used.
     """
     with listen(host, port) as listener:
         application = MonitorApplication(
@@ -47,6 +51,7 @@ def serve_monitor(  # noqa: PLR0913 (keyword-only; the settings of a service)
         )
         server = DrainingServer(
             application.pages,
+            names=(host, *public_names),
             drain_timeout_s=_DRAIN_TIMEOUT_S,
             on_end=application.end,
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from sinks import metrics_endpoint
 from sinks.metrics_endpoint import Check, Heartbeat, serve_metrics
 from sinks.protocol.errors import ConfigurationError
 
@@ -138,3 +140,87 @@ def test_a_heartbeat_fails_before_the_first_beat_and_after_a_long_silence() -> N
     assert heartbeat.check() is None
     now += 1
     assert "not for 61 s" == heartbeat.check()
+
+
+def _exchange(
+    *parts: bytes, environment: dict[str, str] | None = None, held: int = 0
+) -> bytes:
+    """Send what the endpoint takes, while others hold it; return what it answers."""
+    with (
+        contextlib.ExitStack() as stack,
+        serve_metrics(
+            _registry(),
+            live={},
+            ready={},
+            environment=_ANY_PORT | (environment or {}),
+        ) as address,
+    ):
+        assert address is not None
+        for _ in range(held):
+            holder = stack.enter_context(socket.create_connection(address))
+            holder.sendall(b"GET /livez HT")
+        with socket.create_connection(address, timeout=20) as client:
+            answer = b""
+            try:
+                for part in parts:
+                    client.sendall(part)
+                while part := client.recv(65_536):
+                    answer += part
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            return answer
+
+
+_FLOOD = b"X: " + b"y" * 60_000_000
+
+
+@pytest.mark.parametrize(
+    "head",
+    [_FLOOD, b"GET /livez HTTP/1.1\r\n" + _FLOOD, b"GET /" + _FLOOD, b"X:y\n" * 50_000],
+    ids=["anything", "a header", "a path", "many headers"],
+)
+def test_a_head_has_32_kib(head: bytes) -> None:
+    """What is larger is not read, and gets no answer."""
+    assert _exchange(head) == b""
+
+
+def test_a_head_in_small_parts_is_answered() -> None:
+    """However it was cut."""
+    whole = b"GET /livez HTTP/1.0\r\nX: y\r\n\r\n"
+    assert b" 200 OK" in _exchange(*(whole[i : i + 1] for i in range(len(whole))))
+
+
+def test_a_head_that_takes_too_long_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time is that of the whole head, however often a byte comes."""
+    monkeypatch.setattr(metrics_endpoint, "_CLIENT_TIMEOUT_S", 0.2)
+    assert _exchange(b"GET /livez HT") == b""
+
+
+def test_one_client_too_many_is_sent_away() -> None:
+    """Each has a thread of its own."""
+    get = b"GET /livez HTTP/1.0\r\n\r\n"
+    most = metrics_endpoint._CLIENTS_MAX
+    assert b" 200 OK" in _exchange(get, held=most - 1)
+    assert _exchange(get, held=most) == b""
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (b"Host: localhost:1", 200),
+        (b"Host: driver:8081", 200),
+        (b"Host: rebound.example", 421),
+        (b"Host: driver\r\nHost: rebound.example", 421),
+        (b"X: y", 421),
+    ],
+)
+def test_only_its_own_names_are_answered(host: bytes, status: int) -> None:
+    """Another site's name that leads here shows nothing."""
+    answer = _exchange(
+        b"GET /metrics HTTP/1.1\r\n" + host + b"\r\n\r\n",
+        environment={"TALLYWEIR_PUBLIC_NAMES": "driver other"},
+    )
+    assert answer.startswith(b"HTTP/1.0 %d " % status)
+    assert (b"tallyweir_things" in answer) == (status == 200)

@@ -92,7 +92,9 @@ class IngestApplication:
             served=self._served, keys=self._keys, sender=sender, metrics=self.metrics
         )
         in_flight = self._events.in_flight
-        self.metrics.watch(lambda: in_flight.events, lambda: in_flight.requests_bytes)
+        self.metrics.watch(
+            lambda: in_flight.events.taken, lambda: in_flight.bytes.taken
+        )
         self.metrics.key_reload_timestamp.set(time.time())
         beside = [
             asyncio.create_task(self._watch_keys()),

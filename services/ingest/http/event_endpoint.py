@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from services.hashed_secrets import utc_now
+from services.http_server import LEFT_BYTES_MAX
 from services.ingest.http.answers import (
     Answer,
     Outcome,
@@ -36,9 +37,6 @@ from services.ingest.http.request_head import RequestHead
 from services.ingest.http.served_topics import ServedTopic, require_served
 
 EVENTS_PATH = "/v1/events/"
-
-#: What is left of a smaller body the server reads, so that the connection stays.
-_WORTH_READING_BYTES = 65_536
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -110,13 +108,10 @@ class EventEndpoint:
         topic = require_served(self._served, key.topics, name)
         media_type = head.media_type()
         declared = head.content_length
-        room = self.in_flight.take_body(declared)
-        try:
-            body = await read_body(receive, declared=declared)
+        with self.in_flight.request(key.producer) as take:
+            body = await read_body(receive, declared=declared, take=take)
             read = read_events(topic, key.id_prefix, head, media_type, body)
-            outcomes = await self._deliver(topic, read)
-        finally:
-            self.in_flight.requests_bytes -= room
+            outcomes = await self._deliver(key.producer, topic, read)
         if read.is_batch:
             return batch_answer(topic.name, read.events, outcomes)
         (event,), (outcome,) = read.events, outcomes
@@ -124,14 +119,16 @@ class EventEndpoint:
         assert isinstance(outcome, Delivery), "as above"
         return single_answer(topic.name, event, outcome)
 
-    async def _deliver(self, topic: ServedTopic, read: ReadEvents) -> list[Outcome]:
+    async def _deliver(
+        self, producer: str, topic: ServedTopic, read: ReadEvents
+    ) -> list[Outcome]:
         good = [event for event in read.events if isinstance(event, NamedEvent)]
         if good:
-            self.in_flight.take_events(len(good))
+            self.in_flight.events.take(producer, len(good))
             try:
                 deliveries = iter(await self._sender.send(topic.name, good))
             finally:
-                self.in_flight.events -= len(good)
+                self.in_flight.events.give_back(producer, len(good))
         outcomes = [
             next(deliveries) if isinstance(event, NamedEvent) else event
             for event in read.events
@@ -187,7 +184,7 @@ async def send_answer(send: Send, answer: Answer) -> None:
 
 def _is_worth_reading(head: RequestHead) -> bool:
     declared = head.content_length
-    return declared is not None and declared <= _WORTH_READING_BYTES
+    return declared is not None and declared <= LEFT_BYTES_MAX
 
 
 def _method_unknown() -> RefusedError:

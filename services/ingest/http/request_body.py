@@ -6,7 +6,8 @@ The limits count bytes as they arrive, because a chunked body declares none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 from services.ingest.http.refusals import RefusedError
@@ -16,6 +17,8 @@ BODY_BYTES_MAX = 1 << 20
 BODY_TIMEOUT_S = 20.0
 #: Bodies that are being read, or whose events wait for their reports.
 BYTES_IN_FLIGHT_MAX = 64 << 20
+#: What a request takes beside its body.
+REQUEST_BYTES = 8 << 10
 EVENTS_IN_FLIGHT_MAX = 10_000
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -31,6 +34,7 @@ async def read_body(
     declared: int | None,
     bytes_max: int = BODY_BYTES_MAX,
     timeout_s: float = BODY_TIMEOUT_S,
+    take: Callable[[int], None] = lambda _: None,
 ) -> bytes:
     """Read a request's body.
 
@@ -39,9 +43,10 @@ async def read_body(
         declared: The content length, if there is one.
         bytes_max: More are not held.
         timeout_s: For all of it.
+        take: Takes room for the bytes of a part that has come.
 
     Raises:
-        RefusedError: ``BODY_TOO_LARGE`` or ``BODY_TOO_SLOW``.
+        RefusedError: ``BODY_TOO_LARGE`` or ``BODY_TOO_SLOW``, or as ``take``.
         ClientGoneError: It will never be complete.
     """
     if declared is not None and declared > bytes_max:
@@ -58,6 +63,7 @@ async def read_body(
                 size += len(part)
                 if size > bytes_max:
                     raise _too_large(bytes_max)
+                take(len(part))
                 parts.append(part)
                 if not message.get("more_body", False):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -71,47 +77,79 @@ async def read_body(
         ) from exc
 
 
+class Room:
+    """Room that producers share: none may hold more of it than is still free.
+
+    One alone gets a half, two a third each, and whoever comes next finds some.
+
+    Attributes:
+        taken: By all.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.taken = 0
+        self._size = size
+        self._held: dict[str, int] = {}
+
+    def take(self, producer: str, amount: int) -> None:
+        """Take room.
+
+        Raises:
+            RefusedError: ``QUEUE_FULL``.
+        """
+        held = self._held.get(producer, 0) + amount
+        if held > self._size - self.taken:
+            raise _full()
+        self._held[producer] = held
+        self.taken += amount
+
+    def give_back(self, producer: str, amount: int) -> None:
+        """Give back what was taken."""
+        self.taken -= amount
+        self._held[producer] -= amount
+        if not self._held[producer]:
+            del self._held[producer]
+
+
 class InFlight:
     """How much is being worked on, so that no load becomes memory.
 
     Attributes:
-        requests_bytes: Sizes of the bodies in flight, the declared or the largest.
-        events: Events that wait for the broker's report.
+        bytes: Of bodies, as far as they have come, and of the requests themselves.
+        events: That wait for the broker's report.
     """
 
     def __init__(self) -> None:
-        self.requests_bytes = 0
-        self.events = 0
+        self.bytes = Room(BYTES_IN_FLIGHT_MAX)
+        self.events = Room(EVENTS_IN_FLIGHT_MAX)
 
-    def take_body(self, declared: int | None) -> int:
-        """Take room for a body before it is read; return what to give back.
-
-        Raises:
-            RefusedError: ``QUEUE_FULL``.
-        """
-        room = BODY_BYTES_MAX if declared is None else min(declared, BODY_BYTES_MAX)
-        if self.requests_bytes + room > BYTES_IN_FLIGHT_MAX:
-            raise _full()
-        self.requests_bytes += room
-        return room
-
-    def take_events(self, count: int) -> None:
-        """Take room for events before they are sent.
+    @contextmanager
+    def request(self, producer: str) -> Iterator[Callable[[int], None]]:
+        """Have room for a request in the block; yields what takes more for its body.
 
         Raises:
             RefusedError: ``QUEUE_FULL``.
         """
-        if self.events + count > EVENTS_IN_FLIGHT_MAX:
-            raise _full()
-        self.events += count
+        taken = 0
+
+        def take(amount: int) -> None:
+            nonlocal taken
+            self.bytes.take(producer, amount)
+            taken += amount
+
+        take(REQUEST_BYTES)
+        try:
+            yield take
+        finally:
+            self.bytes.give_back(producer, taken)
 
 
 def _full() -> RefusedError:
     return RefusedError(
         "QUEUE_FULL",
         status=429,
-        saw="As much is in flight as may be.",
-        why="The broker takes events more slowly than they come.",
+        saw="As much is in flight as may be, for all or for this producer.",
+        why="Bodies, or the broker's reports, come more slowly than requests.",
         fix="Send the same again later, more slowly.",
         retry_after_s=1,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import structlog
 
@@ -19,13 +19,14 @@ from sinks.protocol.errors import FatalError
 DRAIN_TIMEOUT_S = round(BODY_TIMEOUT_S + DELIVERY_TIMEOUT_S) + 2
 
 
-def serve(
+def serve(  # noqa: PLR0913 (keyword-only; the settings of a service)
     *,
     bootstrap: str,
     served: Mapping[str, ServedTopic],
     keys: KeyFile,
     host: str,
     port: int,
+    public_names: Iterable[str],
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then answer what is in flight and return.
 
@@ -35,9 +36,11 @@ def serve(
         keys: Who may send.
         host: Address to listen on.
         port: 0 for any; the log says which.
+        public_names: By which it is asked, beside ``host`` and loopback's.
 
     Raises:
-        ConfigurationError: The address cannot be used, or a topic is missing.
+        ConfigurationError: The address or a name cannot be used, or a topic is
+            missing.
         RetryableError: The broker does not answer.
         FatalError: The Kafka client can never send again; start anew.
     """
@@ -54,6 +57,7 @@ def serve(
             IngestApplication(
                 bootstrap=bootstrap, served=served, keys=keys, on_fatal=end
             ),
+            names=(host, *public_names),
             drain_timeout_s=DRAIN_TIMEOUT_S,
         )
         log = structlog.get_logger()

@@ -94,7 +94,7 @@ class ActField:
 
 
 class Arguments:
-    """What was given for the fields of an act, checked; whatever else was is left out.
+    """What was given for the fields of an act, checked; nothing else may be given.
 
     Args:
         fields: Of the act.
@@ -105,6 +105,16 @@ class Arguments:
     """
 
     def __init__(self, fields: Sequence[ActField], given: Mapping[str, str]) -> None:
+        unknown = sorted(given.keys() - {one.name for one in fields})
+        if unknown:
+            known = ", ".join(one.name for one in fields) or "none"
+            raise ConfigurationError(
+                "ACT_ARGUMENT",
+                saw=f"An argument {unknown[0][:40]!r} was given.",
+                why="The act has no such argument, and without it may do more than was "
+                "meant, so nothing was done.",
+                fix=f"Correct its name; the arguments are: {known}.",
+            )
         self._values = {one.name: given.get(one.name, "").strip() for one in fields}
         for one in fields:
             if one.name == "reason":

@@ -28,14 +28,20 @@ _GIVEN = {"id": " 7f0c ", "most": "8", "off": "true", "windows": "keep"}
 
 
 def test_values_are_read_by_their_kinds() -> None:
-    """What the act does not ask for is left out."""
-    found = Arguments(_FIELDS, {**_GIVEN, "more": "x"})
+    """A blank one is none."""
+    found = Arguments(_FIELDS, _GIVEN)
     assert (found.text("id"), found.number("most")) == ("7f0c", 8)
     assert (found.is_set("off"), found.text("windows")) == (True, "keep")
     blank = Arguments(_FIELDS, {"id": "7f0c", "windows": "close"})
     assert (blank.number("most"), blank.is_set("off")) == (None, False)
-    with pytest.raises(KeyError):
-        found.text("more")
+
+
+def test_an_argument_that_the_act_does_not_have_is_refused() -> None:
+    """A name with a slip of the pen must not make an act do more."""
+    given = {"reason": "again", "recrod": "views/0/7"}
+    with pytest.raises(ConfigurationError, match="recrod") as refused:
+        Arguments(ACTS["redrive"].fields, given)
+    assert refused.value.code == "ACT_ARGUMENT"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ _WHY = b"fenced: a newer driver of this pipeline works; delete this pod to take 
 
 
 class _Answers(BaseHTTPRequestHandler):
+    timeout = 10.0
+
     def do_GET(self) -> None:
         alive = self.path == _ALIVE
         self.send_response(

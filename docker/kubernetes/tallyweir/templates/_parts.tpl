@@ -74,6 +74,14 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/* By which a Service is asked, and through an Ingress: (list $ name names). */}}
+{{- define "tallyweir.publicNames" -}}
+{{- $name := index . 1 -}}
+{{- $local := printf "%s.%s" $name (index . 0).Release.Namespace -}}
+{{- $names := list $name $local (printf "%s.svc" $local) (printf "%s.svc.cluster.local" $local) -}}
+- {name: TALLYWEIR_PUBLIC_NAMES, value: {{ concat $names (index . 2) | join " " | quote }}}
+{{- end }}
+
 {{- define "tallyweir.secretVolume" -}}
 - name: secrets
   secret: {secretName: {{ . }}, defaultMode: 0440}

@@ -20,7 +20,10 @@ from services.ingest.http.metrics import IngestMetrics
 from services.ingest.http.refusals import RefusedError
 from services.ingest.http.request_body import (
     BODY_BYTES_MAX,
+    BYTES_IN_FLIGHT_MAX,
     EVENTS_IN_FLIGHT_MAX,
+    REQUEST_BYTES,
+    Room,
     read_body,
 )
 from services.ingest.http.tests.served import BY_FIELD, page_view
@@ -121,6 +124,7 @@ class World:
             "headers": [
                 (name.encode(), value.encode("latin-1"))
                 for name, value in listed.items()
+                if value
             ],
         }
         await self.endpoint(scope, receive or give, take)
@@ -253,7 +257,7 @@ def test_a_full_queue_refuses_and_sends_nothing(world: World) -> None:
 
     async def scenario() -> None:
         world.sender.holds_back = True
-        world.endpoint.in_flight.events = EVENTS_IN_FLIGHT_MAX - 1
+        world.endpoint.in_flight.events.take("shop", EVENTS_IN_FLIGHT_MAX // 2 - 1)
         waiting = asyncio.create_task(world.answer(page_view()))
         await world.sender.was_asked.wait()
         status, headers, answer = await asyncio.wait_for(
@@ -264,19 +268,76 @@ def test_a_full_queue_refuses_and_sends_nothing(world: World) -> None:
         assert world.sender.sent == ["shop:1"]
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        assert world.endpoint.in_flight.events == EVENTS_IN_FLIGHT_MAX - 1
-        assert world.endpoint.in_flight.requests_bytes == 0
+        assert world.endpoint.in_flight.events.taken == EVENTS_IN_FLIGHT_MAX // 2 - 1
+        assert world.endpoint.in_flight.bytes.taken == 0
 
     asyncio.run(scenario())
 
 
-def test_bodies_in_flight_are_bounded_by_what_they_may_become(world: World) -> None:
-    """A body without a declared length counts as the largest."""
-    in_flight = world.endpoint.in_flight
-    taken = [in_flight.take_body(None) for _ in range(64)]
-    assert sum(taken) == in_flight.requests_bytes == 64 * BODY_BYTES_MAX
-    with pytest.raises(RefusedError, match="QUEUE_FULL"):
-        in_flight.take_body(1)
+def test_bodies_count_by_the_bytes_that_have_come(world: World) -> None:
+    """A hundred that have begun keep no other from being taken."""
+
+    async def scenario() -> None:
+        went_on, all_began = asyncio.Event(), asyncio.Event()
+        beginning = 100
+
+        def slowly() -> Give:
+            parts = [b" ", json.dumps(page_view()).encode()]
+
+            async def receive() -> Message:
+                nonlocal beginning
+                part = parts.pop(0)
+                if not parts:
+                    beginning -= 1
+                    if not beginning:
+                        all_began.set()
+                    await went_on.wait()
+                return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+            return receive
+
+        waiting = [
+            asyncio.create_task(world.answer(b"", receive=slowly(), content_length=""))
+            for _ in range(100)
+        ]
+        await all_began.wait()
+        assert world.endpoint.in_flight.bytes.taken == 100 * (REQUEST_BYTES + 1)
+        assert (await world.answer(page_view("shop:2")))[0] == 202
+        went_on.set()
+        assert {answer[0] for answer in await asyncio.gather(*waiting)} == {202}
+        assert world.endpoint.in_flight.bytes.taken == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_body_that_finds_no_room_is_refused_on_its_way(world: World) -> None:
+    """What it had is given back, and nothing was sent."""
+    world.endpoint.in_flight.bytes.take("shop", BYTES_IN_FLIGHT_MAX // 2 - 50_000)
+    whole = json.dumps(page_view()).encode().ljust(100_000)
+    before = world.endpoint.in_flight.bytes.taken
+    status, _, answer = world.ask(b"", receive=chunks(whole[:9_000], whole[9_000:]))
+    assert (status, answer["code"]) == (429, "QUEUE_FULL")
+    assert world.endpoint.in_flight.bytes.taken == before
+    assert world.sender.sent == []
+
+
+def take_all(room: Room, producer: str) -> None:
+    """Take until it is refused."""
+    while True:
+        room.take(producer, REQUEST_BYTES)
+
+
+def test_however_many_are_greedy_the_next_producer_finds_room() -> None:
+    """Each may hold as much as is free, so some always is."""
+    room = Room(BYTES_IN_FLIGHT_MAX)
+    for number in range(10):
+        with pytest.raises(RefusedError, match="QUEUE_FULL"):
+            take_all(room, f"greedy-{number}")
+    assert BYTES_IN_FLIGHT_MAX // 2 < room.taken < BYTES_IN_FLIGHT_MAX
+    room.take("honest", REQUEST_BYTES)
+    for producer, held in list(room._held.items()):
+        room.give_back(producer, held)
+    assert (room.taken, room._held) == (0, {})
 
 
 def test_a_defect_is_answered_without_its_words(world: World) -> None:
@@ -290,7 +351,7 @@ def test_a_defect_is_answered_without_its_words(world: World) -> None:
     assert (status, answer["code"]) == (500, "INTERNAL_ERROR")
     assert headers["connection"] == "close"
     assert "secret" not in json.dumps(answer)
-    assert world.endpoint.in_flight.events == 0
+    assert world.endpoint.in_flight.events.taken == 0
 
 
 def chunks(*parts: bytes) -> Give:
@@ -333,4 +394,4 @@ def test_a_client_that_leaves_gets_no_answer(world: World) -> None:
     with pytest.raises(ValueError, match="not enough values"):
         world.ask(b"", receive=receive)
     assert world.sender.sent == []
-    assert world.endpoint.in_flight.requests_bytes == 0
+    assert world.endpoint.in_flight.bytes.taken == 0
