@@ -46,7 +46,8 @@ CONNECTORS = {
 }
 #: Upper-case words in the code that are no error codes.
 NOT_CODES = {
-    *("BLOCK_START", "L_BRACE", "L_PAREN"),  # tokens of sqlglot
+    *("BLOCK_START", "L_BRACE", "L_BRACKET", "L_PAREN"),  # tokens of sqlglot
+    *("RAW_STRING", "R_BRACKET", "R_PAREN"),  # as above
     *("JAVA_HOME", "NO_COLOR", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"),
     "PYSPARK_SUBMIT_ARGS",
     *("TASK_PUT", "VALUE_CONVERTER"),  # stages of Kafka Connect

@@ -11,10 +11,17 @@ other names, and a quoted or qualified call would slip past a list of node types
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from spark_jobs.pipeline.expression_limits import (
+    DEPTH_MAX,
+    TOKENS_MAX,
+    find_excesses,
+    is_too_deep,
+)
 from spark_jobs.pipeline.problems import Problem, suggest
 from spark_jobs.pipeline.spark_functions import find_refusal, is_known, list_known
 
@@ -27,9 +34,24 @@ _ONE_VALUE = "An expression here gives one value for one event."
 _REPLAY = "A replay must give the same answer."
 
 # Without parentheses these are still the functions, if no column bears the name.
-_NILADIC = frozenset({"current_date", "current_timestamp", "current_time"})
-# Spark turns these strings into the time of the query when it casts them.
-_SPECIAL_TIMES = frozenset({"now", "today", "tomorrow", "yesterday"})
+_NILADIC = frozenset(
+    {
+        "current_catalog",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "localtime",
+        "localtimestamp",
+        "session_user",
+    }
+)
+# Spark turns these strings into the time of the query when it casts them; the name of
+# a zone may follow.
+_SPECIAL_TIME = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+_TIME_TYPES = frozenset(
+    {"DATE", "TIME", "TIMESTAMP", "TIMESTAMPLTZ", "TIMESTAMPNTZ", "TIMESTAMPTZ"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +79,13 @@ def inspect_expression(text: str) -> Inspection:
         tokens = tokenize(text, read=_DIALECT)
     except TokenError:
         return _refuse(_unparsable(text, "a quotation mark or comment is not closed"))
-    if not tokens:
-        return _refuse(_unparsable(text, "there is nothing in it"))
-    problems = (*_find_structure(text, tokens), *_find_functions(text, tokens))
+    problems = tuple(_find_in_tokens(text, tokens))
     if problems:
         return _refuse(*problems)
     try:
         tree = parse_one(text, read=_DIALECT, into=exp.Condition)
+    except RecursionError:
+        return _refuse(_too_deep(text))
     except ParseError as exc:
         error = exc.errors[0]
         near = f"{error.get('start_context') or ''}{error.get('highlight') or ''}"
@@ -71,8 +93,24 @@ def inspect_expression(text: str) -> Inspection:
         return _refuse(_unparsable(text, seen))
     return Inspection(
         columns=tuple(dict.fromkeys(_find_columns(tree))),
-        problems=(*_find_stars(text, tree), *_find_special_times(text, tree)),
+        problems=(
+            *_find_stars(text, tree),
+            *_find_special_times(text, tree),
+            *_find_computed_times(text, tree),
+        ),
     )
+
+
+def _find_in_tokens(text: str, tokens: list[Token]) -> Iterator[Problem]:
+    if not tokens:
+        yield _unparsable(text, "there is nothing in it")
+    elif is_too_deep(tokens):
+        yield _too_deep(text)
+    else:
+        yield from _find_structure(text, tokens)
+        yield from _find_functions(text, tokens)
+        for excess in find_excesses(tokens):
+            yield replace(excess, saw=f"{text!r} {excess.saw}.")
 
 
 def check_condition(text: str | None) -> Iterator[Problem]:
@@ -217,15 +255,37 @@ def _find_special_times(text: str, tree: Expr) -> Iterator[Problem]:
     from sqlglot import exp  # noqa: PLC0415
 
     for literal in tree.find_all(exp.Literal):
-        word = literal.name.strip().lower()
-        if word in _SPECIAL_TIMES and isinstance(
-            literal.parent, exp.Cast | exp.TsOrDsToDate | exp.StrToTime
+        if (
+            literal.is_string
+            and _SPECIAL_TIME.match(literal.name)
+            and isinstance(literal.parent, exp.Cast | exp.TsOrDsToDate | exp.StrToTime)
         ):
             yield _forbidden(
                 text,
                 f"casts {literal.name!r}, which is the time at which it runs",
                 _REPLAY,
                 "Use a field of the event, or a fixed time.",
+                code="PIPELINE_FUNCTION_REFUSED",
+            )
+
+
+def _find_computed_times(text: str, tree: Expr) -> Iterator[Problem]:
+    """Find times that Spark computes before it sees an event."""
+    from sqlglot import exp  # noqa: PLC0415
+
+    for cast in tree.find_all(exp.Cast, exp.TsOrDsToDate):
+        to = cast.args.get("to")
+        if (
+            (to is None or to.this.name in _TIME_TYPES)
+            and not cast.find(exp.Column, exp.Identifier)
+            and not isinstance(cast.this, exp.Literal)
+        ):
+            yield _forbidden(
+                text,
+                "computes a time of nothing but literals",
+                "It may be one of now, today, tomorrow and yesterday, which Spark "
+                f"takes for the time at which it runs. {_REPLAY}",
+                "Write the time itself, as in DATE '2024-05-01'.",
                 code="PIPELINE_FUNCTION_REFUSED",
             )
 
@@ -252,6 +312,16 @@ def _unparsable(text: str, seen: str) -> Problem:
         saw=f"{text!r} is not a Spark SQL expression: {seen}.",
         why="Spark could not run it.",
         fix="Correct the expression.",
+    )
+
+
+def _too_deep(text: str) -> Problem:
+    return _forbidden(
+        f"{text[:60]}…",
+        f"has brackets deeper than {DEPTH_MAX}, or more than {TOKENS_MAX} words",
+        "It would overflow a stack.",
+        "Split it, over several rules or columns of a transform.",
+        code="PIPELINE_EXPRESSION_UNBOUNDED",
     )
 
 

@@ -6,6 +6,8 @@ is checked before Spark starts, and a misspelt function should be seen then.
 
 from __future__ import annotations
 
+import enum
+
 _ONE_EVENT = "An expression here looks at one event and gives one value for it."
 
 _UNREPEATABLE = """
@@ -26,9 +28,9 @@ _AGGREGATES = """
     kll_sketch_agg_float kurtosis last last_value listagg max max_by mean median min
     min_by mode percentile percentile_approx percentile_cont percentile_disc
     regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx
-    regr_sxy regr_syy skewness some std stddev stddev_pop stddev_samp string_agg sum
-    theta_intersection_agg theta_sketch_agg theta_union_agg try_avg try_sum var_pop
-    var_samp variance
+    regr_sxy regr_syy schema_of_variant_agg skewness some std stddev stddev_pop
+    stddev_samp string_agg sum theta_intersection_agg
+    theta_sketch_agg theta_union_agg try_avg try_sum var_pop var_samp variance
 """
 
 _OVER_WINDOWS = """
@@ -37,68 +39,77 @@ _OVER_WINDOWS = """
 """
 
 _GENERATORS = """
-    explode explode_outer inline inline_outer posexplode posexplode_outer stack
+    explode explode_outer inline inline_outer json_tuple posexplode
+    posexplode_outer stack
 """
 
 _FAILING = """
     assert_true raise_error
 """
 
-_PER_EVENT = """
-    abs acos acosh add_months aes_decrypt aggregate and approx_top_k_estimate array
-    array_append array_compact array_contains array_distinct array_except
-    array_insert array_intersect array_join array_max array_min array_position
-    array_prepend array_remove array_repeat array_size array_sort array_union
-    arrays_overlap arrays_zip ascii asin asinh atan atan2 atanh base64 between
-    bigint bin binary bit_count bit_get bit_length bitmap_bit_position
-    bitmap_bucket_number bitmap_count boolean bround btrim cardinality cast cbrt
-    ceil ceiling char char_length character_length chr coalesce collate collation
-    concat concat_ws contains conv convert_timezone cos cosh cot crc32 csc date
-    date_add date_diff date_format date_from_unix_date date_part date_sub date_trunc
-    dateadd datediff datepart day dayname dayofmonth dayofweek dayofyear decimal
-    decode degrees div double e element_at elt encode endswith equal_null exists exp
-    expm1 extract factorial filter find_in_set flatten float floor forall
-    format_number format_string from_avro from_csv from_json from_protobuf
-    from_unixtime from_utc_timestamp from_xml get get_json_object getbit greatest
-    hash hex hll_sketch_estimate hll_union hour hypot if ifnull ilike in initcap
-    instr int is_valid_utf8 is_variant_null isnan isnotnull isnull json_array_length
-    json_object_keys json_tuple kll_sketch_get_n_bigint kll_sketch_get_n_double
-    kll_sketch_get_n_float kll_sketch_get_quantile_bigint
+_DOCUMENTS = """
+    from_xml schema_of_xml to_xml xpath xpath_boolean xpath_double xpath_float xpath_int
+    xpath_long xpath_number xpath_short xpath_string
+"""
+
+_FOREIGN = """
+    from_avro from_protobuf schema_of_avro to_avro to_protobuf
+"""
+
+_SKETCHES = """
+    approx_top_k_estimate hll_sketch_estimate hll_union kll_sketch_get_n_bigint
+    kll_sketch_get_n_double kll_sketch_get_n_float kll_sketch_get_quantile_bigint
     kll_sketch_get_quantile_double kll_sketch_get_quantile_float
     kll_sketch_get_rank_bigint kll_sketch_get_rank_double kll_sketch_get_rank_float
     kll_sketch_merge_bigint kll_sketch_merge_double kll_sketch_merge_float
     kll_sketch_to_string_bigint kll_sketch_to_string_double
-    kll_sketch_to_string_float last_day lcase least left len length levenshtein like
-    ln locate log log10 log1p log2 lower lpad ltrim luhn_check make_date
-    make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz
-    make_timestamp_ntz make_valid_utf8 make_ym_interval map map_concat
-    map_contains_key map_entries map_filter map_from_arrays map_from_entries
-    map_keys map_values map_zip_with mask md5 minute mod month monthname
-    months_between named_struct nanvl negative next_day not nullif nullifzero nvl
-    nvl2 octet_length or overlay parse_json parse_url pi pmod position positive pow
-    power printf quarter quote radians reduce regexp regexp_count regexp_extract
-    regexp_extract_all regexp_instr regexp_like regexp_replace regexp_substr repeat
-    replace reverse right rint rlike round rpad rtrim schema_of_avro schema_of_csv
-    schema_of_json schema_of_variant schema_of_variant_agg schema_of_xml sec second
+    kll_sketch_to_string_float st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid
+    st_srid theta_difference theta_intersection theta_sketch_estimate theta_union
+"""
+
+_PER_EVENT = """
+    abs acos acosh add_months aes_decrypt aggregate and array array_append
+    array_compact array_contains array_distinct array_except array_insert
+    array_intersect array_join array_max array_min array_position array_prepend
+    array_remove array_repeat array_size array_sort array_union arrays_overlap
+    arrays_zip ascii asin asinh atan atan2 atanh base64 between bigint bin binary
+    bit_count bit_get bit_length bitmap_bit_position bitmap_bucket_number
+    bitmap_count boolean bround btrim cardinality cast cbrt ceil ceiling char
+    char_length character_length chr coalesce collate collation concat concat_ws
+    contains conv convert_timezone cos cosh cot crc32 csc date date_add date_diff
+    date_format date_from_unix_date date_part date_sub date_trunc dateadd datediff
+    datepart day dayname dayofmonth dayofweek dayofyear decimal decode degrees div
+    double e element_at elt encode endswith equal_null exists exp expm1 extract
+    factorial filter find_in_set flatten float floor forall format_number
+    format_string from_csv from_json from_unixtime from_utc_timestamp get
+    get_json_object getbit greatest hash hex hour hypot if ifnull ilike in initcap
+    instr int is_valid_utf8 is_variant_null isnan isnotnull isnull json_array_length
+    json_object_keys last_day lcase least left len length levenshtein like ln locate
+    log log10 log1p log2 lower lpad ltrim luhn_check make_date make_dt_interval
+    make_interval make_time make_timestamp make_timestamp_ltz make_timestamp_ntz
+    make_valid_utf8 make_ym_interval map map_concat map_contains_key map_entries
+    map_filter map_from_arrays map_from_entries map_keys map_values map_zip_with
+    mask md5 minute mod month monthname months_between named_struct nanvl negative
+    next_day not nullif nullifzero nvl nvl2 octet_length or overlay parse_json
+    parse_url pi pmod position positive pow power printf quarter quote radians
+    reduce regexp regexp_count regexp_extract regexp_extract_all regexp_instr
+    regexp_like regexp_replace regexp_substr repeat replace reverse right rint rlike
+    round rpad rtrim schema_of_csv schema_of_json schema_of_variant sec second
     sentences sequence sha sha1 sha2 shiftleft shiftright shiftrightunsigned sign
     signum sin sinh size slice smallint sort_array soundex space split split_part
-    sqrt st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid startswith
-    str_to_map string struct substr substring substring_index tan tanh
-    theta_difference theta_intersection theta_sketch_estimate theta_union time
-    time_diff time_trunc timestamp timestamp_micros timestamp_millis
-    timestamp_seconds tinyint to_avro to_binary to_char to_csv to_date to_json
-    to_number to_protobuf to_time to_timestamp to_timestamp_ltz to_timestamp_ntz
-    to_unix_timestamp to_utc_timestamp to_varchar to_variant_object to_xml transform
-    transform_keys transform_values translate trim trunc try_add try_aes_decrypt
-    try_divide try_element_at try_make_interval try_make_timestamp
-    try_make_timestamp_ltz try_make_timestamp_ntz try_mod try_multiply
-    try_parse_json try_parse_url try_subtract try_to_binary try_to_date
-    try_to_number try_to_time try_to_timestamp try_url_decode try_validate_utf8
-    try_variant_get typeof ucase unbase64 unhex unix_date unix_micros unix_millis
-    unix_seconds unix_timestamp upper url_decode url_encode validate_utf8
-    variant_get weekday weekofyear when width_bucket xpath xpath_boolean
-    xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short
-    xpath_string xxhash64 year zeroifnull zip_with
+    sqrt startswith str_to_map string struct substr substring substring_index tan
+    tanh time time_diff time_trunc timestamp timestamp_micros timestamp_millis
+    timestamp_seconds tinyint to_binary to_char to_csv to_date to_json to_number
+    to_time to_timestamp to_timestamp_ltz to_timestamp_ntz to_unix_timestamp
+    to_utc_timestamp to_varchar to_variant_object transform transform_keys
+    transform_values translate trim trunc try_add try_aes_decrypt try_divide
+    try_element_at try_make_interval try_make_timestamp try_make_timestamp_ltz
+    try_make_timestamp_ntz try_mod try_multiply try_parse_json try_parse_url
+    try_subtract try_to_binary try_to_date try_to_number try_to_time
+    try_to_timestamp try_url_decode try_validate_utf8 try_variant_get typeof ucase
+    unbase64 unhex unix_date unix_micros unix_millis unix_seconds unix_timestamp
+    upper url_decode url_encode validate_utf8 variant_get weekday weekofyear when
+    width_bucket xxhash64 year zeroifnull zip_with
 """
 
 # Written like functions, but part of Spark's grammar and so not in its registry.
@@ -135,10 +146,166 @@ _REFUSALS: dict[str, tuple[str, str, str]] = {
             "One event would stop the pipeline.",
             "Write the condition itself: a false one makes a dead letter.",
         ),
+        (
+            _DOCUMENTS,
+            "reads or writes XML",
+            "It may open files, and take memory and time without bound.",
+            "Take what is needed out of it in a transform.",
+        ),
+        (
+            _FOREIGN,
+            "decodes by a schema that is not the contract's",
+            "It may open files and load classes, and take memory without bound.",
+            "Make it a field of the contract.",
+        ),
+        (
+            _SKETCHES,
+            "reads a structure out of bytes",
+            "Damaged ones may ask for more memory than there is.",
+            "Use the aggregates of a window output.",
+        ),
     )
     for name in names.split()
 }
 _KNOWN = frozenset(_PER_EVENT.split() + _GRAMMAR.split())
+
+
+class Argument(enum.Enum):
+    """What an argument must be, so that a file and no event decides what it costs."""
+
+    #: A whole number: how many times as large the value becomes.
+    COUNT = enum.auto()
+    #: A whole number: how many characters or elements it has.
+    LENGTH = enum.auto()
+    #: A whole number of digits.
+    DIGITS = enum.auto()
+    #: A literal; which one does not matter.
+    TEXT = enum.auto()
+    #: A literal that is put in many times.
+    REPLACEMENT = enum.auto()
+    #: A pattern of Java.
+    REGEX = enum.auto()
+    #: A pattern of LIKE.
+    LIKE = enum.auto()
+    #: A format of Java.
+    FORMAT = enum.auto()
+    #: A type, or the types of columns.
+    TYPES = enum.auto()
+    #: A map of literals, with names of ``OPTIONS``.
+    OPTIONS = enum.auto()
+
+
+#: Of functions that could take memory or time without bound, by position from 0.
+ARGUMENTS: dict[str, dict[int, Argument]] = {
+    "array_insert": {1: Argument.LENGTH},
+    "array_join": {1: Argument.REPLACEMENT, 2: Argument.REPLACEMENT},
+    "array_repeat": {1: Argument.COUNT},
+    "bround": {1: Argument.DIGITS},
+    "ceil": {1: Argument.DIGITS},
+    "ceiling": {1: Argument.DIGITS},
+    "concat_ws": {0: Argument.REPLACEMENT},
+    "date_format": {1: Argument.TEXT},
+    "floor": {1: Argument.DIGITS},
+    "format_number": {1: Argument.DIGITS},
+    "format_string": {0: Argument.FORMAT},
+    "from_csv": {1: Argument.TYPES, 2: Argument.OPTIONS},
+    "from_json": {1: Argument.TYPES, 2: Argument.OPTIONS},
+    "from_unixtime": {1: Argument.TEXT},
+    "get_json_object": {1: Argument.TEXT},
+    "ilike": {1: Argument.LIKE, 2: Argument.TEXT},
+    "levenshtein": {2: Argument.LENGTH},
+    "like": {1: Argument.LIKE, 2: Argument.TEXT},
+    "lpad": {1: Argument.LENGTH},
+    "parse_url": {2: Argument.REGEX},
+    "printf": {0: Argument.FORMAT},
+    "regexp": {1: Argument.REGEX},
+    "regexp_count": {1: Argument.REGEX},
+    "regexp_extract": {1: Argument.REGEX},
+    "regexp_extract_all": {1: Argument.REGEX},
+    "regexp_instr": {1: Argument.REGEX},
+    "regexp_like": {1: Argument.REGEX},
+    "regexp_replace": {1: Argument.REGEX, 2: Argument.REPLACEMENT},
+    "regexp_substr": {1: Argument.REGEX},
+    "repeat": {1: Argument.COUNT},
+    "replace": {2: Argument.REPLACEMENT},
+    "rlike": {1: Argument.REGEX},
+    "round": {1: Argument.DIGITS},
+    "rpad": {1: Argument.LENGTH},
+    "schema_of_csv": {0: Argument.TEXT, 1: Argument.OPTIONS},
+    "schema_of_json": {0: Argument.TEXT, 1: Argument.OPTIONS},
+    "sentences": {1: Argument.TEXT, 2: Argument.TEXT},
+    "space": {0: Argument.LENGTH},
+    "split": {1: Argument.REGEX},
+    "str_to_map": {1: Argument.REGEX, 2: Argument.REGEX},
+    "to_char": {1: Argument.TEXT},
+    "to_csv": {1: Argument.OPTIONS},
+    "to_date": {1: Argument.TEXT},
+    "to_json": {1: Argument.OPTIONS},
+    "to_number": {1: Argument.TEXT},
+    "to_time": {1: Argument.TEXT},
+    "to_timestamp": {1: Argument.TEXT},
+    "to_timestamp_ltz": {1: Argument.TEXT},
+    "to_timestamp_ntz": {1: Argument.TEXT},
+    "to_unix_timestamp": {1: Argument.TEXT},
+    "to_varchar": {1: Argument.TEXT},
+    "try_parse_url": {2: Argument.REGEX},
+    "try_to_date": {1: Argument.TEXT},
+    "try_to_number": {1: Argument.TEXT},
+    "try_to_time": {1: Argument.TEXT},
+    "try_to_timestamp": {1: Argument.TEXT},
+    "try_variant_get": {1: Argument.TEXT, 2: Argument.TYPES},
+    "unix_timestamp": {1: Argument.TEXT},
+    "variant_get": {1: Argument.TEXT, 2: Argument.TYPES},
+}
+
+#: How many times as large as its arguments a function's value may be, of those that
+#: write each character as several.
+GROWING = {
+    "base64": 2,
+    "hex": 2,
+    "initcap": 3,
+    "lcase": 2,
+    "lower": 2,
+    "quote": 2,
+    "split": 8,
+    "regexp_extract_all": 8,
+    "sentences": 8,
+    "str_to_map": 8,
+    "to_csv": 2,
+    "to_json": 6,
+    "transform": 4,
+    "ucase": 3,
+    "upper": 3,
+    "url_encode": 3,
+}
+
+#: Of readers and writers of JSON and CSV, in small letters: those whose meaning is
+#: the same in every session, and that open, load and allocate nothing.
+OPTIONS = frozenset(
+    {
+        "allowbackslashescapinganycharacter",
+        "allowcomments",
+        "allownonnumericnumbers",
+        "allownumericleadingzeros",
+        "allowsinglequotes",
+        "allowunquotedcontrolchars",
+        "allowunquotedfieldnames",
+        "dateformat",
+        "delimiter",
+        "emptyvalue",
+        "escape",
+        "ignoreleadingwhitespace",
+        "ignorenullfields",
+        "ignoretrailingwhitespace",
+        "mode",
+        "nullvalue",
+        "primitivesasstring",
+        "quote",
+        "sep",
+        "timestampformat",
+        "timestampntzformat",
+    }
+)
 
 
 def find_refusal(name: str) -> tuple[str, str, str] | None:

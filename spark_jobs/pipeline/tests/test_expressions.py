@@ -59,6 +59,11 @@ def test_ordinary_expressions_pass_and_name_their_columns(
         ("spark_partition_id() = 1", "spark_partition_id", 1),
         ("aes_encrypt(a, b) IS NULL", "aes_encrypt", 1),
         ("java_method('java.util.UUID', 'randomUUID') = a", "java_method", 1),
+        ("a = current_user", "current_user", 5),
+        ("a = session_user", "session_user", 5),
+        ("a = current_catalog", "current_catalog", 5),
+        ("a > localtimestamp", "localtimestamp", 5),
+        ("a > current_time(3)", "current_time", 5),
     ],
 )
 def test_what_a_replay_would_answer_differently_is_refused(
@@ -72,7 +77,13 @@ def test_what_a_replay_would_answer_differently_is_refused(
 
 
 @pytest.mark.parametrize(
-    "text", ["CAST('now' AS timestamp) > a", "a > DATE 'today'", "to_date(' Now ') > a"]
+    "text",
+    [
+        "CAST('now' AS timestamp) > a",
+        "a > DATE 'today'",
+        "to_date(' Now ') > a",
+        "a > TIMESTAMP_LTZ 'tomorrow CET'",
+    ],
 )
 def test_the_names_of_the_present_are_not_cast(text: str) -> None:
     """Spark casts these strings to the time of the query, so a replay differs."""
@@ -81,6 +92,27 @@ def test_the_names_of_the_present_are_not_cast(text: str) -> None:
         "PIPELINE_FUNCTION_REFUSED",
         "A replay must give the same answer.",
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a > cast(concat('to', 'day') AS date)",
+        "a > CAST('to' 'day' AS date)",
+        "a > to_date(concat('to', 'day'))",
+        "a > timestamp(r'now')",
+        "a > try_cast(lower('NOW') AS timestamp_ntz)",
+    ],
+)
+def test_no_time_is_computed_of_literals_alone(text: str) -> None:
+    """Spark computes these before it sees an event, and knows the words of the present.
+
+    What is computed of an event's text is never taken for them.
+    """
+    (problem,) = inspect_expression(text).problems
+    assert problem.code == "PIPELINE_FUNCTION_REFUSED"
+    assert "computes a time of nothing but literals" in problem.saw
+    assert not inspect_expression("a > cast(concat(b, 'day') AS date)").problems
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,352 @@
+"""Bound what an expression can take of memory and time for one event.
+
+A value may be a hundred times as large as its event, no more: what multiplies is
+counted by literals. What decides how long a search takes, such as a pattern, is a
+literal too, so that the file says it and no event does.
+
+Like functions, all this is looked for in the tokens, where it is as it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from spark_jobs.pipeline.problems import Problem
+from spark_jobs.pipeline.spark_functions import (
+    ARGUMENTS,
+    GROWING,
+    OPTIONS,
+    Argument,
+)
+from spark_jobs.pipeline.text_patterns import PatternError, check_like, check_regex
+
+if TYPE_CHECKING:
+    from sqlglot.tokenizer_core import Token
+
+#: How many times as large as its event a value may become.
+GROWTH_MAX = 100
+#: How many characters or elements a literal may ask for.
+LENGTH_MAX = 10_000
+#: How many digits: beyond these a decimal of Spark has none.
+DIGITS_MAX = 38
+#: Deeper and longer expressions overflow a stack, here or in Spark.
+DEPTH_MAX = 50
+TOKENS_MAX = 5_000
+
+#: What a literal's characters are a share of.
+_EVENT = 1_000_000
+
+_TEXT_TOKENS = frozenset({"STRING", "RAW_STRING"})
+_PATTERNS = {"LIKE": check_like, "ILIKE": check_like, "RLIKE": check_regex}
+_QUANTIFIERS = frozenset({"all", "any", "some"})
+#: What ends the pattern of LIKE; anything else would compute it.
+_AFTER_PATTERN = frozenset(
+    {"R_PAREN", "COMMA", "AND", "OR", "ESCAPE", "THEN", "WHEN", "ELSE", "END", "EQ"}
+)
+_DECIMAL = re.compile(r"\b(dec|decimal|numeric)\b", re.IGNORECASE)
+#: Widths, precisions and positions in a format of Java.
+_FORMAT_PART = re.compile(r"%([0-9]+\$|<)?[-#+ 0,(]*([0-9]*)(?:\.([0-9]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function as it is called: its name, where, and the tokens of each argument."""
+
+    name: str
+    start: int
+    arguments: tuple[tuple[Token, ...], ...]
+
+
+def find_calls(tokens: Sequence[Token]) -> Iterator[Call]:
+    """Find every name that brackets follow, with what is between the commas."""
+    for position, (token, following) in enumerate(pairwise(tokens)):
+        if following.token_type.name != "L_PAREN" or not token.text.isidentifier():
+            continue
+        if token.token_type.name not in _TEXT_TOKENS:
+            yield Call(token.text.lower(), token.start, _split(tokens, position + 2))
+
+
+def find_excesses(tokens: Sequence[Token]) -> Iterator[Problem]:
+    """Find what could take memory or time without bound for one event.
+
+    The problems name the call; the expression is put before by who asks.
+    """
+    for call in find_calls(tokens):
+        yield from _check_arguments(call)
+    yield from _check_pattern_operators(tokens)
+    growth = _growth(tokens)
+    if growth > GROWTH_MAX:
+        yield _excess(
+            f"may make a value {growth:,.0f} times as large as the event",
+            f"One event could take all memory; {GROWTH_MAX} times is the limit.",
+            "Repeat or replace by less.",
+        )
+
+
+def is_too_deep(tokens: Sequence[Token]) -> bool:
+    """Tell whether an expression is too long, or brackets in it too deep."""
+    depth = deepest = 0
+    for token in tokens:
+        depth += _depth_change(token)
+        deepest = max(deepest, depth)
+    return deepest > DEPTH_MAX or len(tokens) > TOKENS_MAX
+
+
+def literal_text(tokens: Sequence[Token]) -> str | None:
+    """Return the text of a literal, which may be written in parts; None otherwise."""
+    if not tokens or any(one.token_type.name not in _TEXT_TOKENS for one in tokens):
+        return None
+    return "".join(one.text for one in tokens)
+
+
+def literal_number(tokens: Sequence[Token]) -> int | None:
+    """Return the whole number that a literal is; None for anything else."""
+    names = [one.token_type.name for one in tokens]
+    if names not in (["NUMBER"], ["DASH", "NUMBER"]):
+        return None
+    if not tokens[-1].text.isdecimal():
+        return None
+    return int(tokens[-1].text) * (-1 if len(names) == 2 else 1)  # noqa: PLR2004
+
+
+def _check_arguments(call: Call) -> Iterator[Problem]:
+    if call.name == "sequence":
+        yield from _check_sequence(call)
+    if call.name == "levenshtein" and len(call.arguments) < 3:  # noqa: PLR2004
+        yield _excess(
+            f"calls levenshtein at character {call.start + 1} without a threshold",
+            "Without one it takes the product of the lengths of both texts.",
+            "Give it a third argument, such as levenshtein(a, b, 10).",
+        )
+    for index, kind in ARGUMENTS.get(call.name, {}).items():
+        if index < len(call.arguments):
+            yield from _check_argument(call, index, kind)
+
+
+def _check_argument(call: Call, index: int, kind: Argument) -> Iterator[Problem]:
+    given = call.arguments[index]
+    text = literal_text(given)
+    place = f"argument {index + 1} of {call.name} at character {call.start + 1}"
+    if kind in {Argument.COUNT, Argument.LENGTH, Argument.DIGITS}:
+        # format_number takes a picture as well.
+        if kind is not Argument.DIGITS or text is None:
+            yield from _check_number(place, given, kind)
+    elif kind is Argument.OPTIONS:
+        yield from _check_options(place, given)
+    elif text is None:
+        yield _excess(
+            f"has as {place} something that is computed",
+            "An event could choose what takes memory or time without bound.",
+            "Write the text itself, as one literal.",
+        )
+    else:
+        yield from _check_text(place, text, kind)
+
+
+def _check_number(
+    place: str, given: tuple[Token, ...], kind: Argument
+) -> Iterator[Problem]:
+    number = literal_number(given)
+    most = DIGITS_MAX if kind is Argument.DIGITS else LENGTH_MAX
+    if number is None or abs(number) > most:
+        yield _excess(
+            f"has as {place} no whole number up to {most}",
+            "It decides how much memory or time one event takes.",
+            f"Write the number itself, {most} at most.",
+        )
+
+
+def _check_text(place: str, text: str, kind: Argument) -> Iterator[Problem]:
+    if kind is Argument.REGEX:
+        yield from _check_pattern(place, text, "RLIKE")
+    elif kind is Argument.LIKE:
+        yield from _check_pattern(place, text, "LIKE")
+    elif kind is Argument.FORMAT and _format_width(text) > LENGTH_MAX:
+        yield _excess(
+            f"has as {place} a format with a width of more than {LENGTH_MAX}",
+            "It decides how much memory one event takes.",
+            "Write a smaller width.",
+        )
+    elif kind is Argument.TYPES and _DECIMAL.search(text):
+        yield _excess(
+            f"has as {place} the type decimal",
+            "A short text such as 1e-600000000 would keep Spark computing for hours.",
+            "Read it as string, and convert it by try_to_number.",
+        )
+
+
+def _check_sequence(call: Call) -> Iterator[Problem]:
+    numbers = [literal_number(one) for one in call.arguments]
+    known = [one for one in numbers if one is not None]
+    if len(known) == len(numbers) and len(known) > 1:
+        step = abs(known[2]) if len(known) > 2 else 1  # noqa: PLR2004
+        if abs(known[1] - known[0]) <= LENGTH_MAX * step:
+            return
+    yield _excess(
+        f"calls sequence at character {call.start + 1} with other bounds than whole "
+        f"numbers that are {LENGTH_MAX} steps apart at most",
+        "One event could ask for more elements than there is memory.",
+        "Write both bounds as numbers, or compare with the bounds instead.",
+    )
+
+
+def _check_options(place: str, given: tuple[Token, ...]) -> Iterator[Problem]:
+    calls = list(find_calls(given))
+    texts = [literal_text(one) for one in calls[0].arguments] if calls else []
+    plain = len(calls) == 1 and given[0].text.lower() == "map"
+    names = [None if one is None else one.lower() for one in texts[::2]]
+    if plain and None not in texts and all(name in OPTIONS for name in names):
+        return
+    seen = next((name for name in names if name not in OPTIONS), None)
+    yield _excess(
+        f"has as {place} "
+        + (f"the option {seen!r}" if plain and seen else "no map of literals"),
+        "Options may open files, load classes, take memory, or read what belongs to "
+        "the session.",
+        f"Leave it out; these may stay: {', '.join(sorted(OPTIONS))}.",
+    )
+
+
+def _check_pattern_operators(tokens: Sequence[Token]) -> Iterator[Problem]:
+    for position, token in enumerate(tokens):
+        operator = token.token_type.name
+        if operator not in _PATTERNS or _is_call(tokens, position):
+            continue
+        place = f"pattern of {operator} at character {token.start + 1}"
+        for given in _patterns_after(tokens, position + 1):
+            text = literal_text(given)
+            if text is None:
+                yield _excess(
+                    f"has as the {place} something that is computed",
+                    "An event could choose a pattern that takes hours.",
+                    "Write the pattern as one literal, or use contains, startswith "
+                    "or endswith.",
+                )
+            else:
+                yield from _check_pattern(place, text, operator)
+
+
+def _patterns_after(tokens: Sequence[Token], start: int) -> Iterator[tuple[Token, ...]]:
+    """Yield the pattern behind an operator, or each of those in brackets."""
+    if _opens(tokens, start + 1) and tokens[start].text.lower() in _QUANTIFIERS:
+        yield from _split(tokens, start + 2)
+        return
+    end = start
+    while end < len(tokens) and tokens[end].token_type.name in _TEXT_TOKENS:
+        end += 1
+    if end < len(tokens) and tokens[end].token_type.name not in _AFTER_PATTERN:
+        end += 1
+    yield tuple(tokens[start:end])
+
+
+def _check_pattern(place: str, text: str, operator: str) -> Iterator[Problem]:
+    try:
+        _PATTERNS[operator](text)
+    except PatternError as exc:
+        yield _excess(
+            f"has as {place} one that {exc}",
+            "One event could keep the driver searching for hours.",
+            "Begin the pattern with ^, repeat single characters only, or ask several "
+            "simpler questions.",
+        )
+
+
+def _format_width(text: str) -> int:
+    parts = _FORMAT_PART.findall(text)
+    return sum(int(size or 0) for _, *sizes in parts for size in sizes)
+
+
+def _growth(tokens: Sequence[Token]) -> float:
+    """Say how many times as large as its event the largest value may become.
+
+    A name counts as a whole event. A call is as large as its arguments together, times
+    what it repeats; of other parts the largest counts, unless they are joined.
+    """
+    sizes, joined, position = [0.0], False, 0
+    while position < len(tokens):
+        token = tokens[position]
+        joined = joined or token.token_type.name == "DPIPE"
+        end = position
+        if token.token_type.name == "L_PAREN":
+            end = _closing(tokens, position)
+            sizes.append(_growth(tokens[position + 1 : end]))
+        elif token.token_type.name in _TEXT_TOKENS:
+            sizes.append(len(token.text) / _EVENT)
+        elif _opens(tokens, position + 1):
+            end = _closing(tokens, position + 1)
+            arguments = _split(tokens, position + 2)
+            sizes.append(_call_growth(token.text.lower(), arguments))
+        elif token.text.isidentifier():
+            sizes.append(1)
+        position = end + 1
+    return sum(sizes) if joined else max(sizes)
+
+
+def _call_growth(name: str, arguments: Sequence[Sequence[Token]]) -> float:
+    growth = sum(map(_growth, arguments))
+    if name == "sequence":
+        growth += LENGTH_MAX / _EVENT
+    for index, kind in ARGUMENTS.get(name, {}).items():
+        given = arguments[index] if index < len(arguments) else ()
+        text, number = literal_text(given) or "", abs(literal_number(given) or 0)
+        match kind:
+            case Argument.COUNT:
+                growth *= max(1, number)
+            case Argument.LENGTH:
+                growth += number / _EVENT
+            case Argument.REPLACEMENT:
+                growth *= max(1, len(text))
+            case Argument.FORMAT:
+                growth = growth * max(1, text.count("%"))
+                growth += _format_width(text) / _EVENT
+            case _:
+                pass
+    return growth * GROWING.get(name, 1)
+
+
+def _split(tokens: Sequence[Token], start: int) -> tuple[tuple[Token, ...], ...]:
+    """Split at its commas what is within brackets, which are open before ``start``."""
+    parts: list[list[Token]] = [[]]
+    depth = 1
+    for token in tokens[start:]:
+        depth += _depth_change(token)
+        if depth == 0:
+            break
+        if depth == 1 and token.token_type.name == "COMMA":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return tuple(tuple(part) for part in parts if part or len(parts) > 1)
+
+
+def _closing(tokens: Sequence[Token], opening: int) -> int:
+    depth = 0
+    for position in range(opening, len(tokens)):
+        depth += _depth_change(tokens[position])
+        if depth == 0:
+            return position
+    return len(tokens)
+
+
+def _depth_change(token: Token) -> int:
+    return {"L_PAREN": 1, "L_BRACKET": 1, "R_PAREN": -1, "R_BRACKET": -1}.get(
+        token.token_type.name, 0
+    )
+
+
+def _is_call(tokens: Sequence[Token], position: int) -> bool:
+    """Tell ``like(a, 'x')`` from ``a LIKE ('x')``."""
+    return _opens(tokens, position + 1) and len(_split(tokens, position + 2)) > 1
+
+
+def _opens(tokens: Sequence[Token], position: int) -> bool:
+    following = tokens[position : position + 1]
+    return bool(following) and following[0].token_type.name == "L_PAREN"
+
+
+def _excess(saw: str, why: str, fix: str) -> Problem:
+    return Problem(code="PIPELINE_EXPRESSION_UNBOUNDED", saw=saw, why=why, fix=fix)
