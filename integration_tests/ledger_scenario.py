@@ -254,8 +254,9 @@ class LedgerScenario:
             (self.windows_table, "window", committed - late, late),
         ):
             self.connection.execute(
-                "INSERT INTO tallyweir.batch_output VALUES "
-                "(%s, %s, %s, %s, %s, %s, %s, 0, NULL, %s)",
+                "INSERT INTO tallyweir.batch_output (pipeline, sequence, output_table, "
+                "kind, events, rows, late, revised, late_kept) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s, 0, %s)",
                 (
                     *(PIPELINE, self.sequence, table, kind, events, events),
                     *(late_events, kind == "window" and self.late != "drop"),

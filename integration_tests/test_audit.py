@@ -40,7 +40,8 @@ def test_a_correct_ledger_is_verified(
 
     assert failed(receipt) == {}
     assert receipt.is_verified
-    absent = [check_of(receipt, name) for name in ("branches", "window_groups")]
+    names = ("branches", "window_groups", "row_values")
+    absent = [check_of(receipt, name) for name in names]
     assert all(check.verdict is Verdict.NOT_APPLICABLE for check in absent)
     others = [check for check in receipt.checks if check not in absent]
     assert all(check.verdict is Verdict.OK for check in others)

@@ -65,6 +65,7 @@ _ALL = [
     ("0035_rows_of_batches",),
     ("0036_late_events_kept",),
     ("0037_buckets_attached",),
+    ("0044_row_digests",),
 ]
 
 

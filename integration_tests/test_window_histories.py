@@ -131,6 +131,7 @@ def test_every_pane_of_every_history_is_as_the_model_has_it(
                 with transaction.transaction(force_rollback=True):
                     publish([_moved(arrival, undone + 1) for arrival in arrivals])
             late = _by_history(publish(arrivals))
+            world.keep_digests()
             for model, batch in zip(models, batches, strict=True):
                 events = [arrival.event for arrival in batch]
                 model.take(events, watermark, planned_at=clock)
@@ -148,7 +149,8 @@ def _compare(
     models: Sequence[WindowModel],
     late: Mapping[int, list[Event]],
 ) -> None:
-    """Hold every history against its model."""
+    """Hold every history against its model, and all rows against their digests."""
+    assert world.differing() == []
     rows = _by_history(world.rows())
     revisions = _by_history(world.revisions())
     still_open = Counter(world.open_windows())

@@ -19,12 +19,24 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.postgres_driver import layout_of
 from integration_tests.harness.window_model import Event, Row, Rules
 from sinks.postgres.attempt_register import register_attempt, transactions_of
+from sinks.postgres.audit.written_outputs import ToldVersion, WrittenOutput
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
 from sinks.postgres.naming import TableNames
 from sinks.postgres.output_moves import OutputMoves
 from sinks.postgres.result_tables import create_result_tables
+from sinks.postgres.row_digest import (
+    RESULTS,
+    REVISIONS,
+    RowDigest,
+    row_hash,
+    row_text,
+    stored,
+)
 from sinks.postgres.staging import create_staging, staging_tables
+from sinks.postgres.statements import load_statements
+from sinks.postgres.versions.held_knowledge import HeldWindows
+from sinks.postgres.versions.layout_json import layout_to_json
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import AlignedWindows, SessionWindows, WindowKind
 from sinks.postgres.window_table import LatePolicy, WindowTable
@@ -38,6 +50,7 @@ from spark_jobs.window_partials import aggregate_windows, find_late, find_revisi
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SECOND_US = 1_000_000
 _START_US = int(_START.timestamp()) * _SECOND_US
+_VALUES = load_statements("sinks.postgres.audit", "row_values.sql")
 _NAMES = TableNames(pipeline_number=1, epoch=1, sequence=1)
 
 #: Name and function of each aggregate, and how its column is read.
@@ -77,6 +90,8 @@ class WindowWorld:
         self._output = _table(rules)
         self._aggregates = _aggregates_of(rules)
         self._attempt = 0
+        self._published: dict[str, dict[str, int]] = {}
+        self._digests: dict[str, RowDigest] = {}
         create_result_tables(connection, [self._output], _NAMES.state)
         create_staging(
             connection,
@@ -87,6 +102,7 @@ class WindowWorld:
 
     def empty(self) -> None:
         """Forget all histories."""
+        self._digests = {}
         tables = [sql.Identifier("w"), _NAMES.state("w")]
         if self._output.keeps_revisions:
             tables.append(sql.Identifier("w_revisions"))
@@ -135,7 +151,68 @@ class WindowWorld:
         )
         moves = OutputMoves(self.connection, _NAMES, tally, values)
         moves.run([self._output], HOME)
+        self._published = moves.digests["w"]
         return late
+
+    def keep_digests(self) -> None:
+        """Add what the last publish has put into tables to the ledger's sums."""
+        for kind, digest in self._published.items():
+            former = self._digests.get(kind, RowDigest())
+            self._digests[kind] = former + RowDigest.from_json(digest)
+
+    def differing(self) -> list[str]:
+        """Say what the tables show that neither state nor digests know."""
+        output, found = self._output, []
+        told = WrittenOutput(
+            (
+                ToldVersion(
+                    from_sequence=0,
+                    layout=layout_to_json(layout_of(output))["outputs"][0],
+                    held=HeldWindows(),
+                ),
+            )
+        )
+        hashed = list(output.pane_columns) if output.discards else list(told.columns)
+        if not output.discards:
+            hashed = [c for c in hashed if c.name not in {"pane", "final"}]
+            shown = told.shown_by_state
+            assert shown is not None
+            ((_, _, open_windows, examples),) = self.connection.execute(
+                _VALUES["open_windows"].format(
+                    place=row_text(stored(told.keys)),
+                    owed=row_text(shown),
+                    held=row_text(stored(column for column, _ in shown)),
+                    waits=sql.SQL(
+                        "tallyweir_waiting_since IS NOT NULL" if told.waits else "false"
+                    ),
+                    state=_NAMES.state("w"),
+                    table=sql.Identifier("w"),
+                ),
+                {"shown": 1},
+            ).fetchall()
+            found += [str(examples)] if open_windows else []
+        settled = sql.SQL("true" if output.discards else "final")
+        tables = [(RESULTS, "w", hashed, settled)]
+        if output.keeps_revisions:
+            columns = list(output.revision_columns)
+            tables.append((REVISIONS, "w_revisions", columns, sql.SQL("true")))
+        for kind, table, columns, kept in tables:
+            held = self._digest(table, columns, kept)
+            if held != self._digests.get(kind, RowDigest()):
+                found.append(f"{table}: {held} is not {self._digests}")
+        return found
+
+    def _digest(
+        self, table: str, columns: Iterable[Column], kept: sql.SQL
+    ) -> RowDigest:
+        ((rows, total),) = self.connection.execute(
+            sql.SQL(
+                "SELECT count(*), coalesce(sum({hash}), 0) FROM {table} WHERE {kept}"
+            ).format(
+                hash=row_hash(stored(columns)), table=sql.Identifier(table), kept=kept
+            )
+        ).fetchall()
+        return RowDigest(rows, int(total))
 
     def rows(self, table: str = "w") -> list[tuple[int, Row]]:
         """Return the rows of a table with the history of each."""

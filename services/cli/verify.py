@@ -114,6 +114,13 @@ def say_receipt(receipt: Receipt) -> None:
             for check in receipt.checks
         ],
     )
+    say_table(
+        ("output", "kind", "looked at", "not looked at"),
+        [
+            (one.output, one.kind, one.looked_at, one.not_looked_at)
+            for one in receipt.outputs
+        ],
+    )
     for check in receipt.failed:
         for violation in check.violations:
             say(f"  {check.name}: {violation}")

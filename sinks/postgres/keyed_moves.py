@@ -10,6 +10,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.keyed_table import KeyedTable
+from sinks.postgres.row_digest import RowDigest, change_digested, stored
 from sinks.postgres.statements import load_statements
 
 _SQL = load_statements("sinks.postgres", "keyed.sql")
@@ -22,8 +23,8 @@ def move_results(
     output: KeyedTable,
     staging: sql.Identifier,
     values: Mapping[str, object],
-) -> int:
-    """Insert the voted result rows of an output; return how many there were."""
+) -> RowDigest:
+    """Insert the voted result rows of an output; return what they are."""
     columns = output.rows_staging_columns
     statement = _SQL["move_results"].format(
         target=table_identifier(output.table),
@@ -31,7 +32,7 @@ def move_results(
         columns=names(columns),
         sources=sql.SQL(", ").join(column.from_staging for column in columns),
     )
-    return connection.execute(statement, values).rowcount
+    return change_digested(connection, statement, stored(output.result_columns), values)
 
 
 class KeyedMoves:

@@ -23,6 +23,7 @@ from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.naming import TableNames, revisions_table
 from sinks.postgres.outbox_table import OUTBOX_EVENT_ID, OutboxTable
 from sinks.postgres.publish_clock import PublishClock
+from sinks.postgres.row_digest import RESULTS, REVISIONS
 from sinks.postgres.sqlstate import is_row_rejection
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_merge import WindowMerge
@@ -69,6 +70,10 @@ class OutputMoves:
             voters have staged in, when the batch was planned, and the watermark
             before and after it.
         clock: Of the transaction, where somebody measures it.
+
+    Attributes:
+        digests: What the rows are that have been put into tables for good: by output,
+            of its table and of the one of its revisions, as the ledger keeps them.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class OutputMoves:
         self._tally = tally
         self._values = values
         self._clock = clock or PublishClock()
+        self.digests: dict[str, dict[str, dict[str, int]]] = {}
 
     def run(self, outputs: Sequence[Output], branch: str) -> int:
         """Move what was staged for a branch; return the number of staged rows moved.
@@ -183,8 +189,9 @@ class OutputMoves:
             moved = move_results(
                 self._connection, output, self._tables.staging(staged), self._values
             )
-        self.check_moved(staged, moved)
-        return moved
+        self.check_moved(staged, moved.rows)
+        self.digests[output.table] = {RESULTS: moved.as_json()}
+        return moved.rows
 
     def _merge_windows(self, output: WindowTable, staged: str) -> int:
         merge = WindowMerge(
@@ -205,6 +212,10 @@ class OutputMoves:
             merge.show_waiting()
         if self._values["watermark_after"] != self._values["watermark_before"]:
             merge.settle()
+        digests = {RESULTS: merge.settled, REVISIONS: merge.revisions}
+        self.digests[output.table] = {
+            kind: digest.as_json() for kind, digest in digests.items() if digest.rows
+        }
         return moved
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
+from psycopg.types.json import Json
 
 from sinks.postgres.attempt_register import transactions_of
 from sinks.postgres.branch_names import HOME, staged_for
@@ -300,7 +301,8 @@ class PostgresParticipant(PostgresPreparedBranches):
         values["transactions"] = transactions_of(connection, tables, attempts)
         moves = OutputMoves(connection, tables, order.tally, values)
         rows = moves.run(self._layout.outputs_of(gid.branch), gid.branch)
-        connection.execute(_SQL["insert_marker"], {**values, "rows": rows})
+        marked = {**values, "rows": rows, "digests": Json(moves.digests)}
+        connection.execute(_SQL["insert_marker"], marked)
         with standbys_waited_for(connection):
             answer = connection.execute(
                 _SQL["prepare"].format(gid=sql.Literal(str(gid)))

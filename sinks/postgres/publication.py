@@ -181,6 +181,8 @@ class PostgresPublication:
                 self._move_event_logs(values, moves)
                 self._advance(values)
             moves.run(self._layout.outputs_of(HOME), HOME)
+            with self._clock.spent_on("ledger"):
+                self._write_outputs(values, moves)
             if self._layout.keyed:
                 with self._clock.spent_on("keyed_state"):
                     KeyedMoves(
@@ -333,6 +335,8 @@ class PostgresPublication:
                     **{name: getattr(counts, name) for name in _COUNT_NAMES},
                 },
             )
+
+    def _write_outputs(self, values: Mapping[str, object], moves: OutputMoves) -> None:
         for output in self._layout.outputs:
             tally = self._tally.outputs.get(output.table, OutputTally())
             self._execute(
@@ -347,6 +351,7 @@ class PostgresPublication:
                     "late_kept": isinstance(output, WindowTable) and output.keeps_late,
                     "revised": tally.revised,
                     "output_checksum": tally.checksum,
+                    "digests": Json(moves.digests.get(output.table, {})),
                 },
             )
 

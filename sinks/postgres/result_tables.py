@@ -28,11 +28,6 @@ _SQL = load_statements("sinks.postgres", "result_tables.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 
-_REVISION_COLUMNS = (
-    Column(name="revised_in_sequence", postgres_type="bigint"),
-    Column(name="revised_at", postgres_type="timestamp with time zone"),
-)
-
 #: What is left of 63 bytes beside the suffix of the revisions table.
 _REVISED_NAME_BYTES_MAX = 63 - len("_revisions")
 
@@ -95,8 +90,9 @@ def _create_window_tables(
                 why="The name of its revisions table would pass 63 bytes.",
                 fix=f"Name it with at most {_REVISED_NAME_BYTES_MAX} bytes.",
             )
-        revisions = (*output.result_columns, *_REVISION_COLUMNS)
-        _create_or_check(connection, revisions_table(output.table), revisions)
+        _create_or_check(
+            connection, revisions_table(output.table), output.revision_columns
+        )
     if output.metrics is not None:
         create_metrics_view(connection, output, output.metrics)
     definitions = [

@@ -14,8 +14,8 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import names, table_identifier
-from sinks.postgres.keyed_table import SEQUENCE
 from sinks.postgres.naming import revisions_table
+from sinks.postgres.row_digest import RowDigest, change_digested, row_hash, stored
 from sinks.postgres.sketch_join import SketchJoin
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_table import WindowTable
@@ -35,6 +35,11 @@ class WindowMerge:
         values: The parameters of the publish transaction, as ``OutputMoves`` has them.
         staging: The output's staging table.
         state: The output's state table.
+
+    Attributes:
+        settled: The rows that change no more: panes that were shown, or else windows
+            that were closed, as their state has them.
+        revisions: The former rows that were kept.
     """
 
     def __init__(
@@ -46,6 +51,8 @@ class WindowMerge:
         staging: sql.Identifier,
         state: sql.Identifier,
     ) -> None:
+        self.settled = RowDigest()
+        self.revisions = RowDigest()
         self._connection = connection
         self._output = output
         early_us = output.early_us
@@ -107,19 +114,30 @@ class WindowMerge:
     def settle(self) -> None:
         """Mark the windows that the watermark has passed; forget the final ones."""
         self._execute("close_panes" if self._output.discards else "settle_windows")
-        self._execute("forget_settled_state")
+        self.settled += change_digested(
+            self._connection,
+            _SQL["forget_settled_state"].format(**self._tables),
+            self._output.shown_by_state,
+            self._values,
+        )
 
     def _keep_former_rows(self) -> None:
         """Copy the settled rows that this batch changes to the revisions table."""
         columns = self._output.result_columns
-        self._execute(
-            "keep_former_rows",
+        statement = _SQL["keep_former_rows"].format(
+            **self._tables,
             touched=self._touched("target"),
             revisions=table_identifier(revisions_table(self._output.table)),
             columns=names(columns),
             former_columns=_COMMA.join(
                 sql.Identifier("former", column.name) for column in columns
             ),
+        )
+        self.revisions += change_digested(
+            self._connection,
+            statement,
+            stored(self._output.revision_columns),
+            self._values,
         )
 
     def _join_sketches(self) -> None:
@@ -166,20 +184,23 @@ class WindowMerge:
         """
         output = self._output
         aggregates = [aggregate.column for aggregate in output.aggregates]
-        self._execute(
-            "show_windows",
+        shown = self._execute(
+            "show_panes" if output.discards else "show_windows",
             source=source,
             keys=names(output.keys),
             aggregates=names(aggregates),
             finals=_COMMA.join(aggregate.final for aggregate in output.aggregates),
             result_keys=names(output.result_keys),
-            pane_number=sql.SQL(f", {SEQUENCE.name}" if output.discards else ""),
-            pane_number_value=sql.SQL(", %(sequence)s" if output.discards else ""),
             updates=_COMMA.join(
                 sql.SQL("{n} = EXCLUDED.{n}").format(n=sql.Identifier(name))
                 for name in (*(column.name for column in aggregates), "pane", "final")
             ),
+            hash=row_hash(stored(output.pane_columns)),
         )
+        if output.discards:
+            row = shown.fetchone()
+            assert row is not None
+            self.settled += RowDigest(row[0], int(row[1]))
 
     def _execute(
         self, statement: str, **identifiers: sql.Composable

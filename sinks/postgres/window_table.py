@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
+from psycopg import sql
+
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
 from sinks.postgres.keyed_table import SEQUENCE
@@ -15,6 +17,12 @@ from sinks.postgres.window_kinds import SessionWindows, WindowKind
 #: The first column of every window table, its state and its staging.
 WINDOW_START = Column(name="window_start", postgres_type="timestamp with time zone")
 WINDOW_END = Column(name="window_end", postgres_type="timestamp with time zone")
+
+#: Of a settled row that has changed, its former values: since when they are former.
+REVISION_COLUMNS = (
+    Column(name="revised_in_sequence", postgres_type="bigint"),
+    Column(name="revised_at", postgres_type="timestamp with time zone"),
+)
 
 #: How many events a group holds, whatever its aggregates count.
 WINDOW_EVENTS = Partial(
@@ -130,3 +138,21 @@ class WindowTable:
             Column(name="final", postgres_type="boolean"),
             *((SEQUENCE,) if self.discards else ()),
         )
+
+    @property
+    def revision_columns(self) -> tuple[Column, ...]:
+        return (*self.result_columns, *REVISION_COLUMNS)
+
+    @property
+    def shown_by_state(self) -> list[tuple[Column, sql.Composable]]:
+        """The columns of a row that its state gives, each with the expression of it."""
+        keys = (WINDOW_START, WINDOW_END, *self.by)
+        return [
+            *((column, sql.Identifier(column.name)) for column in keys),
+            *((aggregate.column, aggregate.final) for aggregate in self.aggregates),
+        ]
+
+    @property
+    def pane_columns(self) -> tuple[Column, ...]:
+        """The columns of a row that discards, without the one that still changes."""
+        return tuple(one for one in self.result_columns if one.name != "final")

@@ -55,6 +55,8 @@ class Marker:
     branch: str
     gid: str
     rows: int
+    #: By output and kind of table; None from before they were kept.
+    digests: Mapping[str, Mapping[str, Mapping[str, int]]] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

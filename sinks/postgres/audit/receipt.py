@@ -89,6 +89,24 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputCoverage:
+    """What an audit has looked at of one output, in words.
+
+    Attributes:
+        output: As the ledger calls it.
+        rows_compared: Rows whose values were held against what the ledger knows.
+        looked_at: Empty for nothing.
+        not_looked_at: Empty for nothing.
+    """
+
+    output: str
+    kind: str
+    rows_compared: int
+    looked_at: str
+    not_looked_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """What an audit of a pipeline found, in one snapshot of each database."""
 
@@ -99,6 +117,8 @@ class Receipt:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     #: Those that were looked into, the home first.
     databases: tuple[str, ...] = (HOME,)
+    #: What was looked at of each output.
+    outputs: tuple[OutputCoverage, ...] = ()
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -134,6 +154,7 @@ class Receipt:
             "summary": self.summary,
             "databases": list(self.databases),
             **asdict(self.totals),
+            "outputs": [asdict(output) for output in self.outputs],
             "checks": [
                 {**asdict(check), "verdict": check.verdict.value}
                 for check in self.checks

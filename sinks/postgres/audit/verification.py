@@ -21,6 +21,7 @@ not respect what the code believes. The rules::
     watermark never falling                              watermark
     branches decided == branches committed               branches
     each group of a window in one database               window_groups
+    rows shown == state of windows, or digests kept      row_values
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ from sinks.postgres.audit.keyed_state import check_stateful_outputs
 from sinks.postgres.audit.ledger_ranges import read_ledger_ranges
 from sinks.postgres.audit.outbox_rows import check_outbox
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
+from sinks.postgres.audit.row_values import check_row_values
 from sinks.postgres.audit.seen_ids import check_seen_ids
 from sinks.postgres.audit.side_tables import PUT_ASIDE
 from sinks.postgres.audit.window_groups import check_window_groups
@@ -117,6 +119,7 @@ def verify(
                 )
                 seen_ids = check_seen_ids(parts, audited, ranges, branches)
                 groups = check_window_groups(parts, audited)
+                values, outputs = check_row_values(parts, audited, branches)
             order_checks = (
                 _check_epochs(connection, pipeline, size["batches"]),
                 _check_watermark(connection, pipeline, size["batches"]),
@@ -129,11 +132,12 @@ def verify(
         pipeline=pipeline,
         checks=(
             *(*ledger_checks, *appended, *outbox, *stateful),
-            *(seen_ids, *order_checks, decided, groups),
+            *(seen_ids, *order_checks, decided, groups, values),
         ),
         totals=totals,
         guarantee=audited.guarantee,
         databases=tuple(parts.by_name),
+        outputs=outputs,
     )
 
 

@@ -42,11 +42,12 @@ LIMIT 1
 
 -- name: insert_marker
 INSERT INTO tallyweir_participant.marker (
-    installation, pipeline_number, branch, sequence, gid, pipeline, rows
+    installation, pipeline_number, branch, sequence, gid, pipeline, rows,
+    digests
 )
 VALUES (
     %(installation)s, %(pipeline_number)s, %(branch)s, %(sequence)s, %(gid)s,
-    %(pipeline)s, %(rows)s
+    %(pipeline)s, %(rows)s, %(digests)s
 )
 
 -- name: waits_since

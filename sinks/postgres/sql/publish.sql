@@ -57,11 +57,12 @@ VALUES (
 -- name: insert_batch_output
 INSERT INTO tallyweir.batch_output (
     pipeline, sequence, output_table, kind, events, rows, late, late_kept, revised,
-    checksum
+    checksum, digests
 )
 VALUES (
     %(pipeline)s, %(sequence)s, %(output_table)s, %(kind)s,
-    %(events)s, %(rows)s, %(late)s, %(late_kept)s, %(revised)s, %(output_checksum)s
+    %(events)s, %(rows)s, %(late)s, %(late_kept)s, %(revised)s, %(output_checksum)s,
+    %(digests)s
 )
 
 -- name: insert_batch_run

@@ -152,7 +152,7 @@ RETURNING {keys}, window_end, {partials}
 
 -- name: show_windows
 WITH shown AS ({source})
-INSERT INTO {target} ({keys}, window_end, {aggregates}, pane, final{pane_number})
+INSERT INTO {target} ({keys}, window_end, {aggregates}, pane, final)
 SELECT
     {keys},
     window_end,
@@ -162,11 +162,34 @@ SELECT
         WHEN window_end <= %(watermark_after)s THEN 'on_time'
         ELSE 'early'
     END,
-    coalesce(
-        window_end + %(allowed_lateness)s <= %(watermark_after)s, false
-    ){pane_number_value}
+    coalesce(window_end + %(allowed_lateness)s <= %(watermark_after)s, false)
 FROM shown
 ON CONFLICT ({result_keys}) DO UPDATE SET {updates}
+
+-- name: show_panes
+-- The same for rows of which each has a pane of its own, with their digest.
+WITH shown AS ({source}),
+changed AS (
+    INSERT INTO {target} (
+        {keys}, window_end, {aggregates}, pane, final, tallyweir_sequence
+    )
+    SELECT
+        {keys},
+        window_end,
+        {finals},
+        CASE
+            WHEN window_end <= %(watermark_before)s THEN 'late'
+            WHEN window_end <= %(watermark_after)s THEN 'on_time'
+            ELSE 'early'
+        END,
+        coalesce(window_end + %(allowed_lateness)s <= %(watermark_after)s, false),
+        %(sequence)s
+    FROM shown
+    ON CONFLICT ({result_keys}) DO UPDATE SET {updates}
+    RETURNING {hash} AS hash
+)
+SELECT count(*), coalesce(sum(hash), 0)
+FROM changed
 
 -- name: settle_windows
 UPDATE {target}

@@ -19,13 +19,16 @@ from psycopg.errors import DataError, ProgrammingError
 from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_pipeline import (
+    AuditedOutput,
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
 )
 from sinks.postgres.audit.keyed_state import spellings
+from sinks.postgres.audit.written_outputs import present_columns, read_written_outputs
 from sinks.postgres.branch_names import HOME
+from sinks.postgres.row_digest import row_hash, stored
 from sinks.postgres.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, acting
 from sinks.postgres.steering.erased_events import (
@@ -261,7 +264,9 @@ def _find_where(work: _Work, table: str, condition: str) -> None:
             work.found.positions.update(found)
             return
         statement = _SQL["erase_results"].format(
-            table=output.identifier, condition=written(f"({condition})")
+            table=output.identifier,
+            condition=written(f"({condition})"),
+            hash=_hash_of(work, output),
         )
         work.do(statement, output.table)
     except (ProgrammingError, DataError) as error:
@@ -272,6 +277,15 @@ def _find_where(work: _Work, table: str, condition: str) -> None:
             why="Which rows are meant cannot be known.",
             fix="Correct it; it is what follows WHERE in a SELECT from that table.",
         ) from error
+
+
+def _hash_of(work: _Work, output: AuditedOutput) -> sql.Composable:
+    """Return what a row's share in the digest of its batch is."""
+    told = read_written_outputs(work.connection, work.pipeline.name).get(output.table)
+    if told is None:
+        return sql.SQL("0")
+    present = present_columns(work.connection, output.identifier)
+    return row_hash(stored(c for c in told.columns if c.name in present))
 
 
 def _erase_events(work: _Work) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sinks.postgres.append_table import AppendTable
@@ -22,6 +22,15 @@ def layout_to_json(layout: HomeLayout) -> dict[str, Any]:
         "writers": [list(writer) for writer in layout.writers],
         "outputs": [_output_to_json(output) for output in layout.outputs],
     }
+
+
+def names_functions(layout: Mapping[str, Any]) -> bool:
+    """Tell whether a layout names its aggregates' functions, as older ones did not."""
+    return all(
+        "function" in aggregate
+        for output in layout["outputs"]
+        for aggregate in output.get("aggregates", ())
+    )
 
 
 def _output_to_json(output: Output) -> dict[str, Any]:
@@ -62,6 +71,8 @@ def _window_to_json(output: WindowTable) -> dict[str, Any]:
             {
                 "column": one.column.name,
                 "type": one.column.postgres_type,
+                "function": one.function.value,
+                "number": one.number,
                 "state": _columns(partial.column for partial in one.partials),
             }
             for one in output.aggregates

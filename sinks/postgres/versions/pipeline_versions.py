@@ -181,7 +181,7 @@ def tell_layout(
     number: int,
     version: DescribedVersion,
 ) -> None:
-    """Note what the tables of a version are, if nobody has told."""
+    """Note what the tables of a version are, which nobody has told yet, or not all."""
     connection.execute(
         _SQL["tell_layout"],
         {

@@ -19,7 +19,7 @@ from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.versions.comparison import compare
 from sinks.postgres.versions.held_knowledge import HeldKnowledge
 from sinks.postgres.versions.holdings import read_holdings
-from sinks.postgres.versions.layout_json import layout_to_json
+from sinks.postgres.versions.layout_json import layout_to_json, names_functions
 from sinks.postgres.versions.pipeline_versions import (
     Coming,
     PipelineVersion,
@@ -60,7 +60,7 @@ class JudgedClaim:
         if read_newest_epoch(connection, self.pipeline) != epoch:
             return
         if former and former.definition_hash == self.wanted.definition_hash:
-            if former.layout is None:
+            if former.layout is None or not names_functions(former.layout):
                 tell_layout(connection, self.pipeline, former.version, self.wanted)
             return
         coming = Coming(

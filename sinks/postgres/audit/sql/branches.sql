@@ -42,7 +42,7 @@ WHERE pipeline = %(pipeline)s
 SELECT to_regclass('tallyweir_participant.marker') IS NOT NULL AS present;
 
 -- name: markers
-SELECT sequence, branch, gid, rows
+SELECT sequence, branch, gid, rows, digests
 FROM tallyweir_participant.marker
 WHERE installation = %(installation)s
   AND pipeline_number = %(pipeline_number)s

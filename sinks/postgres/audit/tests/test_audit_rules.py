@@ -256,7 +256,11 @@ def _decided(branch: str, sequence: int, *, is_noted: bool) -> DecidedBranch:
 
 def _marker(branch: str, sequence: int, rows: int) -> Marker:
     return Marker(
-        sequence=sequence, branch=branch, gid=f"{branch}/{sequence}", rows=rows
+        sequence=sequence,
+        branch=branch,
+        gid=f"{branch}/{sequence}",
+        rows=rows,
+        digests=None,
     )
 
 

@@ -105,13 +105,30 @@ SELECT count(*) AS rows FROM blanked;
 WITH gone AS (
     DELETE FROM {table}
     WHERE {condition}
-    RETURNING tallyweir_sequence
+    RETURNING tallyweir_sequence, {hash} AS hash
 ),
 noted AS (
     INSERT INTO tallyweir.erased_result (pipeline, output_table, sequence, epoch, rows)
     SELECT %(pipeline)s, %(kept_in)s, tallyweir_sequence, %(epoch)s::bigint, count(*)
     FROM gone
     GROUP BY tallyweir_sequence
+),
+forgotten AS (
+    -- A hash would tell who knows the row from who does not.
+    UPDATE tallyweir.batch_output AS output
+    SET digests = jsonb_set(digests, '{{results}}', jsonb_build_object(
+        'rows', (digests #>> '{{results,rows}}')::bigint - erased.rows,
+        'sum', (digests #>> '{{results,sum}}')::numeric - erased.sum
+    ))
+    FROM (
+        SELECT tallyweir_sequence, count(*) AS rows, sum(hash) AS sum
+        FROM gone
+        GROUP BY tallyweir_sequence
+    ) AS erased
+    WHERE output.pipeline = %(pipeline)s
+      AND output.output_table = %(kept_in)s
+      AND output.sequence = erased.tallyweir_sequence
+      AND digests #>> '{{results,sum}}' IS NOT NULL
 )
 SELECT count(*) AS rows FROM gone;
 

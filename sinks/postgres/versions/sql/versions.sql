@@ -46,8 +46,7 @@ UPDATE tallyweir.pipeline_version
 SET layout = %(layout)s,
     file_text = %(file_text)s
 WHERE pipeline = %(pipeline)s
-  AND version = %(version)s
-  AND layout IS NULL;
+  AND version = %(version)s;
 
 -- name: put_definition
 UPDATE tallyweir.pipeline
