@@ -126,6 +126,13 @@ def test_the_documented_import_gives_the_documented_rows(
     assert "its row was replaced by run orders-2 in batch 2" in told
     assert "batch:orders-2[0] offset 2 (corrections.csv) was committed" in told
 
+    # A file of which no row is an order, now and when it was done before.
+    (tmp_path / "orders.csv").write_text("\n".join(_ORDERS.splitlines()[:4:3]) + "\n")
+    for said in ("1 read: 0 committed, 0 duplicate, 1 dead", "published before"):
+        dead = commands[1].replace("orders-1", "orders-3").split()
+        told = run_command(*dead, variables=variables, directory=tmp_path, code=1)
+        assert said in told
+
 
 #: What a run of one database passes, up to the point at which it is published.
 _POINTS = (

@@ -48,7 +48,11 @@ def test_what_was_unreadable_counts_once_after_its_contract_came(
             for number in range(10)
         ]
     )
-    world.run_to_the_end()
+    # A call that has brought nothing else says so, and how to see why.
+    with world.driver(once=True) as driver:
+        assert driver.wait() == 1, driver.text
+    assert "NO RESULTS: all of 10 records are dead letters" in driver.text
+    assert "tallyweir dead-letters list readings shows why" in driver.text
     reasons = world.fetch("SELECT reason, event_id FROM tallyweir.dead_letter")
     assert [("UNKNOWN_SCHEMA", None)] * 10 == reasons
 

@@ -21,12 +21,16 @@ import fastavro
 
 from schemas.contract import Contract
 from schemas.errors import DecodeError, EncodeError, ReasonCode
+from schemas.foreign_form import foreign_form, unframed_form
 from schemas.record_check import MisfitError, compile_check
 from schemas.safety import parse_schema
 from schemas.strict_walk import MalformedError, Walker, compile_walker
 from schemas.wire_format import HEADER_BYTES, frame, split
 
 EventRecord = dict[str, object]
+
+#: Why a payload without a header is no event: an Avro body may begin with a zero.
+_WITHOUT_HEADER = frozenset({ReasonCode.BAD_MAGIC, ReasonCode.UNKNOWN_SCHEMA})
 
 
 def encode(contract: Contract, record: EventRecord) -> bytes:
@@ -94,7 +98,27 @@ def diagnose(
     try:
         decode(payload, contracts_by_id)
     except DecodeError as exc:
-        return exc
+        form = None
+        if exc.reason_code in _WITHOUT_HEADER:
+            assert payload
+            form = foreign_form(payload) or _unframed_form(payload, contracts_by_id)
+        if form is None:
+            return exc
+        return DecodeError(exc.reason_code, f"{exc.detail}; {form}")
+    return None
+
+
+def _unframed_form(
+    payload: bytes, contracts_by_id: Mapping[int, Contract]
+) -> str | None:
+    """Say whether a payload is an event of a contract that only lacks the header."""
+    for _, contract in sorted(contracts_by_id.items()):
+        try:
+            end = _compile(contract).walk(payload, 0)
+        except MalformedError:
+            continue
+        if end == len(payload):
+            return unframed_form(contract)
     return None
 
 

@@ -86,6 +86,8 @@ def compare_offsets(
         RetryableError: The broker does not answer.
     """
     stored = found.next_offsets
+    if not stored:
+        return ()
     broker = TopicLog(bootstrap, *found.topics).read_positions()
     times = TopicTimes(bootstrap)
     retention = times.retention_of(found.topics)

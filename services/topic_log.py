@@ -43,7 +43,10 @@ _T = TypeVar("_T")
 
 
 class TopicLog:
-    """Topics of a broker: those that a pipeline reads."""
+    """Topics of a broker: those that a pipeline reads.
+
+    Where it reads none, the broker is not asked.
+    """
 
     def __init__(self, bootstrap: str, *topics: str) -> None:
         self._bootstrap = bootstrap
@@ -59,6 +62,8 @@ class TopicLog:
             ConfigurationError: ``TOPIC_MISSING``.
             RetryableError: ``KAFKA_UNREACHABLE``.
         """
+        if not self._topics:
+            return {}
         with self._asking() as (admin, topic_ids):
             starts = self._offsets(admin, list(topic_ids), OffsetSpec.earliest())
             ends = self._offsets(admin, list(topic_ids), OffsetSpec.latest())
@@ -80,6 +85,8 @@ class TopicLog:
         Raises:
             As ``read_positions`` does.
         """
+        if not self._topics:
+            return {}
         everything = IsolationLevel.READ_UNCOMMITTED
         with self._asking() as (admin, topic_ids):
             return self._offsets(

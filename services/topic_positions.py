@@ -47,8 +47,13 @@ def _read_those_there(
 def positions_of(
     topics: Iterable[str], broker: Mapping[TopicPartition, BrokerPosition] | None
 ) -> Mapping[TopicPartition, BrokerPosition] | None:
-    """Return what Kafka says of some topics; None unless it knows all of them."""
+    """Return what Kafka says of some topics; None unless it knows all of them.
+
+    Of no topics there is nothing to be known, whether or not Kafka answers.
+    """
     wanted = set(topics)
+    if not wanted:
+        return {}
     if broker is None or not wanted <= {place.topic for place in broker}:
         return None
     return {place: at for place, at in broker.items() if place.topic in wanted}

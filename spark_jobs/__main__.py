@@ -15,12 +15,13 @@ from schemas.errors import ContractError
 from sinks.metrics_endpoint import serve_metrics
 from sinks.postgres.driver_log import DriverLog
 from sinks.protocol.errors import TallyweirError, describe_error
+from spark_jobs.dead_told import ALL_DIED, dead_told
 from spark_jobs.kept_memory import keep_freed_memory
 from spark_jobs.pipeline import load_pipeline
 from spark_jobs.process_log import configure_logging
 from spark_jobs.settings import DriverSettings
 
-_DRAINED = 0
+_DONE = 0
 
 
 def main() -> int:
@@ -73,8 +74,13 @@ def _run(pipeline_file: Path, log: DriverLog, *, once: bool) -> int:
         serve_metrics(metrics.registry, live={}, ready=metrics.ready_checks),
         explaining_lost_jvm(),
     ):
-        driver.run()
-    return _DRAINED
+        counts = driver.run()
+    told = dead_told(pipeline.name, counts) if once else None
+    if told is None:
+        return _DONE
+    # Those who run it once read the end, and the exit code.
+    sys.stderr.write(f"{told}\n")
+    return ALL_DIED if counts.is_all_dead else _DONE
 
 
 if __name__ == "__main__":

@@ -29,10 +29,12 @@ from sinks.protocol.errors import (
 )
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.recovery import topic_ids
+from sinks.protocol.votes import EventCounts
 from spark_jobs.batch_report import BatchReport
 from spark_jobs.bridge import Bridge
 from spark_jobs.bridge_parts import BridgeParts
 from spark_jobs.dead_letter_watch import DeadLetterWatch
+from spark_jobs.dead_told import dead_told
 from spark_jobs.drain import PipelineDrain
 from spark_jobs.driver_metrics import DriverMetrics
 from spark_jobs.held_pipeline import await_nobody_holds
@@ -105,6 +107,7 @@ class Driver:
         self._stop = threading.Event()
         self._pauses = 0
         self._failures = 0
+        self._counts = EventCounts()
         self._claims = OwnClaims()
         self._dead_letters = DeadLetterWatch(pipeline.name, pipeline.dead_letter_limit)
         self._version = VersionWatch(settings.home_dsn, pipeline.name)
@@ -119,8 +122,11 @@ class Driver:
         """Ask the driver to end after the batch at hand; safe in a signal handler."""
         self._stop.set()
 
-    def run(self) -> None:
+    def run(self) -> EventCounts:
         """Run until stopped or drained, or until the topics are read to their ends.
+
+        Returns:
+            What was read, and what became of it.
 
         Raises:
             ConfigurationError: Someone must change something.
@@ -141,7 +147,8 @@ class Driver:
                 self._pause_after(error)
                 continue
             if not prepared.scaler.wants_new_query:
-                return
+                break
+        return self._counts
 
     def _prepare(self) -> _Prepared:
         """Check everything outside before the first claim: all of it must be there."""
@@ -355,6 +362,11 @@ class Driver:
     ) -> None:
         self._pauses = self._failures = 0
         counts = report.result.tally.counts
+        self._counts += counts
+        if self._counts.is_all_dead and self._counts == counts:
+            self._log.warning(
+                "nothing but dead letters", told=dead_told(self._pipeline.name, counts)
+            )
         dead: dict[str, int] | None = {}
         if counts.dead:
             try:

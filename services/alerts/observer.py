@@ -142,8 +142,6 @@ class Observer:
             except TallyweirError as error:
                 troubles.append(error)
         driver = found.driver
-        # A pipeline may begin between the two snapshots; the next look has its facts.
-        is_run = facts is None or facts.is_batch_run
         return Observation(
             pipeline=found.pipeline,
             observed_at=found.observed_at,
@@ -155,7 +153,8 @@ class Observer:
             headroom_s=headroom_s,
             is_driver_gone=driver is not None
             and not driver.is_connected
-            and not is_run,
+            # A batch run ends by itself.
+            and driver.run is None,
             usages=usages,
             paused_s=None
             if found.pause is None

@@ -92,7 +92,10 @@ def told(found: Mapping[str, Any]) -> Sequence[str]:
         f"ID: {found['event_id'] or 'unreadable'}",
     ]
     if found["headers"] is None:
-        lines.append("headers: the topic does not have the record any more")
+        lines.append(
+            "headers: unknown, as the topic does not have the record any more, or a "
+            "batch run has read it"
+        )
     elif not found["headers"]:
         lines.append("headers: none")
     else:

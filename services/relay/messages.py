@@ -81,8 +81,8 @@ def dead_letter_message(
     if letter.kafka_timestamp is not None:
         texts["ce_time"] = letter.kafka_timestamp.isoformat()
     return Message(
-        topic=place.topic + DEAD_LETTER_SUFFIX,
-        source_topic=place.topic,
+        topic=letter.source_topic + DEAD_LETTER_SUFFIX,
+        source_topic=letter.source_topic,
         source_partition=place.partition,
         key=letter.key,
         value=letter.payload,
@@ -112,7 +112,7 @@ def outbox_message(
         texts["ce_eventid"] = waiting.event_id
     return Message(
         topic=place.target,
-        source_topic=place.topic,
+        source_topic=waiting.source_topic,
         source_partition=place.partition if waiting.key is None else None,
         key=waiting.key,
         value=waiting.value,

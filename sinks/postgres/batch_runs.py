@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import psycopg
-from psycopg.rows import TupleRow
+from psycopg.rows import TupleRow, dict_row
 
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.batch_run import BatchRun, Disposition, RunInput, run_topic
 from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.votes import EventCounts
 
 _CLAIM = load_statements("sinks.postgres", "claim.sql")
 
@@ -35,6 +36,24 @@ def read_published_run(
         ),
         disposition=Disposition(rows[0][-1]),
     )
+
+
+def read_run_counts(
+    connection: psycopg.Connection[TupleRow], pipeline: str, run: str
+) -> EventCounts:
+    """Return what became of the input of a run that was published.
+
+    Raises:
+        TallyweirError: As ``translate`` finds.
+    """
+    with (
+        translated("reading a batch run"),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
+        (row,) = cursor.execute(
+            _CLAIM["run_counts"], {"pipeline": pipeline, "run": run}
+        ).fetchall()
+    return EventCounts(**row)
 
 
 def read_input_names(

@@ -12,7 +12,6 @@ from typing import TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.batch_runs import read_published_run
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.epoch_claims import (
@@ -39,7 +38,6 @@ from sinks.postgres.statements import load_statements
 from sinks.postgres.steering import pause
 from sinks.postgres.stored_state import read_decided, read_stored_progress
 from sinks.postgres.versions.version_claim import JudgedClaim, judge_claim
-from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim, GlobalId
@@ -215,14 +213,6 @@ class PostgresHome(PostgresDecisionLedger):
         with translated("pausing the pipeline"):
             connection = self._session.connected()
         pause(connection, self._layout.pipeline, reason=reason)
-
-    def read_run(self, name: str) -> BatchRun | None:
-        """Return the batch run of that name that was published; None if there was none.
-
-        Raises:
-            RetryableError: The server is unreachable.
-        """
-        return self._read("reading a batch run", partial(read_published_run, run=name))
 
     def register_positions(
         self, starts: Mapping[TopicPartition, StoredPosition]

@@ -69,6 +69,8 @@ class DeadLetter:
 
     Attributes:
         place: Where it was read, and in which batch.
+        source_topic: Of Kafka's topics the one that it came from; of a batch run, the
+            first of those that the pipeline's definition names.
         kafka_timestamp: The record's own.
         reason: Stable code.
         detail: What was seen, for people.
@@ -77,6 +79,7 @@ class DeadLetter:
     """
 
     place: RelayPlace
+    source_topic: str
     kafka_timestamp: datetime | None
     reason: str
     detail: str
@@ -91,12 +94,14 @@ class OutboxMessage:
 
     Attributes:
         place: Of its event, and where it goes.
+        source_topic: As that of a dead letter.
         event_id: The producer's.
         key: Of the message.
         value: Of the message, JSON in UTF-8.
     """
 
     place: RelayPlace
+    source_topic: str
     event_id: str | None
     key: bytes | None = field(repr=False)
     value: bytes = field(repr=False)
@@ -277,9 +282,10 @@ def _columns(place: RelayPlace) -> dict[str, object]:
 
 
 def _dead_letter(row: TupleRow) -> DeadLetter:
-    *place, kafka_timestamp, reason, detail, key, payload = row
+    *place, source_topic, kafka_timestamp, reason, detail, key, payload = row
     return DeadLetter(
         place=_place(tuple(place)),
+        source_topic=source_topic,
         kafka_timestamp=kafka_timestamp,
         reason=reason,
         detail=detail,
@@ -289,7 +295,8 @@ def _dead_letter(row: TupleRow) -> DeadLetter:
 
 
 def _outbox_message(row: TupleRow) -> OutboxMessage:
-    sequence, topic, partition, offset, target, event_id, key, value = row
+    sequence, topic, partition, offset, target, source_topic, *message = row
+    event_id, key, value = message
     return OutboxMessage(
         place=RelayPlace(
             sequence=sequence,
@@ -298,6 +305,7 @@ def _outbox_message(row: TupleRow) -> OutboxMessage:
             offset=offset,
             target=target,
         ),
+        source_topic=source_topic,
         event_id=event_id,
         key=None if key is None else bytes(key),
         value=bytes(value),

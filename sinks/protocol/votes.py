@@ -45,6 +45,11 @@ class EventCounts:
     #: Left out by the pipeline's own conditions.
     filtered: int = 0
 
+    @property
+    def is_all_dead(self) -> bool:
+        """Whether records were read, and every one became a dead letter."""
+        return 0 < self.read == self.dead
+
     def __add__(self, other: EventCounts) -> EventCounts:
         return EventCounts(
             **{

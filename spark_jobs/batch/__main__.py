@@ -12,6 +12,7 @@ import structlog
 from schemas.errors import ContractError
 from sinks.protocol.batch_run import BatchRun, Disposition
 from sinks.protocol.errors import TallyweirError, describe_error
+from spark_jobs.dead_told import ALL_DIED, dead_told
 from spark_jobs.pipeline import load_pipeline
 from spark_jobs.process_log import configure_logging
 from spark_jobs.settings import DriverSettings
@@ -30,16 +31,15 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         configure_logging()
-        _execute(arguments)
+        return _execute(arguments)
     except (TallyweirError, ContractError) as error:
         if arguments.debug:
             structlog.get_logger().exception("run failed")
         sys.stderr.write("\n".join(describe_error(error)) + "\n")
         return error.exit_code
-    return 0
 
 
-def _execute(arguments: argparse.Namespace) -> None:
+def _execute(arguments: argparse.Namespace) -> int:
     pipeline = load_pipeline(arguments.pipeline)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
@@ -62,6 +62,10 @@ def _execute(arguments: argparse.Namespace) -> None:
     with explaining_lost_jvm():
         report = RunExecution(settings, files, run, source).execute()
     sys.stdout.write(f"{report}\n")
+    told = dead_told(pipeline.name, report.counts)
+    if told is not None:
+        sys.stderr.write(f"{told}\n")
+    return ALL_DIED if report.counts.is_all_dead else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 import structlog
 
 from sinks.faultpoints import FaultPoint, making
-from sinks.postgres.batch_runs import read_published_run
+from sinks.postgres.batch_runs import read_published_run, read_run_counts
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.home_layout import HomeLayout
@@ -91,8 +91,8 @@ class RunExecution:
         if run.corrects:
             check_upsert(self._files.pipeline)
         migrate(self._settings.home_dsn)
-        if self._is_done():
-            return self._report(None)
+        if (done := self._find_done()) is not None:
+            return self._report(done, was_done=True)
         prepared = prepare_pipeline(self._settings, self._files)
         if run.corrects:
             layout = correcting(prepared.layout, self._files.pipeline)
@@ -101,23 +101,26 @@ class RunExecution:
             await_nobody_holds(home, threading.Event(), self._log)
             home.claim_epoch()
             # It may have been done by whoever was waited for.
-            if run.is_done(home.read_run(run.name)):
-                return self._report(None)
+            if (done := self._find_done()) is not None:
+                return self._report(done, was_done=True)
             counts = self._publish(prepared, home)
-        return self._report(counts)
+        return self._report(counts, was_done=False)
 
-    def _report(self, counts: EventCounts | None) -> RunReport:
-        if counts is None:
+    def _report(self, counts: EventCounts, *, was_done: bool) -> RunReport:
+        if was_done:
             self._log.info("run was done before")
         else:
             self._log.info("run published", **asdict(counts))
-        return RunReport(run=self._run, counts=counts)
+        return RunReport(run=self._run, counts=counts, was_done=was_done)
 
-    def _is_done(self) -> bool:
+    def _find_done(self) -> EventCounts | None:
+        """Return what became of the run's input if it was published before."""
         pipeline, run = self._files.pipeline.name, self._run
         name = "tallyweir batch"
         with connect(self._settings.home_dsn, application_name=name) as connection:
-            return run.is_done(read_published_run(connection, pipeline, run.name))
+            if not run.is_done(read_published_run(connection, pipeline, run.name)):
+                return None
+            return read_run_counts(connection, pipeline, run.name)
 
     def _publish(self, prepared: PreparedPipeline, home: PostgresHome) -> EventCounts:
         run, source = self._run, self._source

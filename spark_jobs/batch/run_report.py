@@ -10,14 +10,20 @@ from sinks.protocol.votes import EventCounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """How a run ended; ``counts`` is None when it was done before."""
+    """How a run ended.
+
+    Attributes:
+        counts: What became of its input, now or when it was done.
+        was_done: It was published before, and nothing was done now.
+    """
 
     run: BatchRun
-    counts: EventCounts | None
+    counts: EventCounts
+    was_done: bool
 
     def __str__(self) -> str:
         counts = self.counts
-        if counts is None:
+        if self.was_done:
             return f"Run {self.run.name} was published before; nothing was changed."
         parts = {
             "committed": counts.committed,

@@ -20,6 +20,7 @@ def _message(
 ) -> Message:
     letter = DeadLetter(
         place=RelayPlace(sequence=sequence, topic="orders", partition=3, offset=offset),
+        source_topic="orders",
         kafka_timestamp=datetime(2026, 1, 2, tzinfo=UTC),
         reason=reason,
         detail=detail,
@@ -83,6 +84,7 @@ def test_an_outbox_message_goes_by_its_key_or_else_by_its_origin() -> None:
             place=RelayPlace(
                 sequence=7, topic="orders", partition=3, offset=42, target="out"
             ),
+            source_topic="orders",
             event_id=None,
             key=key,
             value=b"{}",

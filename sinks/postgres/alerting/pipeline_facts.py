@@ -26,12 +26,10 @@ class PipelineFacts:
     Attributes:
         in_doubt_s: Since the oldest batch was decided that is not noted as committed
             in every database; 0 without one.
-        is_batch_run: Who claimed last is a batch run, which ends by itself.
         dead_shares: Dead letters among the records read, by the span looked at.
     """
 
     in_doubt_s: float
-    is_batch_run: bool
     dead_shares: Mapping[timedelta, float]
 
 
@@ -59,7 +57,6 @@ def read_pipeline_facts(
     return {
         row["pipeline"]: PipelineFacts(
             in_doubt_s=row["in_doubt_s"],
-            is_batch_run=row["is_batch_run"],
             dead_shares=shares.get(row["pipeline"], {}),
         )
         for row in rows

@@ -61,6 +61,8 @@ class AuditedOutput:
 class AuditedSource:
     """Where the pipeline's events come from, as it was registered."""
 
+    #: That it reads: none as long as it has only had batch runs. Its definition names
+    #: one all the same, which Kafka need not have.
     topics: tuple[str, ...]
     #: Contracts' names, or the paths of their files beside the pipeline file.
     schemas: tuple[str, ...]
@@ -191,7 +193,7 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         number=row["pipeline_number"],
         installation=row["installation_id"],
         source=AuditedSource(
-            topics=topics_of(definition),
+            topics=topics_of(definition) if row["is_streamed"] else (),
             schemas=_one_or_more(source["schema"]),
         ),
         guarantee=guarantee_of(definition),
@@ -278,7 +280,7 @@ def column_type(
 
 
 def topics_of(definition: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the topics that a registered definition reads."""
+    """Return the topics that a registered definition names."""
     return _one_or_more(definition["source"]["topic"])
 
 

@@ -126,7 +126,9 @@ def _find_gaps(
             "NO_GAP",
             saw=f"Every offset that pipeline {pipeline} has yet to read is in Kafka: "
             + ", ".join(f"{p} from {_next_offset(r)}" for p, r in sorted(rows.items()))
-            + ".",
+            + "."
+            if rows
+            else f"Pipeline {pipeline} reads no topic: it has only had batch runs.",
             why="There is nothing to accept, and skipping readable events would "
             "lose them.",
             fix="Start the pipeline.",

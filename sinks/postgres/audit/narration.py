@@ -81,8 +81,8 @@ def narrate_unknown(
 
     Args:
         explanation: One that found nothing.
-        unread: Offsets that the pipeline has yet to read; None when the broker did
-            not answer.
+        unread: Offsets that the pipeline has yet to read, by partition; None when the
+            broker did not answer.
     """
     yield (
         f"Nothing is known of ID {explanation.event_id!r} in pipeline "
@@ -111,8 +111,10 @@ def narrate_unknown(
     elif waiting := {place: n for place, n in unread.items() if n > 0}:
         places = ", ".join(f"{n} on {place}" for place, n in sorted(waiting.items()))
         yield f"The pipeline has yet to read {places}; the event may be among them."
-    else:
+    elif unread:
         yield "The pipeline has read everything that Kafka holds."
+    else:
+        yield "The pipeline reads no topic: it has only had batch runs."
 
 
 def _which(copy: int, *, is_again: bool) -> str:

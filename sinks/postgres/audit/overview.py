@@ -86,6 +86,7 @@ class PipelineSummary:
     """One pipeline at one moment of the home database's clock.
 
     Attributes:
+        topics: Those that it reads; none as long as it has only had batch runs.
         next_offsets: The next offset to read of each partition.
         recent: Of the last minute.
         wait: None while no lock keeps its driver.
@@ -241,7 +242,7 @@ def _summary(
     return PipelineSummary(
         pipeline=row["pipeline"],
         guarantee=guarantee_of(row["definition"]),
-        topics=topics_of(row["definition"]),
+        topics=topics_of(row["definition"]) if offsets else (),
         observed_at=row["observed_at"],
         watermark=row["watermark"],
         newest_event_time=row["newest_event_time"],

@@ -106,6 +106,7 @@ class DriverStatus:
 
     Attributes:
         fenced: Epochs of older drivers that are connected as well.
+        run: The batch run that has claimed; None for a driver of the stream.
     """
 
     epoch: int
@@ -114,6 +115,7 @@ class DriverStatus:
     claimed_at: datetime
     is_connected: bool
     fenced: tuple[int, ...] = ()
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,11 +219,12 @@ def decide_state(
     if driver is None or not driver.is_connected:
         is_fenced = driver is not None and driver.fenced
         return PipelineState.FENCED if is_fenced else PipelineState.STOPPED
-    if lag == 0:
+    # A batch run publishes once, at its end, and what waits in Kafka is not its work.
+    is_run = driver.run is not None
+    if lag == 0 and not is_run:
         return PipelineState.CAUGHT_UP
-    if since_commit_s is not None and since_commit_s <= RECENT_S:
-        return PipelineState.RUNNING
-    return PipelineState.STALLED
+    moves = since_commit_s is not None and since_commit_s <= RECENT_S
+    return PipelineState.RUNNING if is_run or moves else PipelineState.STALLED
 
 
 def read_status(
@@ -340,6 +343,7 @@ def driver_of(row: DictRow, sessions: Iterable[str]) -> DriverStatus | None:
         claimed_at=row["claimed_at"],
         is_connected=row["epoch"] in here,
         fenced=tuple(sorted(epoch for epoch in here if epoch < row["epoch"])),
+        run=row["run"],
     )
 
 

@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.audit.audited_pipeline import fetch, read_pipeline, snapshot
 from sinks.postgres.audit.receipt import Check, judge
 from sinks.postgres.statements import load_statements
+from sinks.protocol.batch_run import is_run_topic
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _RECOUNT = load_statements("sinks.postgres.audit", "recount.sql")
@@ -33,7 +34,8 @@ class RecountSpan:
     offsets: OffsetRange
     #: Records that the ledger says were read in it.
     read: int
-    #: Offsets before the span that retention has deleted since they were read.
+    #: Offsets before the span that are not in Kafka: retention has deleted them since
+    #: they were read, or they are of a batch run.
     lost: OffsetRange | None = None
 
 
@@ -120,11 +122,20 @@ def check_recount(spans: tuple[RecountSpan, ...], counted: tuple[int, ...]) -> C
         for span, count in zip(spans, counted, strict=True)
         if span.read != count
     ]
-    lost = ", ".join(str(span.lost) for span in spans if span.lost is not None)
+    lost = [span.lost for span in spans if span.lost is not None]
+    deleted = [one for one in lost if not is_run_topic(one.topic_partition.topic)]
+    of_runs = [one for one in lost if is_run_topic(one.topic_partition.topic)]
     return judge(
         "recount",
         checked=sum(counted),
         unit="records in Kafka",
         violations=violations,
-        note=f"not checkable, deleted by retention since: {lost}" if lost else "",
+        note="; ".join(
+            f"not checkable, {why}: {', '.join(map(str, ranges))}"
+            for why, ranges in (
+                ("deleted by retention since", deleted),
+                ("read by batch runs", of_runs),
+            )
+            if ranges
+        ),
     )

@@ -167,11 +167,13 @@ def beyond(
     """Write the condition on rows from offsets that home has yet to read.
 
     A partition that home does not know counts from its beginning. What batch runs
-    have read is none of the streams'.
+    have read is none of the streams', so of a pipeline that reads no topic no row is.
     """
     by_topic: dict[str, dict[int, int]] = {t: {} for t in pipeline.source.topics}
     for place, offset in streamed(next_offsets).items():
         by_topic.setdefault(place.topic, {})[place.partition] = offset
+    if not by_topic:
+        return sql.SQL("false")
     return sql.SQL("\n  OR ").join(
         _beyond_in_topic(topic, known) for topic, known in sorted(by_topic.items())
     )

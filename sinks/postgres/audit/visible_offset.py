@@ -7,6 +7,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_pipeline import fetch, read_pipeline, snapshot
 from sinks.postgres.statements import load_statements
+from sinks.protocol.batch_run import is_run_topic
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import TopicPartition
 
@@ -25,8 +26,8 @@ def is_visible(
     Args:
         connection: To the home, not inside of a transaction. Nothing is written.
         pipeline: Its name.
-        place: The partition; one that the pipeline has read nothing of yet is not
-            visible.
+        place: The partition, of a topic or of a batch run; one that the pipeline has
+            read nothing of yet is not visible.
         offset: The last one that is waited for.
 
     Raises:
@@ -42,11 +43,12 @@ def is_visible(
             topic=place.topic,
             partition=place.partition,
         )
-    if place.topic not in topics:
+    if place.topic not in topics and not is_run_topic(place.topic):
+        reads = ", ".join(topics) or "no topic, and has only had batch runs"
         raise ConfigurationError(
             "TOPIC_NOT_READ",
-            saw=f"Pipeline {pipeline} reads {', '.join(topics)}, not {place.topic}.",
+            saw=f"Pipeline {pipeline} reads {reads}; it was asked for {place.topic}.",
             why="Nothing of that topic will ever be visible through it.",
-            fix="Correct the topic or the pipeline.",
+            fix="Correct the topic or the pipeline; a batch run's is batch:RUN.",
         )
     return any(row["next_offset"] > offset for row in rows)

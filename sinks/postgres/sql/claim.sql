@@ -89,6 +89,19 @@ WHERE published.pipeline = %(pipeline)s
   AND published.run = %(run)s
 ORDER BY input.partition
 
+-- name: run_counts
+SELECT coalesce(sum(read), 0)::bigint AS read,
+       coalesce(sum(committed), 0)::bigint AS committed,
+       coalesce(sum(duplicate), 0)::bigint AS duplicate,
+       coalesce(sum(dead), 0)::bigint AS dead,
+       coalesce(sum(late), 0)::bigint AS late,
+       coalesce(sum(expired), 0)::bigint AS expired,
+       coalesce(sum(filtered), 0)::bigint AS filtered
+FROM tallyweir.batch_run AS published
+JOIN tallyweir.batch_partition AS part USING (pipeline, sequence)
+WHERE published.pipeline = %(pipeline)s
+  AND published.run = %(run)s
+
 -- name: input_names
 SELECT run, partition, name
 FROM tallyweir.batch_run_input

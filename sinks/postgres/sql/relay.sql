@@ -14,9 +14,18 @@ WHERE pipeline = %(pipeline)s
 -- name: read_dead_letters
 -- Publish transactions of a pipeline follow one another, each with the next sequence,
 -- so nothing can appear later at or before a place that was once read.
+-- Kafka has no topic of a batch run: its letters are with those of the pipeline's first.
 SELECT dead.sequence, dead.kafka_topic, dead.kafka_partition, dead.kafka_offset,
+       CASE WHEN starts_with(dead.kafka_topic, 'batch:')
+           THEN coalesce(
+               pipeline.definition #>> '{source,topic,0}',
+               pipeline.definition #>> '{source,topic}'
+           )
+           ELSE dead.kafka_topic
+       END AS source_topic,
        dead.kafka_timestamp, dead.reason, dead.detail, dead.key, dead.payload
 FROM tallyweir.dead_letter AS dead
+JOIN tallyweir.pipeline AS pipeline USING (pipeline)
 JOIN tallyweir.visible_through AS through USING (pipeline)
 WHERE dead.pipeline = %(pipeline)s
   AND dead.sequence <= through.sequence
@@ -39,9 +48,17 @@ WHERE dead.pipeline = %(pipeline)s
 -- What is sent is deleted, so what is there is still to be sent; the cursor's batch
 -- only says where to begin looking.
 SELECT waiting.sequence, waiting.kafka_topic, waiting.kafka_partition,
-       waiting.kafka_offset, waiting.topic, waiting.event_id, waiting.key,
-       waiting.value
+       waiting.kafka_offset, waiting.topic,
+       CASE WHEN starts_with(waiting.kafka_topic, 'batch:')
+           THEN coalesce(
+               pipeline.definition #>> '{source,topic,0}',
+               pipeline.definition #>> '{source,topic}'
+           )
+           ELSE waiting.kafka_topic
+       END AS source_topic,
+       waiting.event_id, waiting.key, waiting.value
 FROM tallyweir.outbox AS waiting
+JOIN tallyweir.pipeline AS pipeline USING (pipeline)
 JOIN tallyweir.visible_through AS through USING (pipeline)
 WHERE waiting.pipeline = %(pipeline)s
   AND waiting.sequence BETWEEN %(sequence)s AND through.sequence

@@ -1,8 +1,7 @@
 -- What the alerts service reads and writes, all of it in the session that holds its lock.
 
 -- name: pipeline_facts
--- What the overview does not say: how long the oldest batch is in doubt, and whether
--- the newest claim is a batch run's, which ends as it should.
+-- What the overview does not say: how long the oldest batch is in doubt.
 SELECT pipeline.pipeline,
        coalesce(
            (SELECT extract(epoch FROM now() - min(oldest.published_at))
@@ -10,18 +9,9 @@ SELECT pipeline.pipeline,
             WHERE oldest.pipeline = pipeline.pipeline
               AND oldest.sequence = through.sequence + 1),
            0
-       )::float8 AS in_doubt_s,
-       claim.run IS NOT NULL AS is_batch_run
+       )::float8 AS in_doubt_s
 FROM tallyweir.pipeline AS pipeline
-JOIN tallyweir.visible_through AS through USING (pipeline)
-LEFT JOIN LATERAL (
-    SELECT run
-    FROM tallyweir.epoch_claim
-    WHERE epoch_claim.pipeline = pipeline.pipeline
-      AND NOT is_act
-    ORDER BY epoch DESC
-    LIMIT 1
-) AS claim ON true;
+JOIN tallyweir.visible_through AS through USING (pipeline);
 
 -- name: dead_shares
 -- Of what the batches of a span have read; 0 where nothing was read.

@@ -10,8 +10,15 @@ SELECT pipeline_number,
            AS horizon_s,
        bucket_seconds,
        watermark,
-       last_sequence
-FROM tallyweir.pipeline
+       last_sequence,
+       -- A driver notes where it begins to read before it reads.
+       EXISTS (
+           SELECT
+           FROM tallyweir.partition_progress AS progress
+           WHERE progress.pipeline = pipeline.pipeline
+             AND NOT starts_with(progress.topic, 'batch:')
+       ) AS is_streamed
+FROM tallyweir.pipeline AS pipeline
 WHERE pipeline = %(pipeline)s;
 
 -- name: known_pipelines
@@ -200,4 +207,6 @@ ORDER BY sequence, kind;
 -- name: topic_ids
 SELECT DISTINCT topic, topic_id
 FROM tallyweir.partition_progress
-WHERE pipeline = %(pipeline)s;
+WHERE pipeline = %(pipeline)s
+  -- Kafka knows nothing of what batch runs have read.
+  AND NOT starts_with(topic, 'batch:');

@@ -14,6 +14,7 @@ SELECT pipeline.pipeline,
        claim.host,
        claim.process_id,
        claim.claimed_at,
+       claim.run,
        last.published_at,
        pause.reason,
        pause.paused_by,
@@ -41,7 +42,7 @@ LEFT JOIN LATERAL (
     WHERE progress.pipeline = pipeline.pipeline
 ) AS part ON true
 LEFT JOIN LATERAL (
-    SELECT epoch, host, process_id, claimed_at
+    SELECT epoch, host, process_id, claimed_at, run
     FROM tallyweir.epoch_claim
     WHERE epoch_claim.pipeline = pipeline.pipeline
       AND NOT is_act

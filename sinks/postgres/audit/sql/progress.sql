@@ -11,6 +11,7 @@ SELECT pipeline.pipeline_number,
        claim.host,
        claim.process_id,
        claim.claimed_at,
+       claim.run,
        claim.epochs,
        (SELECT max(event_time_max) FROM tallyweir.partition_progress
         WHERE pipeline = %(pipeline)s) AS newest_event_time,
@@ -23,7 +24,8 @@ SELECT pipeline.pipeline_number,
           AND until_offset > from_offset) AS moved_at
 FROM tallyweir.pipeline AS pipeline
 LEFT JOIN (
-    SELECT pipeline, epoch, host, process_id, claimed_at, count(*) OVER () AS epochs
+    SELECT pipeline, epoch, host, process_id, claimed_at, run,
+           count(*) OVER () AS epochs
     FROM tallyweir.epoch_claim
     WHERE pipeline = %(pipeline)s
       AND NOT is_act

@@ -55,13 +55,14 @@ def _receipt(batches: int, violations: list[str]) -> Receipt:
     return Receipt(pipeline="p", checks=(check,), totals=totals)
 
 
-def _driver(*, is_connected: bool) -> DriverStatus:
+def _driver(*, is_connected: bool, run: str | None = None) -> DriverStatus:
     return DriverStatus(
         epoch=3,
         host="h",
         process_id=1,
         claimed_at=datetime(2026, 3, 1, tzinfo=UTC),
         is_connected=is_connected,
+        run=run,
     )
 
 
@@ -73,6 +74,7 @@ def test_only_an_older_driver_is_told_from_none_and_from_a_newer_one() -> None:
         "host": "h",
         "process_id": 1,
         "claimed_at": datetime(2026, 3, 1, tzinfo=UTC),
+        "run": None,
     }
 
     def state(*sessions: str) -> PipelineState:
@@ -84,6 +86,25 @@ def test_only_an_older_driver_is_told_from_none_and_from_a_newer_one() -> None:
     assert state("tallyweir p8 e2", "psql") is PipelineState.STOPPED
     assert state("tallyweir p7 e2", "tallyweir p7 e1") is PipelineState.FENCED
     assert state("tallyweir p7 e2", "tallyweir p7 e3") is PipelineState.CAUGHT_UP
+
+
+@pytest.mark.parametrize(
+    ("is_connected", "lag", "expected"),
+    [
+        (True, 0, PipelineState.RUNNING),
+        (True, 5, PipelineState.RUNNING),
+        (False, 0, PipelineState.STOPPED),
+    ],
+)
+def test_a_batch_run_at_work_is_running_whatever_waits_in_kafka(
+    *, is_connected: bool, lag: int, expected: PipelineState
+) -> None:
+    """It publishes once, at its end."""
+    driver = _driver(is_connected=is_connected, run="orders-1")
+    state = decide_state(
+        pause=None, drain=None, driver=driver, lag=lag, since_commit_s=None
+    )
+    assert state is expected
 
 
 @pytest.mark.parametrize(
