@@ -86,6 +86,20 @@ _REFUSALS = {
         ],
         "P0001",
     ),
+    "trigger that skips": (
+        [
+            f"CREATE TABLE numbers ({_COLUMNS} number bigint)",
+            (
+                "CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+                "IF NEW.number IN (3, 17) THEN RETURN NULL; END IF; RETURN NEW; END $$"
+            ),
+            (
+                "CREATE TRIGGER skip BEFORE INSERT ON numbers "
+                "FOR EACH ROW EXECUTE FUNCTION skip()"
+            ),
+        ],
+        "ROW_SKIPPED",
+    ),
     "deferred trigger": (
         [
             f"CREATE TABLE numbers ({_COLUMNS} number bigint)",

@@ -69,7 +69,10 @@ _PATIENT_PAUSE_MAX_S = 5.0
 _FAILURES_MAX = 5
 #: These last as long as they last; giving up would need a person to start again.
 _PATIENT = frozenset(
-    {"FENCED_FOR_NOW", "KAFKA_UNREACHABLE", "PAUSED", "POSTGRES_UNREACHABLE"}
+    {
+        *("FENCED_FOR_NOW", "KAFKA_UNREACHABLE", "PAUSED", "POSTGRES_UNREACHABLE"),
+        "TABLE_LOCKED",
+    }
 )
 
 

@@ -40,3 +40,8 @@ class AppendTable:
     @property
     def staging_columns(self) -> tuple[Column, ...]:
         return (COPIED_ROWS,) if self.copied_by_tasks else self.columns
+
+    @property
+    def tables(self) -> dict[str, tuple[Column, ...]]:
+        """Return what readers see, by table."""
+        return {self.table: self.columns}

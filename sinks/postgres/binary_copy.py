@@ -34,8 +34,11 @@ def copy_results(
     target: sql.Identifier,
     columns: Sequence[Column],
     rows: pa.Table,
-) -> None:
+) -> int:
     """Copy rows into a result table, whose columns have exactly the types given.
+
+    Returns:
+        How many it has taken.
 
     Raises:
         psycopg.Error: The table refuses a row, or the server or connection failed.
@@ -47,7 +50,7 @@ def copy_results(
         for column, field in zip(columns, rows.schema, strict=True)
     }
     encoder = ArrowToPostgresBinaryEncoder.new_with_encoders(rows.schema, encoders)
-    _copy(connection, target, columns, rows, encoder)
+    return _copy(connection, target, columns, rows, encoder)
 
 
 def _copy(
@@ -56,12 +59,14 @@ def _copy(
     columns: Sequence[Column],
     rows: pa.Table,
     encoder: ArrowToPostgresBinaryEncoder,
-) -> None:
+) -> int:
     statement = sql.SQL("COPY {} ({}) FROM STDIN WITH (FORMAT BINARY)").format(
         target, names(columns)
     )
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        copy.write(encoder.write_header())
-        for batch in rows.to_batches():
-            copy.write(encoder.write_batch(batch))
-        copy.write(encoder.finish())
+    with connection.cursor() as cursor:
+        with cursor.copy(statement) as copy:
+            copy.write(encoder.write_header())
+            for batch in rows.to_batches():
+                copy.write(encoder.write_batch(batch))
+            copy.write(encoder.finish())
+        return cursor.rowcount

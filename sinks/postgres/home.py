@@ -37,6 +37,7 @@ from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
 from sinks.postgres.steering import pause
 from sinks.postgres.stored_state import read_decided, read_stored_progress
+from sinks.postgres.table_trouble import explain_failure
 from sinks.postgres.versions.version_claim import JudgedClaim, judge_claim
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import Epoch
@@ -372,7 +373,11 @@ class PostgresHome(PostgresDecisionLedger):
         connection.execute(_CLAIM["create_pipeline_runs"], values)
         here = {HOME, *self._layout.branches_in(HOME)}
         outputs = [o for o in self._layout.outputs if here & set(o.branches)]
-        create_result_tables(connection, outputs, partial(state_table, number))
+        try:
+            create_result_tables(connection, outputs, partial(state_table, number))
+        except psycopg.errors.LockNotAvailable as error:
+            doing = "checking the result tables"
+            raise explain_failure(connection, outputs, error, doing=doing) from error
         connection.commit()
 
     def _judge(self, connection: psycopg.Connection[TupleRow]) -> JudgedClaim:

@@ -86,3 +86,8 @@ class KeyedTable:
     @property
     def result_columns(self) -> tuple[Column, ...]:
         return (*self.rows_staging_columns, SEQUENCE)
+
+    @property
+    def tables(self) -> dict[str, tuple[Column, ...]]:
+        """Return what readers see, by table."""
+        return {self.table: self.result_columns}

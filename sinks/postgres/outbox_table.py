@@ -51,3 +51,8 @@ class OutboxTable:
         if self.key.postgres_type == "bytea":
             return key
         return sql.SQL("convert_to({}::text, 'UTF8')").format(key)
+
+    @property
+    def tables(self) -> dict[str, tuple[Column, ...]]:
+        """Return what readers see, by table: nothing but messages in Kafka."""
+        return {}

@@ -17,6 +17,7 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import staged_for
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.home_layout import Output
+from sinks.postgres.insertable import RowSkippedError, skips_rows
 from sinks.postgres.instants import to_datetime
 from sinks.postgres.keyed_moves import move_results
 from sinks.postgres.keyed_table import KeyedTable
@@ -34,6 +35,7 @@ from sinks.protocol.ports import BatchTerms
 from sinks.protocol.votes import BatchTally, OutputTally
 
 _SQL = load_statements("sinks.postgres", "publish.sql")
+_KEYED = load_statements("sinks.postgres", "keyed.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 
@@ -149,8 +151,19 @@ class OutputMoves:
         )
         with _row_refusals():
             moved = self._connection.execute(statement, self._values)
+        if moved.rowcount < self._count_staged(staged, moved.rowcount):
+            raise RowRefusedError(RowSkippedError())
         self.check_moved(staged, moved.rowcount)
         return moved.rowcount
+
+    def _count_staged(self, staged: str, moved: int) -> int:
+        """Count the voters' rows, unless all that were voted for have moved."""
+        if moved == self._tally.staged.get(staged, 0):
+            return moved
+        statement = _KEYED["count_staged"].format(staging=self._tables.staging(staged))
+        row = self._connection.execute(statement, self._values).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def _check_receipts(self, output: AppendTable, staged: str) -> int:
         """Make sure that the rows which tasks copied are still in this very server.
@@ -189,6 +202,9 @@ class OutputMoves:
             moved = move_results(
                 self._connection, output, self._tables.staging(staged), self._values
             )
+        skipped = self._count_staged(staged, moved.rows) - moved.rows
+        if skipped > 0:
+            raise skips_rows(output.table, skipped)
         self.check_moved(staged, moved.rows)
         self.digests[output.table] = {RESULTS: moved.as_json()}
         return moved.rows

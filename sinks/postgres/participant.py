@@ -36,6 +36,7 @@ from sinks.postgres.staging import staging_tables
 from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import read_global_id
+from sinks.postgres.table_trouble import check_unchanged, explain_failure
 from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import FatalError, RetryableError
 from sinks.protocol.in_doubt import Claim, GlobalId, compare_history
@@ -136,7 +137,13 @@ class PostgresParticipant(PostgresPreparedBranches):
                 for output in self._layout.outputs
                 if set(output.branches) & set(self._branches)
             ]
-            create_result_tables(connection, outputs, self._state)
+            try:
+                create_result_tables(connection, outputs, self._state)
+            except psycopg.errors.LockNotAvailable as error:
+                doing = f"checking the result tables in {self._database}"
+                raise explain_failure(
+                    connection, outputs, error, doing=doing
+                ) from error
             self._staging.create(connection)
 
         self._session.run(f"creating tables in {self._database}", create)
@@ -265,6 +272,7 @@ class PostgresParticipant(PostgresPreparedBranches):
             self._move_and_prepare(connection, order)
         except RowRefusedError as refusal:
             abandon(connection)
+            check_unchanged(connection, outputs)
             rejected = find_rejected(
                 connection, outputs, self._names(order), order.tally, branch=branch
             )
@@ -272,8 +280,9 @@ class PostgresParticipant(PostgresPreparedBranches):
                 raise translate(refusal.cause, doing=doing) from refusal
             raise RowsRejectedError(rejected) from refusal
         except psycopg.Error as error:
+            found = explain_failure(connection, outputs, error, doing=doing)
             session.close()
-            raise translate(error, doing=doing) from error
+            raise found from error
         except BaseException:
             session.close()
             raise

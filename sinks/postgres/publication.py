@@ -48,6 +48,7 @@ from sinks.postgres.sqlstate import translate
 from sinks.postgres.staging import EVENT_LOGS
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import lock_stored_state, read_decided
+from sinks.postgres.table_trouble import check_unchanged, explain_failure
 from sinks.postgres.window_table import WindowTable
 from sinks.protocol.ages import grown
 from sinks.protocol.decisions import PublishDecision, decide_publish
@@ -256,6 +257,7 @@ class PostgresPublication:
             yield
         except RowRefusedError as refusal:
             abandon(self._connection)
+            check_unchanged(self._connection, self._layout.outputs_of(HOME))
             rejected = find_rejected(
                 self._connection,
                 self._layout.outputs_of(HOME),
@@ -269,8 +271,10 @@ class PostgresPublication:
                 raise translate(refusal.cause, doing=doing) from refusal
             raise RowsRejectedError(rejected) from refusal
         except psycopg.Error as error:
+            outputs = self._layout.outputs_of(HOME)
+            found = explain_failure(self._connection, outputs, error, doing=doing)
             self._connection.close()
-            raise translate(error, doing=doing) from error
+            raise found from error
         except BaseException:
             abandon(self._connection)
             raise

@@ -22,6 +22,7 @@ from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.connection import abandon
 from sinks.postgres.corrections import Corrections
 from sinks.postgres.home_layout import Output
+from sinks.postgres.insertable import RowSkippedError
 from sinks.postgres.naming import TableNames
 from sinks.postgres.sqlstate import is_row_rejection, translated
 from sinks.postgres.statements import load_statements
@@ -162,7 +163,10 @@ class _RejectionSearch:
         )
         try:
             with self._connection.transaction():
-                self._connection.execute(statement, {"first": first, "last": last})
+                values = {"first": first, "last": last}
+                row = self._connection.execute(statement, values).fetchone()
+                if row != (last - first + 1,):
+                    raise RowSkippedError
         except psycopg.Error as error:
             if not is_row_rejection(error):
                 raise
@@ -209,4 +213,6 @@ def rejected_row(
 
 
 def _told(refusal: psycopg.Error) -> str:
+    if isinstance(refusal, RowSkippedError):
+        return f"ROW_SKIPPED {refusal}"
     return f"{refusal.sqlstate} {refusal.diag.message_primary}"

@@ -17,9 +17,11 @@ from psycopg.rows import TupleRow
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.binary_copy import copy_results
 from sinks.postgres.columns import POSITION_COLUMNS, table_identifier
+from sinks.postgres.insertable import RowSkippedError
 from sinks.postgres.rejections import check_number, rejected_row
-from sinks.postgres.sqlstate import is_row_rejection, translate, translated
+from sinks.postgres.sqlstate import is_row_rejection, translate
 from sinks.postgres.statements import load_statements
+from sinks.postgres.table_trouble import check_unchanged, explain_failure
 from sinks.protocol.ports import RejectedRow, RowsRejectedError
 
 _PUBLISH = load_statements("sinks.postgres", "publish.sql")
@@ -45,7 +47,8 @@ class ResultCopy:
 
         Raises:
             RowsRejectedError: The table refuses these; roll back, and copy the others.
-            ConfigurationError: ``TABLE_REFUSES_ROWS``: too many to be the rows' fault.
+            ConfigurationError: ``TABLE_REFUSES_ROWS``: too many to be the rows' fault;
+                ``TABLE_CHANGED``.
             RetryableError: The server or the connection failed.
             FatalError: It refused for another reason.
 
@@ -53,13 +56,20 @@ class ResultCopy:
             Nothing is in the table before the caller commits.
         """
         doing = f"copying rows into {self._output.table}"
-        with translated(doing):
+        try:
             # A deferred constraint must fail where the row can still be found.
             self._connection.execute(_PUBLISH["check_deferred_constraints"])
             refusal = self._refusal_of(rows)
             if refusal is None:
                 return
+            # What was copied so far is copied again in any case.
+            check_unchanged(self._connection, [self._output])
+            self._connection.execute(_PUBLISH["check_deferred_constraints"])
             refused = list(self._find_refused(rows))
+        except psycopg.Error as error:
+            raise explain_failure(
+                self._connection, [self._output], error, doing=doing
+            ) from error
         if not refused:
             # No single row is to blame, so copying the others would not help.
             raise translate(refusal, doing=doing) from refusal
@@ -91,7 +101,9 @@ class ResultCopy:
         try:
             with self._connection.transaction():
                 target = table_identifier(output.table)
-                copy_results(self._connection, target, output.columns, rows)
+                taken = copy_results(self._connection, target, output.columns, rows)
+                if taken != rows.num_rows:
+                    raise RowSkippedError
         except psycopg.Error as error:
             if not is_row_rejection(error):
                 raise

@@ -13,9 +13,11 @@ from sinks.postgres.branchable import check_branchable
 from sinks.postgres.columns import Column, names, table_identifier, type_name
 from sinks.postgres.copyable import check_copyable
 from sinks.postgres.home_layout import Output
+from sinks.postgres.insertable import check_insertable, raises_always
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.metrics_view import create_metrics_view
 from sinks.postgres.naming import revisions_table
+from sinks.postgres.sqlstate import is_row_rejection
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_table import (
     WINDOW_END,
@@ -54,6 +56,7 @@ def create_result_tables(
     """
     outputs = tuple(outputs)
     for output in outputs:
+        check_insertable(connection, output)
         if isinstance(output, AppendTable):
             created = _create_or_check(connection, output.table, output.columns)
             if output.copied_by_tasks and not created:
@@ -69,6 +72,22 @@ def create_result_tables(
                     )
                 )
     check_branchable(connection, outputs)
+
+
+def check_result_tables(connection: _Connection, outputs: Iterable[Output]) -> None:
+    """Check the tables of some outputs as a start does, and make none.
+
+    Raises:
+        ConfigurationError: As ``create_result_tables``; ``TABLE_DIFFERS`` also for one
+            that is not there.
+    """
+    for output in outputs:
+        check_insertable(connection, output)
+        for table, columns in output.tables.items():
+            found = _read_columns(connection, table_identifier(table))
+            _check(connection, table, columns, found)
+        if isinstance(output, WindowTable):
+            _check_window_key(connection, output)
 
 
 def _create_window_tables(
@@ -137,6 +156,16 @@ def _create_or_check(
             sql.SQL("CREATE TABLE {} ({})").format(table_identifier(table), definitions)
         )
         return True
+    _check(connection, table, columns, found)
+    return False
+
+
+def _check(
+    connection: _Connection,
+    table: str,
+    columns: Sequence[Column],
+    found: list[tuple[str, str, bool]],
+) -> None:
     existing = {name for name, *_ in found}
     wanted = {column.name for column in columns}
     demanding = [
@@ -146,17 +175,21 @@ def _create_or_check(
     if wanted <= existing and not demanding:
         unassignable = _find_unassignable(connection, table, columns)
         if unassignable is None:
-            return False
+            return
     raise ConfigurationError(
         "TABLE_DIFFERS",
-        saw=f"Table {table} exists with ("
-        + ", ".join(f"{name} {kind}" for name, kind, _ in found)
-        + "); the pipeline writes ("
+        saw=f"Table {table} {_described(found)}; the pipeline writes ("
         + ", ".join(f"{column.name} {column.postgres_type}" for column in columns)
         + ").",
         why=_difference(sorted(wanted - existing), demanding, unassignable),
         fix="Change the table or the pipeline, or name another table.",
     )
+
+
+def _described(found: list[tuple[str, str, bool]]) -> str:
+    if not found:
+        return "is not there"
+    return f"exists with ({', '.join(f'{name} {kind}' for name, kind, _ in found)})"
 
 
 def _difference(
@@ -188,6 +221,10 @@ def _find_unassignable(
             connection.execute(statement)
     except (psycopg.errors.DatatypeMismatch, psycopg.errors.GeneratedAlways) as error:
         return error.diag.message_primary or str(error)
+    except psycopg.Error as error:
+        if not is_row_rejection(error):
+            raise
+        raise raises_always(table, error, connection) from error
     return None
 
 

@@ -14,6 +14,8 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import names, table_identifier
+from sinks.postgres.insertable import skips_rows
+from sinks.postgres.keyed_table import SEQUENCE
 from sinks.postgres.naming import revisions_table
 from sinks.postgres.row_digest import RowDigest, change_digested, row_hash, stored
 from sinks.postgres.sketch_join import SketchJoin
@@ -185,7 +187,7 @@ class WindowMerge:
         output = self._output
         aggregates = [aggregate.column for aggregate in output.aggregates]
         shown = self._execute(
-            "show_panes" if output.discards else "show_windows",
+            "show_windows",
             source=source,
             keys=names(output.keys),
             aggregates=names(aggregates),
@@ -195,12 +197,21 @@ class WindowMerge:
                 sql.SQL("{n} = EXCLUDED.{n}").format(n=sql.Identifier(name))
                 for name in (*(column.name for column in aggregates), "pane", "final")
             ),
-            hash=row_hash(stored(output.pane_columns)),
+            pane_number=sql.SQL(f", {SEQUENCE.name}" if output.discards else ""),
+            pane_number_value=sql.SQL(", %(sequence)s" if output.discards else ""),
+            hash=(
+                row_hash(stored(output.pane_columns))
+                if output.discards
+                else sql.SQL("0")
+            ),
         )
+        row = shown.fetchone()
+        assert row is not None
+        owed, rows, total = row
+        if rows < owed:
+            raise skips_rows(output.table, owed - rows)
         if output.discards:
-            row = shown.fetchone()
-            assert row is not None
-            self.settled += RowDigest(row[0], int(row[1]))
+            self.settled += RowDigest(rows, int(total))
 
     def _execute(
         self, statement: str, **identifiers: sql.Composable

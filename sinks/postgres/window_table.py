@@ -11,6 +11,7 @@ from psycopg import sql
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
 from sinks.postgres.keyed_table import SEQUENCE
+from sinks.postgres.naming import revisions_table
 from sinks.postgres.window_aggregates import Partial, WindowAggregate
 from sinks.postgres.window_kinds import SessionWindows, WindowKind
 
@@ -156,3 +157,11 @@ class WindowTable:
     def pane_columns(self) -> tuple[Column, ...]:
         """The columns of a row that discards, without the one that still changes."""
         return tuple(one for one in self.result_columns if one.name != "final")
+
+    @property
+    def tables(self) -> dict[str, tuple[Column, ...]]:
+        """Return what readers see, by table."""
+        tables = {self.table: self.result_columns}
+        if self.keeps_revisions:
+            tables[revisions_table(self.table)] = self.revision_columns
+        return tables

@@ -151,27 +151,11 @@ WHERE window_end <= %(watermark_after)s
 RETURNING {keys}, window_end, {partials}
 
 -- name: show_windows
-WITH shown AS ({source})
-INSERT INTO {target} ({keys}, window_end, {aggregates}, pane, final)
-SELECT
-    {keys},
-    window_end,
-    {finals},
-    CASE
-        WHEN window_end <= %(watermark_before)s THEN 'late'
-        WHEN window_end <= %(watermark_after)s THEN 'on_time'
-        ELSE 'early'
-    END,
-    coalesce(window_end + %(allowed_lateness)s <= %(watermark_after)s, false)
-FROM shown
-ON CONFLICT ({result_keys}) DO UPDATE SET {updates}
-
--- name: show_panes
--- The same for rows of which each has a pane of its own, with their digest.
+-- A trigger of the user's may skip rows, so both numbers are told.
 WITH shown AS ({source}),
 changed AS (
     INSERT INTO {target} (
-        {keys}, window_end, {aggregates}, pane, final, tallyweir_sequence
+        {keys}, window_end, {aggregates}, pane, final{pane_number}
     )
     SELECT
         {keys},
@@ -182,13 +166,12 @@ changed AS (
             WHEN window_end <= %(watermark_after)s THEN 'on_time'
             ELSE 'early'
         END,
-        coalesce(window_end + %(allowed_lateness)s <= %(watermark_after)s, false),
-        %(sequence)s
+        coalesce(window_end + %(allowed_lateness)s <= %(watermark_after)s, false){pane_number_value}
     FROM shown
     ON CONFLICT ({result_keys}) DO UPDATE SET {updates}
     RETURNING {hash} AS hash
 )
-SELECT count(*), coalesce(sum(hash), 0)
+SELECT (SELECT count(*) FROM shown), count(*), coalesce(sum(hash), 0)
 FROM changed
 
 -- name: settle_windows

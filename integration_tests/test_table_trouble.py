@@ -1,0 +1,232 @@
+"""What people do to a table that a driver writes to, and what they are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from integration_tests.harness.postgres_driver import (
+    TP,
+    PostgresDriver,
+    Row,
+    append_table,
+    execute,
+    layout_of,
+    query,
+)
+from sinks.postgres import publication, table_trouble
+from sinks.postgres.columns import Column
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.keyed_table import KeyedTable
+from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
+from sinks.protocol.ports import RowsRejectedError
+
+_LAYOUT = layout_of(append_table("numbers", number="bigint", label="text"))
+_ROWS = [(1, "one"), (2, "two"), (3, "three")]
+_TABLE = (
+    "CREATE TABLE numbers (number bigint, label text, kafka_topic text, "
+    "kafka_partition integer, kafka_offset bigint)"
+)
+_SKIPPING = (
+    (
+        "CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "IF NEW.number = 2 THEN RETURN NULL; END IF; RETURN NEW; END $$"
+    ),
+    "CREATE TRIGGER skip BEFORE INSERT ON numbers FOR EACH ROW EXECUTE FUNCTION skip()",
+)
+_RAISING = (
+    (
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "RAISE 'read only today'; END $$"
+    ),
+    "CREATE TRIGGER closed BEFORE INSERT ON numbers EXECUTE FUNCTION refuse()",
+)
+
+
+@pytest.mark.parametrize(
+    ("statements", "code", "words"),
+    [
+        (
+            (_TABLE, "CREATE RULE none AS ON INSERT TO numbers DO INSTEAD NOTHING"),
+            "TABLE_HAS_RULE",
+            "Table numbers has the rule none.",
+        ),
+        (
+            (
+                _TABLE,
+                (
+                    "CREATE RULE sometimes AS ON INSERT TO numbers "
+                    "WHERE NEW.number = 2 DO INSTEAD NOTHING"
+                ),
+            ),
+            "TABLE_HAS_RULE",
+            "Table numbers has the rule sometimes.",
+        ),
+        (
+            (
+                _TABLE.replace("numbers", "others"),
+                "CREATE VIEW numbers AS TABLE others",
+                _SKIPPING[0],
+                (
+                    "CREATE TRIGGER elsewhere INSTEAD OF INSERT ON numbers "
+                    "FOR EACH ROW EXECUTE FUNCTION skip()"
+                ),
+            ),
+            "TABLE_HAS_RULE",
+            "Table numbers has the INSTEAD OF trigger elsewhere.",
+        ),
+        (
+            (_TABLE, *_RAISING),
+            "TABLE_REFUSES_ALL",
+            "P0001 read only today. Its statement triggers: closed.",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_at_the_start_by_name(
+    home_dsn: str, statements: tuple[str, ...], code: str, words: str
+) -> None:
+    """A batch would fail, or rows would be nowhere, for ever."""
+    _execute(home_dsn, *statements)
+    with pytest.raises(ConfigurationError) as raised:
+        PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    assert (raised.value.code, words in raised.value.saw) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "undo", "words"),
+    [
+        (
+            (
+                "ALTER TABLE numbers ADD owner text NOT NULL DEFAULT ''; "
+                "ALTER TABLE numbers ALTER owner DROP DEFAULT"
+            ),
+            "ALTER TABLE numbers DROP COLUMN owner",
+            "The table demands owner, which the pipeline does not fill.",
+        ),
+        (
+            "ALTER TABLE numbers DROP COLUMN label",
+            "ALTER TABLE numbers ADD COLUMN label text",
+            "The table has no column label.",
+        ),
+        (
+            "ALTER TABLE numbers RENAME COLUMN label TO name",
+            "ALTER TABLE numbers RENAME COLUMN name TO label",
+            "The table has no column label.",
+        ),
+        (
+            "ALTER TABLE numbers ALTER COLUMN label TYPE integer USING 0",
+            "ALTER TABLE numbers ALTER COLUMN label TYPE text",
+            "The types do not fit",
+        ),
+        (
+            "ALTER TABLE numbers RENAME TO gone",
+            "ALTER TABLE gone RENAME TO numbers",
+            "Table numbers is not there",
+        ),
+        (
+            "CREATE RULE none AS ON INSERT TO numbers DO INSTEAD NOTHING",
+            "DROP RULE none ON numbers",
+            "Table numbers has the rule none.",
+        ),
+        (
+            f"{_RAISING[0]}; {_RAISING[1]}",
+            "DROP TRIGGER closed ON numbers",
+            "P0001 read only today. Its statement triggers: closed.",
+        ),
+    ],
+)
+def test_a_table_that_is_changed_under_a_driver_stops_it_and_loses_nothing(
+    home_dsn: str, change: str, undo: str, words: str
+) -> None:
+    """It is told by name; not an event becomes a dead letter."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    assert driver.append(_ROWS) is PublishOutcome.COMMITTED
+    _execute(home_dsn, change)
+    plan = driver.plan(len(_ROWS))
+    tally = driver.stage(plan, {"output_0": driver.positioned(plan, _ROWS)})
+    with pytest.raises(ConfigurationError) as raised:
+        driver.publish(plan, tally)
+    assert raised.value.code == "TABLE_CHANGED"
+    assert words in str(raised.value)
+    _execute(home_dsn, undo)
+    assert driver.publish(plan, tally) is PublishOutcome.COMMITTED
+    assert query(home_dsn, "SELECT sum(dead) FROM tallyweir.batch_partition") == [(0,)]
+
+
+def test_a_lock_is_told_with_its_holder_and_waited_for(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ALTER in a long transaction is no server that is away."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    plan = driver.plan(len(_ROWS))
+    tally = driver.stage(plan, {"output_0": driver.positioned(plan, _ROWS)})
+    with psycopg.connect(home_dsn, application_name="a long look") as holder:
+        holder.execute("LOCK TABLE public.numbers IN SHARE MODE")
+        short = sql.SQL("SELECT set_config('lock_timeout', '50ms', true)")
+        with monkeypatch.context() as patch:
+            for module in (publication, table_trouble):
+                statements = getattr(module, "_PUBLISH", None) or module._SQL
+                patch.setitem(statements, "begin_settings", short)
+            with pytest.raises(RetryableError) as raised:
+                driver.publish(plan, tally)
+        pid = holder.info.backend_pid
+    assert raised.value.code == "TABLE_LOCKED"
+    assert "Table numbers was locked" in raised.value.saw
+    assert f"pid {pid} a long look has a ShareLock" in raised.value.saw
+    assert "LOCK TABLE public.numbers IN SHARE MODE" in raised.value.saw
+    assert driver.publish(plan, tally) is PublishOutcome.COMMITTED
+
+
+def test_a_row_that_the_table_skips_is_refused_by_a_task_that_copies_it(
+    home_dsn: str,
+) -> None:
+    """At least once: the task names it, and copies the others."""
+    _execute(home_dsn, _TABLE, *_SKIPPING)
+    output = replace(
+        append_table("numbers", number="bigint", label="text"), copied_by_tasks=True
+    )
+    driver = PostgresDriver(dsn=home_dsn, layout=layout_of(output))
+    plan = driver.plan(len(_ROWS))
+    rows = driver.positioned(plan, _ROWS)
+    with pytest.raises(RowsRejectedError) as raised:
+        driver.stage(plan, {"output_0": rows})
+    (row,) = raised.value.rows
+    assert (row.topic_partition, row.offset) == (TP, 1)
+    assert "ROW_SKIPPED" in row.detail
+    _execute(home_dsn, "ALTER TABLE numbers ADD COLUMN owner text NOT NULL")
+    with pytest.raises(ConfigurationError, match="TABLE_CHANGED"):
+        driver.stage(plan, {"output_0": rows})
+
+
+def test_a_result_of_a_function_may_not_be_skipped(home_dsn: str) -> None:
+    """No event stands for it that could be a dead letter."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_keyed())
+    _execute(home_dsn, *(one.replace("numbers", "totals") for one in _SKIPPING))
+    plan = driver.plan(1)
+    rows: list[Row] = [("a", 1, 0), ("b", 2, 1)]
+    tally = driver.stage(plan, {"output_1_rows": rows})
+    with pytest.raises(TallyweirError) as raised:
+        driver.publish(plan, tally)
+    assert raised.value.code == "TABLE_SKIPS_ROWS"
+    assert "Table totals took 1 rows less" in raised.value.saw
+
+
+def _keyed() -> HomeLayout:
+    return layout_of(
+        KeyedTable(
+            table="totals",
+            staging_table="output_1",
+            event_columns=(),
+            key=(Column(name="label", postgres_type="text"),),
+            columns=(Column(name="number", postgres_type="bigint"),),
+        )
+    )
+
+
+def _execute(dsn: str, *statements: str) -> None:
+    for statement in statements:
+        execute(dsn, f"SET search_path = public; {statement}")
