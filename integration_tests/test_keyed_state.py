@@ -48,26 +48,16 @@ pipeline = Pipeline(
 )
 """
 
+_SILENCES = "SELECT sensor, total FROM machine_totals WHERE what"
+
 
 def test_the_page_of_keyed_state_shows_what_happens(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
-    """Rows, state and the timer that is left are those of the page."""
+    """Rows, state and the timer that is left are those of the page; it can be moved."""
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
     write_python_pipeline(world, _PIPELINE)
-    readings = [(0, 5), (30, 7), (1200, 1)]
-    world.topic.send(
-        [
-            sent(
-                world.contract,
-                event_id=f"r{second}",
-                sensor="press-7",
-                amount=amount,
-                at=NOON + dt.timedelta(seconds=second),
-            )
-            for second, amount in readings
-        ]
-    )
+    _send(world, ("press-7", 0, 5), ("press-7", 30, 7), ("press-7", 1200, 1))
     world.run_to_the_end()
     assert [
         ("press-7", "reading", 5),
@@ -85,3 +75,26 @@ def test_the_page_of_keyed_state_shows_what_happens(
         (row["name"], row["clock"]) for row in report.timers
     ]
     world.assert_verified()
+    # The timer of 12:20 is due by the watermark of 12:30:30, and was moved by then.
+    _send(world, ("press-7", 1259, 2), ("press-8", 1830, 3))
+    world.run_to_the_end()
+    assert [] == world.fetch(f"{_SILENCES} = 'silent since 12:20'")
+    _send(world, ("press-8", 2400, 1))
+    world.run_to_the_end()
+    assert [("press-7", 15)] == world.fetch(f"{_SILENCES} = 'silent since 12:20'")
+    world.assert_verified()
+
+
+def _send(world: DriverWorld, *readings: tuple[str, int, int]) -> None:
+    world.topic.send(
+        [
+            sent(
+                world.contract,
+                event_id=f"{sensor}.{second}",
+                sensor=sensor,
+                amount=amount,
+                at=NOON + dt.timedelta(seconds=second),
+            )
+            for sensor, second, amount in readings
+        ]
+    )

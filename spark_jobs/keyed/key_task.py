@@ -35,7 +35,13 @@ from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from sinks.step_clock import StepClock
 from spark_jobs.keyed.key_events import no_events, result_table, tables_by_key
 from spark_jobs.keyed.state_handles import KeyState, StateChange, StateVersion
-from spark_jobs.keyed.timer_handles import FiredTimer, KeyTimers, TimerChange
+from spark_jobs.keyed.timer_handles import (
+    EVENT,
+    PROCESSING,
+    FiredTimer,
+    KeyTimers,
+    TimerChange,
+)
 from spark_jobs.pipeline.custom_figures import CustomFigures
 from spark_jobs.pipeline.stateful import StatefulOutput, ValueState
 from spark_jobs.pipeline.user_code import describe_failure
@@ -72,6 +78,14 @@ class KeyTask:
     tasks: int
     sampling: Sampling | None
 
+    @property
+    def timers_through(self) -> Mapping[str, datetime | None]:
+        """Until when timers of each clock are due."""
+        return {
+            EVENT: to_datetime(self.watermark_us),
+            PROCESSING: to_datetime(self.fires_clock_through_us),
+        }
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         """Work on the shards of the tasks whose numbers arrive; yield the vote."""
         numbers = [n for batch in batches for n in batch.column(0).to_pylist()]
@@ -107,7 +121,7 @@ class KeyTask:
             )
             with clock.spent_on("read_keys"):
                 events = store.read_events(names, self.voted, shards)
-                now = to_datetime(self.fires_clock_through_us)
+                now = self.timers_through[PROCESSING]
                 due = store.read_due_timers(shards, now=now)
             consumed[table.staging_table] = len(events)
             work = _OutputWork(self, output, table, store)
@@ -181,6 +195,7 @@ class _OutputWork:
                 ],
                 key=key,
                 now=to_datetime(self._task.planned_at_us),
+                through=self._task.timers_through,
             )
             with _users_code(self._output):
                 for name in names:

@@ -72,8 +72,7 @@ def machine_reports(
         if passed is None or passed > timedelta():
             newest, counter, reported = at.isoformat(), reading["revolutions"], False
             timers.set_event_time("silent", at + _SILENCE)
-    if timers.fired and not events.num_rows:
-        # One that is due beside new readings was about a silence that they have ended.
+    if timers.fired:
         yield _silence_after(newest)
         reported = True
     state["run"].value = [count, mean, squares, newest, counter, reported]

@@ -90,7 +90,7 @@ class _Driver:
         state = KeyState(
             "k", self.stateful.state, self.table, version, sequence=self._sequence
         )
-        timers = KeyTimers((), key="k", now=_at(0))
+        timers = KeyTimers((), key="k", now=_at(0), through={})
         ordered = sorted(events, key=lambda event: (event.second, event.number))
         given_events = pa.table(
             {
@@ -280,7 +280,7 @@ def test_a_value_is_the_same_after_it_has_waited(kind: str, value: object) -> No
             "kafka_partition": [0],
             "kafka_offset": [number],
         }
-        timers = KeyTimers((), key="k", now=_at(0))
+        timers = KeyTimers((), key="k", now=_at(0), through={})
         rows += stateful.function(("a",), pa.table(event), state, timers, None) or ()
         table.apply(state.changes(), version=1)
     (row,) = rows

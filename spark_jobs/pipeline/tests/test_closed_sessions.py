@@ -50,7 +50,7 @@ def _run(batches: list[list[int]]) -> list[list[int]]:
             StateVersion(number=1, migrate=None),
             sequence=sequence,
         )
-        timers = KeyTimers((), key="k", now=_NOON)
+        timers = KeyTimers((), key="k", now=_NOON, through={})
         events = pa.table(
             {
                 "at": pa.array([_at(s) for s in seconds], pa.timestamp("us", "UTC")),
