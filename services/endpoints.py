@@ -163,7 +163,7 @@ def spark_environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "JAVA_HOME": str(java_home()),
-        "TALLYWEIR_SPARK_JARS": ",".join(map(str, spark_jars())),
+        "TALLYWEIR_SPARK_JARS": ",".join(jar.as_uri() for jar in spark_jars()),
     }
     archive = class_archive(environment)
     return environment | {"TALLYWEIR_CLASS_ARCHIVE": str(archive or "")}

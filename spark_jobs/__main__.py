@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
+import threading
 from pathlib import Path
-from types import FrameType
 
 import structlog
 
@@ -20,6 +19,7 @@ from spark_jobs.kept_memory import keep_freed_memory
 from spark_jobs.pipeline import load_pipeline
 from spark_jobs.process_log import configure_logging
 from spark_jobs.settings import DriverSettings
+from spark_jobs.stop_signals import stop_on_signals
 
 _DONE = 0
 
@@ -31,11 +31,12 @@ def main() -> int:
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
+    stop = stop_on_signals()
     log = DriverLog()
     try:
         configure_logging(log.take)
         keep_freed_memory()
-        return _run(arguments.pipeline, log, once=arguments.once)
+        return _run(arguments.pipeline, log, stop, once=arguments.once)
     except (TallyweirError, ContractError) as error:
         if arguments.debug:
             structlog.get_logger().exception("driver failed")
@@ -54,7 +55,9 @@ def main() -> int:
         log.close()
 
 
-def _run(pipeline_file: Path, log: DriverLog, *, once: bool) -> int:
+def _run(
+    pipeline_file: Path, log: DriverLog, stop: threading.Event, *, once: bool
+) -> int:
     pipeline = load_pipeline(pipeline_file)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     log.open(settings.home_dsn, pipeline.name)
@@ -62,13 +65,9 @@ def _run(pipeline_file: Path, log: DriverLog, *, once: bool) -> int:
     from spark_jobs.driver import Driver  # noqa: PLC0415
     from spark_jobs.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
-    driver = Driver(settings, pipeline, pipeline_file=pipeline_file, once=once)
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        driver.request_stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    driver = Driver(
+        settings, pipeline, pipeline_file=pipeline_file, once=once, stop=stop
+    )
     metrics = driver.metrics
     with (
         serve_metrics(metrics.registry, live={}, ready=metrics.ready_checks),

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from spark_jobs.session import start_session
+from spark_jobs.session import quoted, start_session
 from spark_jobs.settings import DriverSettings
 
 _TASKS = 2
@@ -52,7 +52,7 @@ def write_class_archive(archive: Path) -> int:
         spark = start_session(
             settings,
             name="class-archive",
-            java_options=f"-XX:ArchiveClassesAtExit={archive}",
+            java_options=quoted(f"-XX:ArchiveClassesAtExit={archive}"),
         )
         _run_batches(spark, Path(work) / "checkpoint")
         jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001

@@ -93,6 +93,7 @@ class Driver:
         pipeline: The pipeline, valid against its contract.
         pipeline_file: The file it came from, beside which contracts are looked for.
         once: Whether to stop when all that is in the topics now is committed.
+        stop: Set when the driver is to end after the batch at hand.
     """
 
     def __init__(
@@ -102,12 +103,13 @@ class Driver:
         *,
         pipeline_file: Path,
         once: bool,
+        stop: threading.Event,
     ) -> None:
         self._settings = settings
         self._pipeline = pipeline
         self._pipeline_file = pipeline_file
         self._once = once
-        self._stop = threading.Event()
+        self._stop = stop
         self._pauses = 0
         self._failures = 0
         self._counts = EventCounts()
@@ -120,10 +122,6 @@ class Driver:
         self._drain = PipelineDrain(settings, pipeline.name, self._log)
         #: Of this process; nobody has to look at them.
         self.metrics = DriverMetrics(pipeline.name, pipeline.guarantee)
-
-    def request_stop(self) -> None:
-        """Ask the driver to end after the batch at hand; safe in a signal handler."""
-        self._stop.set()
 
     def run(self) -> EventCounts:
         """Run until stopped or drained, or until the topics are read to their ends.
@@ -139,6 +137,8 @@ class Driver:
                 paused.
             FatalError: Going on could lose or double events.
         """
+        if self._stop.is_set():
+            return self._counts
         prepared = self._prepare()
         while not self._stop.is_set():
             try:

@@ -11,6 +11,7 @@ Python's own thresholds and keeps freed memory for the next task.
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -22,6 +23,8 @@ from spark_jobs.kept_memory import keep_freed_memory, leave_lasting_objects
 
 def main() -> None:
     """Serve Spark's requests for workers until Spark goes away."""
+    # The terminal sends Ctrl-C to every process; workers end when the driver says so.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     # PySpark itself is installed as a package. Its zip copies come first, and whatever
     # is imported from them is compiled anew.
     sys.path[:] = [path for path in sys.path if not path.endswith((".zip", ".jar"))]

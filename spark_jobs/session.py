@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +12,13 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.scratch_directory import scratch_directory
 from spark_jobs.settings import DriverSettings
+
+
+def quoted(option: str) -> str:
+    """Return an option as Spark's launcher reads one that may hold spaces."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
 
 #: A length field in a hostile payload may ask for gigabytes. Avro allocates them
 #: before it notices that the payload is too short, and the JVM dies; these bounds
@@ -33,9 +41,10 @@ _COMPILER = (
 #: of its time went there. For each batch Spark reads the byte code of its closures,
 #: looks for classes and serialises tasks, which is no work to speak of once compiled by
 #: the simple compiler. What runs for events is not named, nor is what that may call.
+_DIRECTIVES = Path(__file__).with_name("compiler_directives.json")
 _LEFT_OUT = (
     "-XX:+UnlockDiagnosticVMOptions "
-    f'"-XX:CompilerDirectivesFile={Path(__file__).with_name("compiler_directives.json")}"'
+    f"{quoted(f'-XX:CompilerDirectivesFile={_DIRECTIVES}')}"
 )
 
 #: Spark's classes are more than the JVM makes room for at first, and at each step to
@@ -129,14 +138,15 @@ def start_session(
     log_file = settings.state_directory / "logs" / f"{name}.spark.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     if settings.class_archive is not None:
-        java_options += f" -XX:SharedArchiveFile={settings.class_archive}"
+        shared = f"-XX:SharedArchiveFile={settings.class_archive}"
+        java_options += f" {quoted(shared)}"
     java_options = (
         # What it says of classes that it cannot archive is of no use to anybody.
         f"{java_options} -Xlog:cds=off -Xlog:cds+dynamic=off "
         f"{_COMPILER} {_LEFT_OUT} {_ROOM} {_COLLECTING} "
-        f"{_AVRO_LIMITS} -Djava.io.tmpdir={scratch} "
+        f"{_AVRO_LIMITS} {quoted(f'-Djava.io.tmpdir={scratch}')} "
         f"-Dlog4j2.configurationFile={logging.as_uri()} "
-        f"-Dtallyweir.log={log_file}"
+        f"{quoted(f'-Dtallyweir.log={log_file}')}"
     )
     builder = (
         SparkSession.builder.appName(name)
@@ -158,8 +168,9 @@ def start_session(
         builder = builder.config(key, value)
     for key, value in {**_SAFETY, **_SPEED, **_CHECKPOINT_FILES, **_PATIENCE}.items():
         builder = builder.config(key, value)
-    with _output_to(log_file):
-        spark = builder.getOrCreate()
+    # Where it starts in the main thread, PySpark takes Ctrl-C for itself.
+    with _output_to(log_file), ThreadPoolExecutor(max_workers=1) as starter:
+        spark = starter.submit(builder.getOrCreate).result()
     _remember_names(spark)
     return spark
 

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from services.cli.rendering import example
 from sinks.protocol.batch_run import Disposition
+
+_FLAGS = ("-h", "--help")
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
     app.command(
+        cls=_Batch,
         epilog=example(
             "tallyweir batch orders.yaml --input may.csv --run orders-may",
-            "tallyweir batch orders.yaml --input a.jsonl --input b.avro --run june",
-        )
+            "tallyweir batch orders.yaml --run june --input june/*.jsonl more.avro",
+        ),
     )(batch)
+
+
+class _Batch(TyperCommand):
+    """Takes several files behind one ``--input``, as a shell gives them for a glob."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer hides its type
+        return super().parse_args(ctx, list(_each_with_its_option(args)))
+
+
+def _each_with_its_option(arguments: Sequence[str]) -> Iterator[str]:
+    """Say ``--input`` before each file; the first bare argument is the pipeline."""
+    has_pipeline = is_input = is_value = False
+    for argument in arguments:
+        is_option = argument.startswith("-") and not is_value
+        if is_input and has_pipeline and not is_option and not is_value:
+            yield "--input"
+        elif not is_option and not is_value:
+            has_pipeline, is_input = True, False
+        yield argument
+        if is_option:
+            is_input = argument.partition("=")[0] == "--input"
+        is_value = is_option and "=" not in argument and argument not in _FLAGS
 
 
 def batch(
@@ -30,7 +56,11 @@ def batch(
     ],
     source: Annotated[
         list[Path] | None,
-        typer.Option("--input", help="A .csv, .jsonl, .parquet or .avro file."),
+        typer.Option(
+            "--input",
+            metavar="FILE...",
+            help="Files that end in .csv, .jsonl, .parquet or .avro, or patterns.",
+        ),
     ] = None,
     offsets: Annotated[
         list[str] | None,
@@ -42,18 +72,20 @@ def batch(
 ) -> None:
     """Run a pipeline over bounded input, which becomes visible in one transaction.
 
-    Give --input for each file, or --offsets for each partition of a topic.
+    Give --input with files or patterns, which are read in this order, those of a
+    pattern by their names; or --offsets for each partition of a topic.
 
     The same command again does what is left to do, and nothing when all is done. A
     driver of the pipeline may run meanwhile: it waits for the run and goes on.
     """
+    from services.cli.signals import become
     from services.endpoints import child_environment, resolve_endpoints
 
     environment = child_environment(resolve_endpoints())
-    arguments = [sys.executable, "-m", "spark_jobs.batch", str(pipeline)]
+    arguments = ["-m", "spark_jobs.batch", str(pipeline)]
     arguments += [f"--input={path}" for path in source or ()]
     arguments += [f"--offsets={one}" for one in offsets or ()]
     arguments += [f"--run={run}", f"--disposition={disposition.value}"]
     if "--debug" in sys.argv:
         arguments.append("--debug")
-    os.execve(sys.executable, arguments, environment)  # noqa: S606 - no shell
+    become(arguments, environment)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -38,18 +37,18 @@ def run(
     """Run a pipeline until it is stopped; each event counts once in effect.
 
     SIGTERM and Ctrl-C end it: the batch at hand is published or dropped whole, and the
-    next start goes on behind it. Starting a pipeline that runs already takes it over.
+    next start goes on behind it. A second Ctrl-C does not wait for that batch. Starting
+    a pipeline that runs already takes it over.
     """
+    from services.cli.signals import become
     from services.endpoints import child_environment, resolve_endpoints
 
     environment = child_environment(resolve_endpoints())
     if profile is not None:
         environment["TALLYWEIR_PROFILE"] = profile
-    arguments = [sys.executable, "-m", "spark_jobs", str(pipeline)]
+    arguments = ["-m", "spark_jobs", str(pipeline)]
     if once:
         arguments.append("--once")
     if "--debug" in sys.argv:
         arguments.append("--debug")
-    # The driver takes the place of this process, so that signals and the exit code
-    # need nobody in between.
-    os.execve(sys.executable, arguments, environment)  # noqa: S606 - no shell
+    become(arguments, environment)

@@ -1,9 +1,11 @@
-"""Ends a command on a signal so that it cleans up behind itself, once."""
+"""What signals do to a command, and to a program that takes its place."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Never
 
 from services.cli.rendering import note
@@ -25,3 +27,13 @@ def end_once_on_signals() -> None:
 
     for number in _FATAL:
         signal.signal(number, end)
+
+
+def become(arguments: Sequence[str], environment: Mapping[str, str]) -> Never:
+    """Let a program in Python take the place of this process.
+
+    So signals and the exit code need nobody in between. The program unblocks SIGINT
+    when it is ready for it; before, Ctrl-C would end it with a stack trace.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.execve(sys.executable, [sys.executable, *arguments], environment)  # noqa: S606 - no shell

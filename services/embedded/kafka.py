@@ -64,6 +64,11 @@ _LOGGING = """\
 """
 
 
+def _settings(data: Path, ports: dict[str, int]) -> str:
+    # Java reads property files as Latin-1, with JSON's escapes for all else.
+    return _SETTINGS.format(data=json.dumps(str(data))[1:-1], **ports)
+
+
 class EmbeddedKafka:
     """The broker whose data, log and port live in one directory.
 
@@ -128,12 +133,13 @@ class EmbeddedKafka:
         settings = self.directory / "kraft.properties"
         if not self._data.exists():
             self._format(ports)
-        write_whole(settings, _SETTINGS.format(data=self._data, **ports))
-        write_whole(self.directory / "log4j2.xml", _LOGGING)
+        write_whole(settings, _settings(self._data, ports))
+        logging = self.directory / "log4j2.xml"
+        write_whole(logging, _LOGGING)
         self.daemon.spawn(
             [
                 *(str(find_java()), _HEAP, "-Djava.awt.headless=true"),
-                f"-Dlog4j2.configurationFile={self.directory / 'log4j2.xml'}",
+                f"-Dlog4j2.configurationFile={logging.as_uri()}",
                 *("-cp", broker_classpath(), "kafka.Kafka", str(settings)),
             ],
             dict(os.environ),
@@ -143,7 +149,7 @@ class EmbeddedKafka:
         partial = self.directory / "data.partial"
         shutil.rmtree(partial, ignore_errors=True)
         settings = self.directory / "format.properties"
-        write_whole(settings, _SETTINGS.format(data=partial, **ports))
+        write_whole(settings, _settings(partial, ports))
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         done = subprocess.run(
             [

@@ -11,16 +11,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sinks.protocol.errors import ConfigurationError
+
 ROOT = Path(__file__).resolve().parents[2]
 STATE_DIRECTORY_VARIABLE = "TALLYWEIR_STATE_DIR"
 
+_SEPARATORS = ',:\\"\n'
+
 
 def state_directory() -> Path:
-    """The absolute path of the state directory, made when missing."""
+    """The absolute path of the state directory, made when missing.
+
+    Raises:
+        ConfigurationError: ``STATE_DIRECTORY``: it cannot be written, or its path has
+            a character that separates paths in settings of Java, Kafka or Spark.
+    """
     given = os.environ.get(STATE_DIRECTORY_VARIABLE)
     directory = Path(given).expanduser().absolute() if given else ROOT / ".tallyweir"
-    directory.mkdir(parents=True, exist_ok=True)
+    if set(_SEPARATORS) & set(str(directory)):
+        raise _unusable(directory, 'its path has one of , : \\ " or a line break')
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(directory, str(error.strerror)) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise _unusable(directory, "it cannot be written")
     return directory
+
+
+def _unusable(directory: Path, what: str) -> ConfigurationError:
+    return ConfigurationError(
+        "STATE_DIRECTORY",
+        saw=f"The state directory {directory} cannot be used: {what}.",
+        why="Jars, logs, scratch files and the embedded servers' data are kept there.",
+        fix=f"Set {STATE_DIRECTORY_VARIABLE} to a directory that can be written.",
+    )
 
 
 def share_fetched(other: Path) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import filecmp
+import os
 import re
 import shutil
 import subprocess
@@ -103,6 +104,14 @@ def _only_one(path: Path) -> Iterator[None]:
 
 def _create(venv: Path) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if not os.access(venv.parent, os.W_OK | os.X_OK):
+        raise SetUpError(
+            "CLONE_READ_ONLY",
+            saw=f"{venv.parent} cannot be written.",
+            why="Tallyweir keeps its libraries in an environment of its own, there",
+            fix="start it once where it can be written; after that it may be "
+            "read-only, with TALLYWEIR_STATE_DIR set to a directory elsewhere",
+        )
     _report(f"first set-up: making {venv} with Python {version}")
     made = subprocess.run(
         [sys.executable, "-m", "venv", "--clear", str(venv)],

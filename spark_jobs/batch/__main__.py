@@ -16,6 +16,9 @@ from spark_jobs.dead_told import ALL_DIED, dead_told
 from spark_jobs.pipeline import load_pipeline
 from spark_jobs.process_log import configure_logging
 from spark_jobs.settings import DriverSettings
+from spark_jobs.stop_signals import end_on_interrupt
+
+_TOLD = "interrupted: the same command again does the run, if it is not done"
 
 
 def main() -> int:
@@ -29,6 +32,7 @@ def main() -> int:
     parser.add_argument("--disposition", type=Disposition, default=Disposition.APPEND)
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
+    end_on_interrupt(_TOLD)
     try:
         configure_logging()
         return _execute(arguments)

@@ -6,8 +6,9 @@ repeated is told from one with other input, and for the places where tasks begin
 
 from __future__ import annotations
 
+import glob
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,16 +66,43 @@ class InputFile:
 def read_input_files(paths: Sequence[Path], contract: Contract) -> list[InputFile]:
     """Look at every file of a run, in the order that was asked for.
 
+    What is no file and has a pattern's characters stands for the files that match it,
+    ordered by their paths.
+
     Raises:
-        ConfigurationError: ``INPUT_FORM``, ``INPUT_MISSING``, ``INPUT_EMPTY``,
-            ``INPUT_COLUMN`` or ``INPUT_MALFORMED``: a file cannot be read at all. A
-            row that does not fit is none of these; it becomes a dead letter.
+        ConfigurationError: ``INPUT_TWICE``; or ``INPUT_FORM``, ``INPUT_MISSING``,
+            ``INPUT_EMPTY``, ``INPUT_COLUMN`` or ``INPUT_MALFORMED``: a file cannot be
+            read at all. A row that does not fit is none of these; it becomes a dead
+            letter.
         ContractError: The schema of an Avro file allows what could kill a decoder.
     """
+    found = [file for path in paths for file in _files_of(path)]
+    _check_distinct(found)
     return [
         _read_input_file(path, partition, contract)
-        for partition, path in enumerate(paths)
+        for partition, path in enumerate(found)
     ]
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    if path.exists() or not glob.has_magic(str(path)):
+        yield path
+        return
+    # One that matches nothing is told as a file that is missing.
+    yield from map(Path, sorted(glob.iglob(str(path))) or [str(path)])  # noqa: PTH207 - it may be absolute
+
+
+def _check_distinct(paths: Sequence[Path]) -> None:
+    seen: dict[Path, Path] = {}
+    for path in paths:
+        former = seen.setdefault(path.resolve(), path)
+        if former is not path:
+            raise ConfigurationError(
+                "INPUT_TWICE",
+                saw=f"{path} is {former}, which is an input already.",
+                why="Each of its rows would be an event twice.",
+                fix="Name it once; two patterns may match the same file.",
+            )
 
 
 def _read_input_file(path: Path, partition: int, contract: Contract) -> InputFile:

@@ -62,6 +62,37 @@ def test_every_row_is_in_one_chunk_whatever_their_size(
     assert rows[-1].number < split.until_offset
 
 
+def test_a_pattern_stands_for_its_files_in_the_order_of_their_paths(
+    tmp_path: Path, contract: Contract
+) -> None:
+    """A file whose name has a pattern's characters is itself; each has its number."""
+    for name in ("b.csv", "a.csv", "10.csv", "[x].csv"):
+        (tmp_path / name).write_text("id\nm\n")
+    given = [tmp_path / "[x].csv", tmp_path / "[ab1]*.csv"]
+    found = read_input_files(given, contract)
+    assert ["[x].csv", "10.csv", "a.csv", "b.csv"] == [one.path.name for one in found]
+    assert [0, 1, 2, 3] == [one.partition for one in found]
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        (["a.csv", "./a.csv"], "INPUT_TWICE"),
+        (["a.csv", "*.csv"], "INPUT_TWICE"),
+        (["link.csv", "a.csv"], "INPUT_TWICE"),
+        (["none*.csv"], "INPUT_MISSING"),
+    ],
+)
+def test_patterns_that_match_nothing_or_the_same_are_refused(
+    tmp_path: Path, contract: Contract, given: list[str], code: str
+) -> None:
+    """Rows that are read twice would be repeats, or twice in the tables."""
+    (tmp_path / "a.csv").write_text("id\nm\n")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "a.csv")
+    with pytest.raises(ConfigurationError, match=code):
+        read_input_files([tmp_path / one for one in given], contract)
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
