@@ -72,7 +72,7 @@ _METRICS = (
 )
 _OTHER_METRICS = (
     "SELECT now() AS timestamp, 'by hand' AS metric_name, 1::numeric AS value, "
-    "'{}'::jsonb AS dimensions"
+    "'{}'::jsonb AS dimensions, now() AS window_start"
 )
 
 _DEVIATION = WindowAggregate(
@@ -251,8 +251,9 @@ def test_metrics_are_a_view_of_the_windows(home_dsn: str) -> None:
     assert ("events", Decimal(1), {"origin": "LGA"}) in found
     numbers = {name for name, _, kind, _ in _AGGREGATES if kind != "text"}
     assert numbers == {name for name, *_ in found}
-    ((at,),) = query(home_dsn, 'SELECT DISTINCT "timestamp" FROM metrics')
-    assert _START == at
+    window = 'SELECT DISTINCT window_start, "timestamp" FROM metrics'
+    shown = "SELECT DISTINCT window_start, window_end FROM by_origin"
+    assert query(home_dsn, shown) == query(home_dsn, window)
 
     execute(home_dsn, "CREATE OR REPLACE VIEW public.metrics AS " + _OTHER_METRICS)
     PostgresDriver(dsn=home_dsn, layout=driver.layout)
@@ -261,6 +262,15 @@ def test_metrics_are_a_view_of_the_windows(home_dsn: str) -> None:
     execute(home_dsn, "COMMENT ON VIEW public.metrics IS 'of a former output'")
     PostgresDriver(dsn=home_dsn, layout=driver.layout)
     assert found == query(home_dsn, _METRICS)
+
+
+def test_metrics_of_an_earlier_release_are_made_again(home_dsn: str) -> None:
+    """They had no start of the window, and its start as their timestamp."""
+    former = _OTHER_METRICS.removesuffix(", now() AS window_start")
+    execute(home_dsn, f"CREATE VIEW public.metrics AS {former}")
+    output = replace(_window_table(), metrics="metrics")
+    PostgresDriver(dsn=home_dsn, layout=layout_of(_EVENTS, output))
+    assert [] == query(home_dsn, "SELECT window_start FROM metrics")
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ def create_metrics_view(
 ) -> None:
     """Make the view exist as the output is defined now; the caller commits.
 
-    Its columns are ``timestamp``, ``metric_name``, ``value`` as numeric and
-    ``dimensions`` as jsonb. A view that says so already is left alone, so that a role
-    without the right to change the schema can start.
+    Its columns are ``timestamp``, where the window ends, ``metric_name``, ``value`` as
+    numeric, ``dimensions`` as jsonb and ``window_start``. A view that says so already
+    is left alone, so that a role without the right to change the schema can start.
 
     Raises:
         ConfigurationError: ``METRICS_EMPTY``: no aggregate is a number;
