@@ -21,6 +21,7 @@ from sinks.protocol.errors import ConfigurationError, FatalError
 from sinks.protocol.ports import (
     BatchPlan,
     RejectedRow,
+    Rejection,
     RowsRejectedError,
     StagedBatch,
 )
@@ -227,9 +228,9 @@ def test_the_good_rows_are_published_and_the_bad_ones_counted_dead(
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     attempts = iter(range(1, 9))
 
-    def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
+    def stage(plan: BatchPlan, rejected: Sequence[Rejection]) -> StagedBatch:
         attempt = next(attempts)
-        bad = {row.offset for row in rejected}
+        bad = {row.offset for row in rejected if isinstance(row, RejectedRow)}
         rows = driver.positioned(plan, _NUMBERS)
         good = [row for row in rows if row[-1] not in bad]
         driver.stage_rows("output_0", good, attempt=attempt)

@@ -24,6 +24,7 @@ from sinks.postgres.seen_id_buckets import SeenIdBuckets
 from sinks.postgres.session import Session
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.ports import RowsRejectedError
 
 HOUR = 3600
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
@@ -215,7 +216,7 @@ def test_many_buckets_are_made_in_portions(
 ) -> None:
     """Each holds its locks until the commit, and those left behind do no harm."""
     many = [number * HOUR for number in range(1, 251)]
-    _buckets(session).create(many, live_from_us=None)
+    _buckets(session).create(dict.fromkeys(many, 1), live_from_us=None)
     found = query(driver.dsn, _BUCKETS)[1:]
     assert [str(bucket) for bucket in many] == [bucket for bucket, _ in found]
     transactions = [xmin for _, xmin in found]
@@ -224,27 +225,54 @@ def test_many_buckets_are_made_in_portions(
     assert PublishOutcome.COMMITTED is _publish(driver, HOUR)
 
 
-def test_more_buckets_than_a_server_has_locks_for_are_refused(
-    driver: PostgresDriver,
-) -> None:
-    """Ten years of history in one batch, with a horizon of a week; none is made."""
+def _most(dsn: str) -> tuple[int, int]:
+    """Return max_locks_per_transaction, and how many buckets there is room for."""
     ((locks, transactions),) = query(
-        driver.dsn,
+        dsn,
         "SELECT current_setting('max_locks_per_transaction')::integer, "
         "current_setting('max_connections')::integer + "
         "current_setting('max_prepared_transactions')::integer",
     )
-    most = locks * transactions // 6
-    history = [number * HOUR for number in range(most + 1)]
+    return locks, locks * transactions // 6
+
+
+def test_a_history_that_a_server_has_no_locks_for_is_refused(
+    driver: PostgresDriver, session: Session
+) -> None:
+    """Ten years of history in one batch, with a horizon of a week; none is made."""
+    locks, most = _most(driver.dsn)
+    history = {number * HOUR: 10_001 for number in range(most + 1)}
     with pytest.raises(ConfigurationError) as raised:
-        _publish(driver, *history)
+        _buckets(session).create(history, live_from_us=None)
     assert "TOO_MANY_BUCKETS" == raised.value.code
     assert f"{most + 1} buckets" in raised.value.saw
     assert f"max_locks_per_transaction = {locks + 1} " in raised.value.fix
     assert "deduplicate.horizon" in raised.value.fix
     assert f"less than {most * HOUR} s" in raised.value.fix
+    # Nor are few events put aside of a run, which can be brought in parts.
+    with pytest.raises(ConfigurationError):
+        _buckets(session).create(
+            dict.fromkeys(history, 1), live_from_us=None, may_reject=False
+        )
     assert ["0"] == _there(driver.dsn)
-    assert [(1,)] == query(driver.dsn, "SELECT count(*) FROM tallyweir.batch")
+
+
+def test_the_sparsest_buckets_are_rejected_where_there_is_no_room(
+    driver: PostgresDriver,
+) -> None:
+    """Of as sparse ones the oldest; what is there already stays, however sparse."""
+    _, most = _most(driver.dsn)
+    wanted = [number * HOUR for number in range(1, most + 2)]
+    plan = driver.plan(0)
+    # One ID in each but the oldest, which has two.
+    tally = driver.stage(plan, {}, buckets=[HOUR, *wanted])
+    with pytest.raises(RowsRejectedError) as raised:
+        driver.publish(plan, tally)
+    rejected = [one.bucket for one in raised.value.buckets]
+    assert [2 * HOUR, 3 * HOUR] == rejected
+    assert ["0"] == _there(driver.dsn)
+    assert PublishOutcome.COMMITTED is _publish(driver, *set(wanted) - set(rejected))
+    assert most == len(_there(driver.dsn))
 
 
 def test_only_buckets_that_live_are_counted(
@@ -259,9 +287,10 @@ def test_only_buckets_that_live_are_counted(
     )
     monkeypatch.setattr(seen_id_buckets, "_LOCKS_PER_BUCKET", locks // 2)
     buckets = _buckets(session)
+    both = {HOUR: 1, 2 * HOUR: 1}
     with pytest.raises(ConfigurationError, match="TOO_MANY_BUCKETS"):
-        buckets.create([HOUR, 2 * HOUR], live_from_us=HOUR * SECOND_US - 1)
-    buckets.create([HOUR, 2 * HOUR], live_from_us=HOUR * SECOND_US)
+        buckets.create(both, live_from_us=HOUR * SECOND_US - 1, may_reject=False)
+    buckets.create(both, live_from_us=HOUR * SECOND_US)
     assert ["0", str(HOUR), str(2 * HOUR)] == _there(driver.dsn)
 
 

@@ -19,7 +19,7 @@ from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import BatchKey, SparkBatchId
 from sinks.protocol.measures import Measures
 from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
+from sinks.protocol.ports import BatchPlan, Rejection, StagedBatch
 from sinks.protocol.recovery import check_topic_identity
 from sinks.protocol.stage_ahead import StageAhead, find_basis
 from spark_jobs.background import begin_in_thread
@@ -260,7 +260,7 @@ class Bridge:
             self._on_planned(planned)
             return planned
 
-        def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
+        def stage(plan: BatchPlan, rejected: Sequence[Rejection]) -> StagedBatch:
             with times.spent_on("stage"):
                 return self._stage(records, plan, rejected)
 
@@ -312,7 +312,7 @@ class Bridge:
         self,
         records: Callable[[], DataFrame],
         plan: BatchPlan,
-        rejected: Sequence[RejectedRow],
+        rejected: Sequence[Rejection],
     ) -> StagedBatch:
         """Run phase one, and make sure that what it read is still the same topics'.
 

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from schemas.codec import diagnose
 from schemas.event_contracts import EventContracts
 from sinks.postgres.home_layout import Output
-from sinks.protocol.ports import RejectedRow
+from sinks.protocol.ports import RejectedBucket, Rejection
 from spark_jobs import event_frame as frame
 from spark_jobs.output_bounds import find_long_keys, find_nested_zeros
 from spark_jobs.postgres_values import find_unstorable
@@ -129,9 +129,11 @@ class Rules:
     Attributes:
         contracts: What the events are read as.
         latest_event_time_us: Later event times are dead letters.
+        earliest_event_time_us: Earlier ones are; None where the pipeline has no bound.
         rejected: Why Postgres refused the row at (number of its place, offset).
         rule_conditions: The condition behind each reason code of the pipeline.
         outputs: The pipeline's, which cannot keep every key.
+        rejected_buckets: Those that the seen IDs of the batch have no room for.
     """
 
     contracts: EventContracts
@@ -139,13 +141,20 @@ class Rules:
     rejected: Mapping[tuple[int, int], str]
     rule_conditions: Mapping[str, str]
     outputs: Sequence[Output] = ()
+    earliest_event_time_us: int | None = None
+    rejected_buckets: tuple[RejectedBucket, ...] = ()
 
-    def rejecting(self, rows: Iterable[RejectedRow], places: SourcePlaces) -> Rules:
-        """Return the same rules for events of which Postgres has refused more rows."""
-        refused = {
-            (places.number(row.topic_partition), row.offset): row.detail for row in rows
-        }
-        return replace(self, rejected={**self.rejected, **refused})
+    def rejecting(self, refused: Iterable[Rejection], places: SourcePlaces) -> Rules:
+        """Return the same rules for events of which Postgres has refused more."""
+        rejected = dict(self.rejected)
+        buckets = list(self.rejected_buckets)
+        for one in refused:
+            if isinstance(one, RejectedBucket):
+                buckets.append(one)
+            else:
+                position = (places.number(one.topic_partition), one.offset)
+                rejected[position] = one.detail
+        return replace(self, rejected=rejected, rejected_buckets=tuple(buckets))
 
 
 def judge(table: pa.Table, is_event: BoolArray, rules: Rules) -> ClassifiedEvents:
@@ -192,6 +201,23 @@ def mark_filtered(events: ClassifiedEvents) -> None:
         is_filtered = np.asarray(events.array(frame.FILTERED_BY).is_valid())
         chosen = is_filtered & events.is_class(EventClass.COMMITTED)
         events.classes[chosen] = EventClass.FILTERED
+
+
+def mark_roomless(events: ClassifiedEvents, rules: Rules, bucket_seconds: int) -> None:
+    """Sort out the events for whose IDs the catalog has no bucket left."""
+    if not rules.rejected_buckets:
+        return
+    details = {one.bucket: one.detail for one in rules.rejected_buckets}
+    filed = buckets_of(events.event_time_us, bucket_seconds)
+    chosen = np.isin(filed, list(details)) & events.is_class(EventClass.COMMITTED)
+    for row in np.flatnonzero(chosen).tolist():
+        events.mark_dead(row, "NO_BUCKET_LEFT", details[int(filed[row])])
+
+
+def buckets_of(event_time_us: I64Array, bucket_seconds: int) -> I64Array:
+    """Return the bucket of seen IDs that each time is filed under: where it begins."""
+    seconds = np.floor_divide(event_time_us, 1_000_000)
+    return np.floor_divide(seconds, bucket_seconds) * bucket_seconds
 
 
 def _mark_misfits(events: ClassifiedEvents) -> None:
@@ -265,6 +291,15 @@ def _mark_without_time(events: ClassifiedEvents, rules: Rules) -> None:
             row,
             "TIMESTAMP_TOO_OLD",
             "The event time lies before the year 1000; mostly nobody has set it.",
+        )
+    if rules.earliest_event_time_us is None:
+        return
+    behind = events.event_time_us < rules.earliest_event_time_us
+    for row in np.flatnonzero(behind).tolist():
+        events.mark_dead(
+            row,
+            "TIMESTAMP_TOO_OLD",
+            "The event time lies further behind the clock than the pipeline allows.",
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
 
 from pyspark.sql.types import (
     ArrayType,
@@ -37,10 +36,11 @@ from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.outbox_table import OutboxTable
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
-from sinks.seen_ids.bloom_filter import BUCKETS_PER_HORIZON, FALSE_POSITIVES
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.keyed_layout import keyed_table
 from spark_jobs.pipeline.append import AppendOutput
+from spark_jobs.pipeline.deduplicate import bucket_seconds
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.definition_json import (
     definition_hash,
@@ -57,8 +57,6 @@ from spark_jobs.window_layout import window_table
 SHARDS = 16
 
 #: A horizon is kept in about this many buckets; one of them is dropped at a time.
-_BUCKET_SECONDS_MIN = 60
-_BUCKET_SECONDS_DEFAULT = 86_400
 
 _POSTGRES_TYPES: Mapping[type[DataType], str] = {
     BinaryType: "bytea",
@@ -182,7 +180,7 @@ def build_home_layout(
         definition_hash=definition_hash(pipeline),
         outputs=tuple(outputs),
         shards=SHARDS,
-        bucket_seconds=_bucket_seconds(horizon),
+        bucket_seconds=bucket_seconds(horizon),
         watermark_delay_us=in_microseconds(pipeline.source.watermark_delay),
         idle_timeout_us=in_microseconds(pipeline.source.idle_timeout),
         horizon_us=None if horizon is None else in_microseconds(horizon),
@@ -208,10 +206,3 @@ def _postgres_type(column: StructField) -> str:
             f"{', '.join(sorted(set(_POSTGRES_TYPES.values())))}.",
         )
     return kind
-
-
-def _bucket_seconds(horizon: timedelta | None) -> int:
-    if horizon is None:
-        return _BUCKET_SECONDS_DEFAULT
-    seconds = int(horizon.total_seconds()) // BUCKETS_PER_HORIZON
-    return max(seconds, _BUCKET_SECONDS_MIN)

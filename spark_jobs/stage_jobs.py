@@ -17,7 +17,7 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import (
     BatchPlan,
     Progress,
-    RejectedRow,
+    Rejection,
     StagedBatch,
     StagedKeys,
 )
@@ -34,6 +34,7 @@ from spark_jobs.lookups import Lookups
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.redaction import Redaction
+from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.python_time import PythonTime
 from spark_jobs.samples import Sampling
@@ -107,7 +108,7 @@ class StageJobs:
         self,
         records: Callable[[], DataFrame],
         plan: BatchPlan,
-        rejected: Sequence[RejectedRow],
+        rejected: Sequence[Rejection],
         *,
         on_read: Callable[[], None] = _nobody_asks,
     ) -> StagedBatch:
@@ -294,17 +295,18 @@ class StageJobs:
         return replace(staged, measures=staged.measures + searches)
 
     def task(
-        self, plan: BatchPlan, rejected: Sequence[RejectedRow], claim_round: int
+        self, plan: BatchPlan, rejected: Sequence[Rejection], claim_round: int
     ) -> StageTask:
         """Return the task that stages a batch's events in a round of claims."""
         pipeline = self.recipe.pipeline
-        bound_us = in_microseconds(pipeline.source.future_bound)
+        earliest_us, latest_us = time_bounds(pipeline.source, plan.planned_at_us)
         deduplicate = pipeline.deduplicate
         return StageTask(
             layout=self.layout,
             rules=Rules(
                 contracts=self.recipe.contracts,
-                latest_event_time_us=plan.planned_at_us + bound_us,
+                earliest_event_time_us=earliest_us,
+                latest_event_time_us=latest_us,
                 rejected={},
                 rule_conditions={
                     rule.reason_code: rule.condition for rule in pipeline.validate
@@ -329,3 +331,15 @@ class StageJobs:
             sampling=self.sampling,
             planned_at_us=plan.planned_at_us if plan.run is None else None,
         )
+
+
+def time_bounds(source: Source, now_us: int) -> tuple[int | None, int]:
+    """Return the earliest event time that is alive, if there is one, and the latest.
+
+    Both are counted from the database's clock when the batch was planned, so they are
+    the same whenever it is staged.
+    """
+    earliest_us = None
+    if source.past_bound is not None:
+        earliest_us = now_us - in_microseconds(source.past_bound)
+    return earliest_us, now_us + in_microseconds(source.future_bound)

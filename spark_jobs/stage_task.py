@@ -37,7 +37,7 @@ from sinks.protocol.votes import EventCounts, PartitionTally, Vote
 from sinks.seen_ids.claim import Candidates, RowClass, new_runs
 from sinks.seen_ids.claim_server import Address
 from sinks.seen_ids.payload_hash import payload_hashes
-from sinks.seen_ids.run import Run
+from sinks.seen_ids.run import Run, ids_by_bucket
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from sinks.step_clock import StepClock
 from spark_jobs import event_frame as frame
@@ -50,7 +50,9 @@ from spark_jobs.event_classes import (
     EventClass,
     I64Array,
     Rules,
+    buckets_of,
     judge,
+    mark_roomless,
 )
 from spark_jobs.hot_keys import hide_keys
 from spark_jobs.measured_staging import MeasuredStaging
@@ -180,8 +182,7 @@ class StageTask:
             staged=staging.rows,
             outputs=outputs,
             checksum=events.checksum(events.is_class(EventClass.COMMITTED)),
-            buckets=frozenset(run.bucket for run in runs),
-            ids=sum(map(len, runs)),
+            buckets=ids_by_bucket(runs),
             measures=clock.measures() + self._seen(events, staging.hot_keys, worker),
             samples=staging.samples_with(events, is_event, self.rules, self.places),
         )
@@ -250,6 +251,7 @@ class StageTask:
             return []
         expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
         events.classes[expired] = EventClass.EXPIRED
+        mark_roomless(events, self.rules, self.layout.bucket_seconds)
         key = read_fingerprint_key(self._connect(worker, HOME))
         return self._claim_ids(events, key, worker)
 
@@ -333,14 +335,12 @@ class StageTask:
             found = events.array(name)
             return found if len(rows) == len(found) else found.take(pa.array(rows))
 
-        width = self.layout.bucket_seconds
-        seconds = np.floor_divide(events.event_time_us[rows], 1_000_000)
         fingerprints = fingerprints_of(events, rows, key)
         is_filtered = events.classes[rows] == EventClass.FILTERED
         return Candidates(
             place=np.asarray(column(frame.PLACE)).astype(np.int64),
             offset=np.asarray(column(frame.OFFSET)),
-            bucket=np.floor_divide(seconds, width) * width,
+            bucket=buckets_of(events.event_time_us[rows], self.layout.bucket_seconds),
             hi=np.ascontiguousarray(fingerprints[:, 0]),
             lo=np.ascontiguousarray(fingerprints[:, 1]),
             payload_hashes=payload_hashes(column(frame.VALUE), key)

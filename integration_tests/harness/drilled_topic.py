@@ -224,7 +224,7 @@ class DrilledDriver:
             staged={table: len(rows) for table, rows in staged.items()},
             outputs={"events": output, "by_site": output},
             checksum=sum(row[-1] for row in committed),
-            buckets=frozenset(row[0] for row in staged["seen_id_run"]),
+            buckets=dict.fromkeys((row[0] for row in staged["seen_id_run"]), 1),
         )
         return tally_votes([vote], plan.ranges, records_read=covered.length)
 

@@ -70,7 +70,7 @@ class FiledIds:
                 "seen_id_run": rows,
             },
             event_time_max_us=bucket * SECOND_US,
-            buckets=frozenset({bucket}),
+            buckets={bucket: 1},
         )
         assert PublishOutcome.COMMITTED is self.driver.publish(plan, tally)
         self.filed.append((sequence, bucket, pairs))

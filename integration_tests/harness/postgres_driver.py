@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -202,7 +203,7 @@ class PostgresDriver:
         *,
         event_time_max_us: int | None = None,
         revised: int = 0,
-        buckets: frozenset[int] = frozenset(),
+        buckets: Iterable[int] = (),
     ) -> BatchTally:
         """Stage rows by table as one attempt, and vote for the whole plan."""
         self.attempts += 1
@@ -235,7 +236,7 @@ class PostgresDriver:
             staged={table: voted.get(table, 0) for table in staged},
             outputs=outputs,
             checksum=sum(range(covered.from_offset, covered.until_offset)),
-            buckets=buckets,
+            buckets=Counter(buckets),
         )
         return tally_votes([vote], plan.ranges, records_read=covered.length)
 

@@ -252,8 +252,7 @@ def stage(
             windows: OutputTally(events=len(committed), rows=len(staged["output_1"])),
         },
         checksum=sum(offset for offset, _ in fates.committed),
-        buckets=frozenset(map(_bucket_of, committed)),
-        ids=len(committed),
+        buckets=Counter(map(_bucket_of, committed)),
     )
 
 

@@ -307,6 +307,8 @@ class PostgresHome(PostgresDecisionLedger):
         self._buckets.create(
             tally.buckets,
             live_from_us=self._layout.expired_before_us(plan.watermark_us),
+            # Who brings bounded input can bring it in parts.
+            may_reject=plan.run is None,
         )
         with translated("publishing"):
             connection = self._session.connected()

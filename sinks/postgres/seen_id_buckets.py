@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import psycopg
@@ -14,6 +15,7 @@ from sinks.postgres.naming import bucket_of_runs, runs_of_pipeline
 from sinks.postgres.session import Session
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.ports import RejectedBucket, RowsRejectedError
 
 _PUBLISH = load_statements("sinks.postgres", "publish.sql")
 _RUNS = load_statements("sinks.postgres", "runs.sql")
@@ -25,6 +27,23 @@ _CREATED_AT_ONCE = 100
 #: in each: the table and its key, and the same of what is stored out of line. A third
 #: of the room is left to everybody else.
 _LOCKS_PER_BUCKET = 6
+
+#: If more events than this lie in buckets that there is no room for, they are a history
+#: that was brought in too large a part, and no clocks that went wrong.
+_REJECTED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Room:
+    """What a server says of its room for locks."""
+
+    locks: int
+    transactions: int
+
+    @property
+    def buckets(self) -> int:
+        """How many of a pipeline's buckets it has room for."""
+        return self.locks * self.transactions // _LOCKS_PER_BUCKET
 
 
 class SeenIdBuckets:
@@ -51,16 +70,25 @@ class SeenIdBuckets:
         self._width_us = bucket_seconds * 1_000_000
         self._known = session.run("reading the catalog", self._read)
 
-    def create(self, buckets: Iterable[int], *, live_from_us: int | None) -> None:
+    def create(
+        self,
+        buckets: Mapping[int, int],
+        *,
+        live_from_us: int | None,
+        may_reject: bool = True,
+    ) -> None:
         """Make buckets that are not there yet, some hundred in a transaction.
 
         Args:
-            buckets: That a batch has IDs for.
+            buckets: That a batch has IDs for, and how many.
             live_from_us: Buckets that end by then will be dropped; None for no bucket.
+            may_reject: Whether events may become dead letters for want of buckets.
 
         Raises:
-            ConfigurationError: ``TOO_MANY_BUCKETS``: there would be more than the
-                server has locks for; none was made.
+            RowsRejectedError: There would be more buckets than the server has locks
+                for: names those with the fewest IDs, of the new ones; none was made.
+            ConfigurationError: ``TOO_MANY_BUCKETS``: the same, and events may not be
+                rejected, or too many would be.
             RetryableError: The server is unreachable, or somebody makes or drops
                 buckets for long.
 
@@ -71,9 +99,17 @@ class SeenIdBuckets:
         missing = sorted(wanted - self._known)
         if missing:
             alive = {one for one in self._known if not self._is_past(one, live_from_us)}
-            self._session.run(
-                "counting locks", partial(self._check_locks, len(alive | wanted))
-            )
+            room = self._session.run("counting locks", self._read_room)
+            excess = len(alive | wanted) - room.buckets
+            if excess > 0:
+                # Of several with as few the oldest, which are forgotten first anyway.
+                sparsest = sorted(missing, key=lambda one: (buckets[one], one))[:excess]
+                rejected = sum(buckets[one] for one in sparsest)
+                if may_reject and len(sparsest) == excess and rejected <= _REJECTED_MAX:
+                    raise RowsRejectedError(
+                        buckets=[self._rejected(one, room) for one in sparsest]
+                    )
+                raise self._too_many(len(alive | wanted), room)
         for begin in range(0, len(missing), _CREATED_AT_ONCE):
             portion = missing[begin : begin + _CREATED_AT_ONCE]
             self._session.run(
@@ -114,27 +150,33 @@ class SeenIdBuckets:
         )
         return {bucket_of_runs(row[0]) for row in rows}
 
-    def _check_locks(
-        self, buckets: int, connection: psycopg.Connection[TupleRow]
-    ) -> None:
+    def _read_room(self, connection: psycopg.Connection[TupleRow]) -> _Room:
         ((locks, transactions),) = connection.execute(_RUNS["lock_settings"])
-        most = locks * transactions // _LOCKS_PER_BUCKET
-        if buckets <= most:
-            return
+        return _Room(locks=locks, transactions=transactions)
+
+    def _rejected(self, bucket: int, room: _Room) -> RejectedBucket:
+        return RejectedBucket(
+            bucket=bucket,
+            detail=f"The server has room for {room.buckets} buckets of seen IDs, of "
+            f"{self._width_us // 1_000_000} s of event time each, and others have more "
+            "events.",
+        )
+
+    def _too_many(self, buckets: int, room: _Room) -> ConfigurationError:
         width_s = self._width_us // 1_000_000
-        needed = -(-buckets * _LOCKS_PER_BUCKET // transactions)
-        raise ConfigurationError(
+        needed = -(-buckets * _LOCKS_PER_BUCKET // room.transactions)
+        return ConfigurationError(
             "TOO_MANY_BUCKETS",
             saw=f"The seen IDs of the pipeline would be in {buckets} buckets, each of "
-            f"{width_s} s of event time. With max_locks_per_transaction = {locks} the "
-            f"server has room for the locks of {most}.",
+            f"{width_s} s of event time. With max_locks_per_transaction = {room.locks} "
+            f"the server has room for the locks of {room.buckets}.",
             why="Each bucket is a table, and whoever uses all of them in a transaction "
             "would be out of shared memory. Nothing was published.",
             fix="Bring the history oldest first, in batches or runs of less than "
-            f"{most * width_s} s of event time each; or begin under another pipeline "
-            "name with a longer deduplicate.horizon, of which a bucket is an eighth "
-            "from the first start on; or ALTER SYSTEM SET max_locks_per_transaction = "
-            f"{needed} and restart the server.",
+            f"{room.buckets * width_s} s of event time each; or begin under another "
+            "pipeline name with a longer deduplicate.horizon, of which a bucket is an "
+            "eighth from the first start on; or ALTER SYSTEM SET "
+            f"max_locks_per_transaction = {needed} and restart the server.",
         )
 
     def _create(

@@ -16,7 +16,7 @@ from sinks.protocol.errors import FatalError, OutcomeUnknownError
 from sinks.protocol.keyed_votes import tally_keyed_votes
 from sinks.protocol.ports import (
     BatchPlan,
-    RejectedRow,
+    Rejection,
     RowsRejectedError,
     Stage,
     StageKeys,
@@ -44,7 +44,7 @@ class VotedBatch:
     plan: BatchPlan
     tally: BatchTally
     #: What tables have refused of it so far; its dead letters.
-    rejected: tuple[RejectedRow, ...] = ()
+    rejected: tuple[Rejection, ...] = ()
     restagings: int = 0
 
 
@@ -188,18 +188,15 @@ def _stage(batch: VotedBatch, stage: Stage) -> VotedBatch:
 
 
 def _new_rejections(
-    refusal: RowsRejectedError, known: Sequence[RejectedRow]
-) -> list[RejectedRow]:
-    positions = {(row.topic_partition, row.offset) for row in known}
-    fresh = [
-        row
-        for row in refusal.rows
-        if (row.topic_partition, row.offset) not in positions
-    ]
+    refusal: RowsRejectedError, known: Sequence[Rejection]
+) -> list[Rejection]:
+    keys = {one.key for one in known}
+    refused: list[Rejection] = [*refusal.rows, *refusal.buckets]
+    fresh = [one for one in refused if one.key not in keys]
     if not fresh:
         raise FatalError(
             "REJECTION_REPEATED",
-            saw=f"{len(refusal.rows)} rows were rejected again after they had been "
+            saw=f"{len(refused)} rows were rejected again after they had been "
             "taken out.",
             why="The batch would be staged for ever.",
             fix="Report this with the table's definition.",

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.decisions import PublishDecision
@@ -158,6 +158,29 @@ class RejectedRow:
     offset: int
     detail: str
 
+    @property
+    def key(self) -> object:
+        """What is rejected, whatever the reason."""
+        return self.topic_partition, self.offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedBucket:
+    """A span of event time for which the catalog of seen IDs has no table left."""
+
+    #: Where it begins, in seconds since 1970.
+    bucket: int
+    detail: str
+
+    @property
+    def key(self) -> object:
+        """What is rejected, whatever the reason."""
+        return self.bucket
+
+
+#: What a batch is staged again without.
+Rejection: TypeAlias = RejectedRow | RejectedBucket
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedBatch:
@@ -180,14 +203,20 @@ class StagedKeys:
 
 
 class RowsRejectedError(Exception):
-    """Publishing was rolled back because a result table refused rows.
+    """Publishing was rolled back because rows, or IDs of some events, found no place.
 
-    Not an error of the batch: it is staged again with these rows as dead letters.
+    Not an error of the batch: it is staged again with these events as dead letters.
     """
 
-    def __init__(self, rows: Sequence[RejectedRow]) -> None:
-        super().__init__(f"{len(rows)} rows were rejected")
+    def __init__(
+        self,
+        rows: Sequence[RejectedRow] = (),
+        *,
+        buckets: Sequence[RejectedBucket] = (),
+    ) -> None:
+        super().__init__(f"{len(rows)} rows and {len(buckets)} buckets were rejected")
         self.rows = tuple(rows)
+        self.buckets = tuple(buckets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +413,7 @@ class Stage(Protocol):
     """Phase one of one batch: run its tasks and bring back their votes."""
 
     def __call__(
-        self, plan: BatchPlan, rejected: Sequence[RejectedRow]
+        self, plan: BatchPlan, rejected: Sequence[Rejection]
     ) -> StagedBatch: ...
 
 

@@ -49,8 +49,7 @@ def format_vote(vote: Vote) -> str:
             "staged": dict(vote.staged),
             "outputs": {table: asdict(t) for table, t in vote.outputs.items()},
             "checksum": vote.checksum,
-            "buckets": sorted(vote.buckets),
-            "ids": vote.ids,
+            "buckets": sorted(vote.buckets.items()),
             "measures": measures_json(vote.measures),
             "samples": samples_json(vote.samples),
         }
@@ -120,8 +119,7 @@ def parse_vote(text: str) -> Vote:
             table: OutputTally(**tally) for table, tally in value["outputs"].items()
         },
         checksum=value["checksum"],
-        buckets=frozenset(value["buckets"]),
-        ids=value["ids"],
+        buckets=dict(value["buckets"]),
         measures=parse_measures(value["measures"]),
         samples=parse_samples(value["samples"]),
     )

@@ -12,6 +12,7 @@ Invariant, per partition and batch::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
@@ -139,14 +140,17 @@ class Vote:
     #: Sum of the kafka offsets of the committed events. The ledger keeps it, and
     #: ``verify`` recomputes it from the result tables.
     checksum: int = 0
-    #: Seen-ID buckets that this attempt staged runs for.
-    buckets: frozenset[int] = frozenset()
-    #: IDs in those runs.
-    ids: int = 0
+    #: Seen-ID buckets that this attempt staged runs for, with the IDs in those runs.
+    buckets: Mapping[int, int] = field(default_factory=dict)
     #: What this attempt has cost.
     measures: Measures = NOTHING_MEASURED
     #: Of the rows that it staged, those that people may look at.
     samples: Samples = NOTHING_SAMPLED
+
+    @property
+    def ids(self) -> int:
+        """IDs in its runs."""
+        return sum(self.buckets.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +162,8 @@ class BatchTally:
     outputs: Mapping[str, OutputTally]
     attempts: tuple[Attempt, ...]
     checksum: int
-    buckets: frozenset[int] = field(default_factory=frozenset)
+    #: Seen-ID buckets that there are runs for, with the IDs in them.
+    buckets: Mapping[int, int] = field(default_factory=dict)
     #: The watermark that phase 2b fired timers by; None where there was none.
     fired_through_us: int | None = None
     measures: Measures = NOTHING_MEASURED
@@ -194,7 +199,9 @@ def tally_votes(
     partitions: dict[TopicPartition, PartitionTally] = {}
     staged: dict[str, int] = {}
     outputs: dict[str, OutputTally] = {}
+    buckets: Counter[int] = Counter()
     for vote in votes:
+        buckets.update(vote.buckets)
         for topic_partition, seen in vote.partitions.items():
             former = partitions.get(topic_partition)
             partitions[topic_partition] = seen if former is None else former + seen
@@ -211,7 +218,7 @@ def tally_votes(
         outputs=outputs,
         attempts=attempts,
         checksum=sum(vote.checksum for vote in votes),
-        buckets=frozenset().union(*(vote.buckets for vote in votes)),
+        buckets=buckets,
         measures=sum_measures(vote.measures for vote in votes),
         samples=join_samples(vote.samples for vote in votes),
     )

@@ -28,6 +28,13 @@ FALSE_POSITIVES = 0.001
 #: of each, or of about as many segments.
 BUCKETS_PER_HORIZON = 8
 
+#: How many buckets a horizon, or what lies ahead of the clock, may be filed in. IDs are
+#: looked for in all of them, and each is a table; a horizon that a pipeline begins with
+#: has eight. A server as it is installed has room for the locks of a thousand
+#: (``SeenIdBuckets``). Two years by days are among them, for a pipeline that began
+#: without deduplication.
+BUCKETS_MAX = 750
+
 _BLOCK_BITS = 256
 _WORDS = 4
 _PARTS = 8

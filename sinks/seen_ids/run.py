@@ -7,6 +7,8 @@ Runs are written in the publish transaction and never changed. A run is stored a
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,3 +95,11 @@ def damaged(bucket: int, saw: str) -> FatalError:
         why="IDs in a damaged row could be missed, and events counted twice.",
         fix="Restore the seen-ID catalog from a backup together with its pipeline.",
     )
+
+
+def ids_by_bucket(runs: Iterable[Run]) -> dict[int, int]:
+    """Count the IDs of runs by their buckets."""
+    counted: Counter[int] = Counter()
+    for run in runs:
+        counted[run.bucket] += len(run)
+    return dict(counted)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch, StagedKeys
+from sinks.protocol.ports import BatchPlan, Rejection, StagedBatch, StagedKeys
 from sinks.protocol.votes import BatchTally
 from sinks.testing.memory_home import MemoryDatabase
 from sinks.testing.memory_staging import MemoryStaging
@@ -63,10 +63,10 @@ class MemoryStage:
         #: How often each batch was staged, by Spark's number.
         self.calls: list[int] = []
 
-    def __call__(self, plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
+    def __call__(self, plan: BatchPlan, rejected: Sequence[Rejection]) -> StagedBatch:
         assert plan.key.spark_batch_id is not None, "a tick stages no events"
         self.calls.append(int(plan.key.spark_batch_id))
-        dead = {(row.topic_partition, row.offset) for row in rejected}
+        dead = {row.key for row in rejected}
         records = [p for p in positions_of(plan.ranges) if self._holds_record(p)]
         votes = []
         for task in range(TASKS):

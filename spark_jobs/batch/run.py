@@ -29,7 +29,7 @@ from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.identity import BatchKey, SparkBatchId
 from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan, Progress, RejectedRow, StagedBatch
+from sinks.protocol.ports import BatchPlan, Progress, Rejection, StagedBatch
 from sinks.protocol.votes import EventCounts
 from spark_jobs.batch.run_report import RunReport
 from spark_jobs.batch.run_source import RunSource
@@ -140,7 +140,7 @@ class RunExecution:
             self._log.info("run planned", epoch=plan.key.epoch, inputs=len(run.inputs))
             raw = source.read(prepared.spark)
 
-            def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
+            def stage(plan: BatchPlan, rejected: Sequence[Rejection]) -> StagedBatch:
                 staged = jobs.stage_events(lambda: raw, plan, rejected)
                 source.check_unchanged()
                 return staged

@@ -26,6 +26,7 @@ from sinks.protocol.votes import EventCounts, PartitionTally, Vote, tally_votes
 from sinks.seen_ids.claim import Claim, RowClass, new_runs
 from sinks.seen_ids.claim_holder import ClaimHolder
 from sinks.seen_ids.ordering import I64Array
+from sinks.seen_ids.run import ids_by_bucket
 from spark_jobs.dedup_bench.numbered_events import (
     EVENT_TIMES,
     TASKS,
@@ -180,8 +181,7 @@ class IdsDriver:
             staged=staging.rows,
             outputs={},
             checksum=int(offsets[claim.survives].sum()),
-            buckets=frozenset(run.bucket for run in runs),
-            ids=ids,
+            buckets=ids_by_bucket(runs),
         )
 
     def _open_writer(self, names: TableNames) -> StagingWriter:

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
+from sinks.seen_ids.bloom_filter import (
+    BUCKETS_MAX,
+    BUCKETS_PER_HORIZON,
+    FALSE_POSITIVES,
+)
 from spark_jobs.pipeline.durations import check_duration
 from spark_jobs.pipeline.problems import Problem, raise_if_any
 from spark_jobs.pipeline.source import Source
@@ -14,6 +18,8 @@ from spark_jobs.pipeline.source import Source
 DEDUPLICATE_HORIZON = timedelta(days=7)
 _RATE_MIN = 0.00001
 _RATE_MAX = 0.1
+_BUCKET_SECONDS_MIN = 60
+_BUCKET_SECONDS_DEFAULT = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,4 +80,38 @@ def check_one_history(
         why="Of two events of different contracts with one ID, the second would be "
         "dropped as a repeat, and nobody would know.",
         fix="Leave conflicts out, or read each contract with a pipeline of its own.",
+    )
+
+
+def bucket_seconds(horizon: timedelta | None) -> int:
+    """Return how much event time a bucket covers, in a pipeline that begins so."""
+    if horizon is None:
+        return _BUCKET_SECONDS_DEFAULT
+    seconds = int(horizon.total_seconds()) // BUCKETS_PER_HORIZON
+    return max(seconds, _BUCKET_SECONDS_MIN)
+
+
+def check_future_buckets(
+    deduplicate: Deduplicate | None, source: Source
+) -> Iterator[Problem]:
+    """Yield that one producer's clock could make more buckets than there is room for.
+
+    Before the clock a pipeline has as many as its horizon has, since what lies behind
+    that is expired; ahead of it only the bound keeps events from having one each.
+    """
+    if deduplicate is None:
+        return
+    width_s = bucket_seconds(deduplicate.horizon)
+    buckets = -(int(source.future_bound.total_seconds()) // -width_s)
+    if buckets <= BUCKETS_MAX:
+        return
+    yield Problem(
+        code="PIPELINE_FUTURE_BOUND",
+        at=("source", "future_bound"),
+        saw=f"future_bound is {buckets} buckets of seen IDs long: with this horizon a "
+        f"bucket is {width_s} s of event time.",
+        why=f"Each is a table, and {BUCKETS_MAX} are the most: a producer whose clock "
+        "is wrong could make all of them.",
+        fix=f"Let future_bound be at most {BUCKETS_MAX * width_s} seconds, or "
+        "deduplicate.horizon longer.",
     )

@@ -16,7 +16,11 @@ from sinks.protocol.guarantee import Guarantee
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME, check_declaration
 from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit
-from spark_jobs.pipeline.deduplicate import Deduplicate, check_one_history
+from spark_jobs.pipeline.deduplicate import (
+    Deduplicate,
+    check_future_buckets,
+    check_one_history,
+)
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.guarantee import check_guarantee
@@ -130,6 +134,7 @@ class Pipeline:
             yield empty_value(("outputs",))
         yield from check_guarantee(self.guarantee, self.deduplicate, self.outputs)
         yield from check_one_history(self.deduplicate, self.source)
+        yield from check_future_buckets(self.deduplicate, self.source)
         taken: set[str] = set()
         for index, output in enumerate(self.outputs):
             # Where no schema is named, the server's search path decides: public.

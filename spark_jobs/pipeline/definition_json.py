@@ -60,6 +60,12 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
             "watermark_delay": format_duration(source.watermark_delay),
             "idle_timeout": format_duration(source.idle_timeout),
             "future_bound": format_duration(source.future_bound),
+            # Left out where there is none, as before there could be one.
+            **(
+                {}
+                if source.past_bound is None
+                else {"past_bound": format_duration(source.past_bound)}
+            ),
         },
         # Left out where it is the default, as before there was another.
         **(
@@ -139,6 +145,9 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
             watermark_delay=parse_duration(source["watermark_delay"]),
             idle_timeout=parse_duration(source["idle_timeout"]),
             future_bound=parse_duration(source["future_bound"]),
+            past_bound=(
+                parse_duration(source["past_bound"]) if "past_bound" in source else None
+            ),
         ),
         guarantee=Guarantee(definition.get("guarantee", Guarantee.EXACTLY_ONCE)),
         deduplicate=(

@@ -41,6 +41,7 @@ class Source:
         idle_timeout: After so long without events a partition no longer holds the
             watermark back.
         future_bound: Event times further ahead than this are dead letters.
+        past_bound: Event times further back than this are; None for no bound.
     """
 
     topic: str | tuple[str, ...]
@@ -50,6 +51,7 @@ class Source:
     watermark_delay: timedelta
     idle_timeout: timedelta = IDLE_TIMEOUT
     future_bound: timedelta = FUTURE_BOUND
+    past_bound: timedelta | None = None
 
     def __post_init__(self) -> None:
         raise_if_any("Source", self._find_problems())
@@ -75,6 +77,8 @@ class Source:
         yield from check_duration(self.watermark_delay, ("watermark_delay",))
         for name in ("idle_timeout", "future_bound"):
             yield from check_duration(getattr(self, name), (name,), zero=False)
+        if self.past_bound is not None:
+            yield from check_duration(self.past_bound, ("past_bound",), zero=False)
 
     def _find_topic_problems(self) -> Iterator[Problem]:
         if not self.topics:

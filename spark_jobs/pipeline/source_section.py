@@ -11,7 +11,7 @@ _HEADER_PREFIX = "header:"
 def read_source(section: Section) -> Source | None:
     """Read the source; None, with the problems reported, if it is wrong."""
     required = ("topic", "schema", "event_id", "event_time", "watermark_delay")
-    section.allow(*required, "idle_timeout", "future_bound")
+    section.allow(*required, "idle_timeout", "future_bound", "past_bound")
     section.require(*required)
     topic = section.one_or_more("topic")
     schema = section.one_or_more("schema")
@@ -20,6 +20,7 @@ def read_source(section: Section) -> Source | None:
     watermark_delay = section.duration("watermark_delay", None)
     idle_timeout = section.duration("idle_timeout", IDLE_TIMEOUT)
     future_bound = section.duration("future_bound", FUTURE_BOUND)
+    past_bound = section.duration("past_bound", None)
     if (
         topic is None
         or schema is None
@@ -41,4 +42,5 @@ def read_source(section: Section) -> Source | None:
         watermark_delay=watermark_delay,
         idle_timeout=idle_timeout,
         future_bound=future_bound,
+        past_bound=past_bound,
     )

@@ -19,6 +19,7 @@ from sinks.postgres.columns import Column
 from sinks.postgres.instants import to_datetime
 from sinks.postgres.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.protocol.ports import RejectedBucket
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import (
     EARLIEST_EVENT_TIME_US,
@@ -26,8 +27,10 @@ from spark_jobs.event_classes import (
     EventClass,
     Rules,
     find_dead,
+    mark_roomless,
 )
 from spark_jobs.pipeline.durations import in_microseconds
+from spark_jobs.source_places import SourcePlaces
 from spark_jobs.window_assignment import assign_windows
 
 _NOON_US = 1_700_000_000_000_000
@@ -116,6 +119,34 @@ def _reasons(rules: Rules, *rows: dict[str, object]) -> dict[int, str]:
     dead = events.is_class(EventClass.DEAD)
     assert dead.nonzero()[0].tolist() == sorted(events.reasons)
     return {row: reason for row, (reason, _) in sorted(events.reasons.items())}
+
+
+def test_an_event_behind_the_pipelines_bound_is_dead(contract: Contract) -> None:
+    """At the very bound it is not; what has no time is dead for another reason."""
+    rules = _rules(contract, earliest_event_time_us=_NOON_US - 5)
+    rows = [
+        _event(contract, **{frame.EVENT_TIME: time})
+        for time in (_NOON_US - 5, _NOON_US - 6, None)
+    ]
+    assert {1: "TIMESTAMP_TOO_OLD", 2: "MISSING_EVENT_TIME"} == _reasons(rules, *rows)
+
+
+def test_events_without_room_for_their_ids_are_dead(contract: Contract) -> None:
+    """Those of the buckets that were rejected, unless another question took them."""
+    second, hour = 1_000_000, 3600
+    bucket = _NOON_US // second // hour * hour
+    rows = [
+        _event(contract, **{frame.EVENT_TIME: bucket * second + after})
+        for after in (-1, 0, hour * second - 1, hour * second, 5)
+    ]
+    rules = _rules(contract, latest_event_time_us=2 * _NOON_US).rejecting(
+        [RejectedBucket(bucket=bucket, detail="no room")], SourcePlaces(("t",))
+    )
+    events = _find_dead(_table(*rows), rules)
+    events.classes[4] = EventClass.FILTERED
+    mark_roomless(events, rules, hour)
+    assert dict.fromkeys((1, 2), ("NO_BUCKET_LEFT", "no room")) == events.reasons
+    assert EventClass.FILTERED == events.classes[4]
 
 
 def test_a_good_event_stays_alive(contract: Contract) -> None:

@@ -15,13 +15,7 @@ from sinks.postgres.versions.version_plan import (
     StateFate,
     Verdict,
 )
-
-#: Buckets that a horizon may be kept in. IDs are looked for in all of them, and each is
-#: a table; a horizon that a pipeline begins with has eight. A server as it is installed
-#: has room for the locks of a thousand (``SeenIdBuckets``), and these leave some for
-#: events that are ahead of the watermark. Two years by days are among them, for a
-#: pipeline that began without deduplication.
-_BUCKETS_MAX = 750
+from sinks.seen_ids.bloom_filter import BUCKETS_MAX
 
 
 def compare_source(former: DescribedVersion, wanted: DescribedVersion) -> Reckoning:
@@ -73,7 +67,7 @@ def reckon_ids(
         if has is None:
             return None, Reckoning()
         return ids_from_us, _ids(Fate.KEPT, "", "The horizon is the same.")
-    most_us = _BUCKETS_MAX * holdings.bucket_seconds * 1_000_000
+    most_us = BUCKETS_MAX * holdings.bucket_seconds * 1_000_000
     if has is not None and has > max(most_us, had or 0):
         return ids_from_us, Reckoning(
             findings=(_too_many_buckets(has, holdings.bucket_seconds),)
@@ -135,7 +129,7 @@ def _too_many_buckets(horizon_us: int, bucket_seconds: int) -> Finding:
         f"its IDs in buckets of {bucket_seconds} s, as it began: {buckets} of them.",
         why="Each bucket is a table, and an ID is looked for in all of them: the "
         "server would be out of locks (max_locks_per_transaction).",
-        fix=f"A horizon of up to {_BUCKETS_MAX * bucket_seconds} s; or run the changed "
+        fix=f"A horizon of up to {BUCKETS_MAX * bucket_seconds} s; or run the changed "
         "file under another pipeline name with other tables: its buckets are an eighth "
         "of the horizon that it begins with.",
     )

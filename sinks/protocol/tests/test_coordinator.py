@@ -18,7 +18,14 @@ from sinks.protocol.errors import (
     RetryableError,
 )
 from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
+from sinks.protocol.ports import (
+    BatchPlan,
+    RejectedBucket,
+    RejectedRow,
+    Rejection,
+    RowsRejectedError,
+    StagedBatch,
+)
 from sinks.protocol.publication import Publisher
 from sinks.testing.memory_home import MemoryDatabase
 from sinks.testing.memory_server import LostAnswer
@@ -124,7 +131,7 @@ def test_refusals_of_several_rounds_add_up() -> None:
     world = _World()
     rounds = deque([{(_P0, 3)}, {(_P0, 8)}, set()])
 
-    def stage(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
+    def stage(plan: BatchPlan, rejected: Sequence[Rejection]) -> StagedBatch:
         world.database.refused = rounds.popleft()
         return world.stage(plan, rejected)
 
@@ -139,7 +146,7 @@ def test_a_refusal_that_repeats_is_fatal() -> None:
     world = _World()
     world.database.refused = {(_P0, 3)}
 
-    def forgetful(plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
+    def forgetful(plan: BatchPlan, rejected: Sequence[Rejection]) -> StagedBatch:
         del rejected
         return world.stage(plan, ())
 
@@ -148,6 +155,24 @@ def test_a_refusal_that_repeats_is_fatal() -> None:
     assert "REJECTION_REPEATED" == raised.value.code
     assert [0, 0] == world.stage.calls
     assert [] == world.offsets
+
+
+def test_rejected_buckets_join_the_rejected_rows() -> None:
+    """Each is told to the next staging once, and one that comes back is fatal."""
+    world = _World()
+    row = RejectedRow(topic_partition=_P0, offset=3, detail="")
+    bucket = RejectedBucket(bucket=3, detail="")
+    voted = world.coordinator.stage_batch(world.plan, world.stage)
+    for refusal in (
+        RowsRejectedError([row]),
+        RowsRejectedError([row], buckets=[bucket]),
+    ):
+        voted = world.coordinator.stage_again(voted, world.stage, refusal)
+    assert (row, bucket) == voted.rejected
+    with pytest.raises(FatalError, match="REJECTION_REPEATED"):
+        world.coordinator.stage_again(
+            voted, world.stage, RowsRejectedError(buckets=[bucket])
+        )
 
 
 @pytest.mark.parametrize("answer", LostAnswer)

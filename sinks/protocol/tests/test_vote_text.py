@@ -58,7 +58,7 @@ _votes = st.builds(
     ),
     # A sum of offsets may pass 64 bits.
     checksum=st.integers(0, 2**80),
-    buckets=st.frozensets(st.integers(-(2**40), 2**40)),
+    buckets=st.dictionaries(st.integers(-(2**40), 2**40), st.integers(1, 2**40)),
     measures=st.builds(
         Measures,
         steps=st.dictionaries(

@@ -43,7 +43,7 @@ def _vote(attempt: int, seen: dict[TopicPartition, PartitionTally]) -> Vote:
         staged={"results": attempt},
         outputs={"results": OutputTally(events=attempt, rows=1, late=2, revised=3)},
         checksum=attempt * 100,
-        buckets=frozenset({attempt}),
+        buckets={attempt: 2, 7: 1},
     )
 
 
@@ -82,7 +82,7 @@ def test_votes_add_up_per_partition_table_and_output() -> None:
         tally.outputs
     )
     assert (Attempt(1), Attempt(2)) == tally.attempts
-    assert (300, frozenset({1, 2})) == (tally.checksum, tally.buckets)
+    assert (300, {1: 2, 2: 2, 7: 2}) == (tally.checksum, tally.buckets)
     assert 6 == tally.counts.read
 
 

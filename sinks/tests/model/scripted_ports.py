@@ -30,6 +30,7 @@ from sinks.protocol.ports import (
     BranchOrder,
     Progress,
     RejectedRow,
+    Rejection,
     RowsRejectedError,
     StagedBatch,
     StagedKeys,
@@ -309,9 +310,10 @@ class ScriptedStage:
         self._script = script
         self._world = world
 
-    def __call__(self, plan: BatchPlan, rejected: Sequence[RejectedRow]) -> StagedBatch:
+    def __call__(self, plan: BatchPlan, rejected: Sequence[Rejection]) -> StagedBatch:
         del plan
-        dead = tuple(sorted(row.offset for row in rejected))
+        rows = [row for row in rejected if isinstance(row, RejectedRow)]
+        dead = tuple(sorted(row.offset for row in rows))
         votes, records = self._script.ask("stage", dead)
         return StagedBatch(
             votes=[

@@ -90,7 +90,9 @@ PIPELINES = st.builds(
         event_id=st.sampled_from(["event_id", HeaderId(header="ce_id")]),
         watermark_delay=DURATIONS,
         idle_timeout=DURATIONS,
-        future_bound=DURATIONS,
+        # Few enough buckets of whatever horizon.
+        future_bound=st.sampled_from([timedelta(minutes=1), timedelta(hours=12)]),
+        past_bound=st.none() | DURATIONS,
     ),
     deduplicate=st.none()
     | st.builds(
