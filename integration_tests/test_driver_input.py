@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
+from integration_tests.harness.driver_world import (
+    PIPELINE,
+    SOURCE,
+    DriverWorld,
+    numbered,
+)
 from integration_tests.harness.readings import (
     NOON,
     Sent,
@@ -246,3 +251,59 @@ def test_a_time_that_nobody_has_set_is_a_dead_letter(
 
     world.assert_fates({**unset, **earliest, **last})
     assert [(1,), (1,)] == world.fetch("SELECT readings FROM readings_by_day")
+
+
+def test_an_event_behind_the_past_bound_is_a_dead_letter(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """By the database's clock; the watermark does not hear of it."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world.write_pipeline(
+        PIPELINE.replace("event_time:", "past_bound: 30 days\n      event_time:")
+    )
+    now = dt.datetime.now(dt.UTC)
+    records = world.topic.send(
+        [
+            sent(
+                world.contract,
+                event_id=f"{days} days",
+                at=now - dt.timedelta(days=days),
+                fate="committed" if days < 30 else "TIMESTAMP_TOO_OLD",
+            )
+            for days in (31, 29)
+        ]
+    )
+    world.run_to_the_end()
+    world.assert_fates(records)
+
+
+@pytest.mark.long
+def test_events_far_apart_stop_no_pipeline(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Each would have a bucket of its own; what has none left is a dead letter."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    ((locks,),) = world.fetch(
+        "SELECT current_setting('max_locks_per_transaction')::integer * "
+        "(current_setting('max_connections')::integer + "
+        "current_setting('max_prepared_transactions')::integer)"
+    )
+    room = locks // 6
+    count = room + 184
+    records = world.topic.send(
+        [
+            sent(
+                world.contract,
+                event_id=f"n{number}",
+                at=NOON - dt.timedelta(hours=22 * number),
+                fate="committed" if number < room else "NO_BUCKET_LEFT",
+            )
+            for number in range(count)
+        ]
+    )
+    world.run_to_the_end()
+    world.assert_fates(records)
+    # The next batch finds room: the watermark has passed what is old.
+    more = world.topic.send([sent(world.contract, event_id="one more")])
+    world.run_to_the_end()
+    world.assert_fates({**records, **more})

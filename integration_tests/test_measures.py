@@ -22,6 +22,9 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
+from integration_tests.harness.transforming_pipeline import (
+    write_transforming_pipeline,
+)
 from sinks.postgres import publication
 from sinks.postgres.audit import read_reported
 from sinks.postgres.connection import connect
@@ -106,6 +109,34 @@ def test_a_transforms_python_is_told_apart(
     transform = measures["steps"]["transform"]
     assert 1.0 <= transform["seconds"] < 5.0
     assert transform["rows_out"] == 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_a_transform_reports_counts_once_although_it_runs_again(
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
+) -> None:
+    """Of the events that are committed: repeats of them add nothing."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
+    world.pipeline_file = tmp_path / "readings.py"
+    write_transforming_pipeline(
+        world,
+        world.pipeline_file,
+        'return events.withColumns({"big": F.expr("amount > 9"), '
+        '"half": F.expr("amount / 2")})',
+        reported='counters={"big_ones": "big", "amounts": "amount"}, '
+        'distributions={"halves": "half"}',
+    )
+    readings = numbered(world, 0, 50)
+    world.topic.send([*readings, *readings])
+    with world.driver(fault="after:voted:1:SIGKILL") as driver:
+        assert driver.wait() == -signal.SIGKILL
+    world.run_to_the_end()
+    with connect(home_dsn, application_name="test reader") as home:
+        custom, _ = read_reported(home, "readings", newest=100)
+    assert custom.counts == {"big_ones": 40, "amounts": sum(range(50))}
+    halves = custom.distributions["halves"]
+    assert (halves.count, halves.greatest) == (50, 24.5)
 
 
 @pytest.mark.slow

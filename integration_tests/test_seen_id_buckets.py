@@ -300,7 +300,10 @@ def test_a_driver_counts_the_buckets_of_its_horizon(
     """What the watermark has left behind by it is past."""
     wanted: list[int | None] = []
 
-    def create(_: SeenIdBuckets, __: object, *, live_from_us: int | None) -> None:
+    def create(
+        _: SeenIdBuckets, __: object, *, live_from_us: int | None, may_reject: bool
+    ) -> None:
+        assert may_reject, "this is no run"
         wanted.append(live_from_us)
 
     monkeypatch.setattr(SeenIdBuckets, "create", create)

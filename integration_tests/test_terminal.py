@@ -123,6 +123,7 @@ def test_a_second_ctrl_c_does_not_wait(shell: _Shell) -> None:
             assert 130 == terminal.wait(), terminal.text
     assert "Traceback" not in terminal.text
     with shell.run() as terminal:
+        terminal.await_program("spark_jobs")
         terminal.await_child("java")
         terminal.press_ctrl_c()
         assert 0 == terminal.wait(), terminal.text
@@ -146,6 +147,7 @@ def test_ctrl_c_ends_a_batch_run_that_can_be_done_again(shell: _Shell) -> None:
     offsets = f"{shell.world.topic.name}:0:0-5"
     arguments = ("batch", str(shell.world.pipeline_file), "--run", "r")
     with shell.type(*arguments, "--offsets", offsets) as terminal:
+        terminal.await_program("spark_jobs.batch")
         terminal.await_child("java")
         terminal.press_ctrl_c()
         assert 130 == terminal.wait(), terminal.text

@@ -82,7 +82,7 @@ def _run_batches(spark: SparkSession, checkpoint: Path) -> None:
         .option("rowsPerBatch", 10)
         .load()
         .writeStream.foreachBatch(run_batch)
-        .option("checkpointLocation", checkpoint.as_uri())
+        .option("checkpointLocation", f"file://{checkpoint}")
         .trigger(availableNow=True)
         .start()
     )

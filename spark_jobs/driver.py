@@ -271,7 +271,8 @@ class Driver:
         writer = (
             parts.jobs.choose_columns(stream)
             .writeStream.foreachBatch(bridge)
-            .option("checkpointLocation", parts.checkpoint.as_uri())
+            # No URI: Hadoop takes its escapes for parts of a name.
+            .option("checkpointLocation", f"file://{parts.checkpoint}")
         )
         writer = (
             writer.trigger(availableNow=True)

@@ -137,7 +137,7 @@ class EventFrameRecipe:
 
         Fields with parts reach the tables as JSON, which Spark writes.
         """
-        wanted = {*read, *self.aliases.values()}
+        wanted = {*read, *self.pipeline.reported.columns, *self.aliases.values()}
         return tuple(
             field.name
             for field in self.contracts.fields
@@ -188,6 +188,7 @@ class EventFrameRecipe:
     def _computed(self, columns: Sequence[str], read: Collection[str]) -> list[str]:
         """Name the columns that tasks need and do not make themselves."""
         decoded = self.decoded_fields(read)
+        read = {*read, *self.pipeline.reported.columns}
         computed = [
             name
             for name in columns

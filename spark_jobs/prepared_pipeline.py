@@ -34,6 +34,7 @@ from spark_jobs.pipeline.redaction import Redaction, find_redaction
 from spark_jobs.predictor import Predictor
 from spark_jobs.python_time import PythonTime
 from spark_jobs.record_reader import RecordReader
+from spark_jobs.reported_columns import check_reported
 from spark_jobs.samples import Sampling, sampling_of
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
@@ -271,6 +272,7 @@ def prepare_pipeline(
     events = recipe.build(
         empty_batch(spark), lookups.copies, SourcePlaces(pipeline.source.topics)
     )
+    check_reported(pipeline.reported, events.schema)
     layout = replace(
         build_home_layout(pipeline, files.contracts, events.schema),
         file_text=files.text,

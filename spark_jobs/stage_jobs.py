@@ -323,6 +323,7 @@ class StageJobs:
             claim_round=claim_round,
             watermark_us=plan.watermark_us,
             is_transformed=pipeline.transform is not None,
+            reported=pipeline.reported,
             filter_conditions=self.recipe.filter_conditions,
             keeps_payload_hashes=deduplicate is not None and deduplicate.conflicts,
             hides_keys_of=self.redaction.keys

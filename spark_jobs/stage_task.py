@@ -56,6 +56,8 @@ from spark_jobs.event_classes import (
 )
 from spark_jobs.hot_keys import hide_keys
 from spark_jobs.measured_staging import MeasuredStaging
+from spark_jobs.pipeline.reported import Reported
+from spark_jobs.reported_columns import figures_of
 from spark_jobs.samples import Sampling
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.staged_rows import StagedRows
@@ -95,6 +97,8 @@ class StageTask:
     watermark_us: int | None
     #: Whether users' code has had the rows in its hands.
     is_transformed: bool
+    #: What the pipeline's own figures are taken from.
+    reported: Reported
     #: As ``EventFrameRecipe`` numbers them.
     filter_conditions: tuple[str, ...]
     #: Whether an ID that comes again with another payload is a conflict.
@@ -193,7 +197,7 @@ class StageTask:
         found: Mapping[str, HotKeys],
         worker: TaskWorker,
     ) -> Measures:
-        """Return what the events are measured by: hot keys, and ages."""
+        """Return what the events are measured by: hot keys, ages, own figures."""
         hidden = {o: keys for o, keys in found.items() if o in self.hides_keys_of}
         if hidden:
             if worker.secret is None:
@@ -201,7 +205,8 @@ class StageTask:
             found = {**found, **hide_keys(hidden, worker.secret)}
         planned_at_us = self.planned_at_us
         ages = {} if planned_at_us is None else ages_of(events, planned_at_us)
-        return Measures(hot_keys=found, ages=ages)
+        own = figures_of(events, self.reported)
+        return Measures(hot_keys=found, ages=ages) + own
 
     def decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
         """Add the events' fields; tell which rows are events of a contract."""

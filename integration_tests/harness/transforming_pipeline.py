@@ -10,7 +10,7 @@ from integration_tests.harness.driver_world import DriverWorld
 _PIPELINE = """
 from datetime import timedelta
 from pyspark.sql import functions as F
-from spark_jobs.pipeline import AppendOutput, Pipeline, Source
+from spark_jobs.pipeline import AppendOutput, Pipeline, Reported, Source
 
 def transform(events):
 {body}
@@ -25,18 +25,24 @@ pipeline = Pipeline(
         watermark_delay=timedelta(hours=1),
     ),
     transform=transform,
+    reported=Reported({reported}),
     outputs=(AppendOutput(table="readings"),),
 )
 """
 
 
-def write_transforming_pipeline(world: DriverWorld, file: Path, body: str) -> None:
+def write_transforming_pipeline(
+    world: DriverWorld, file: Path, body: str, *, reported: str = ""
+) -> None:
     """Write a pipeline in Python.
 
     Args:
         world: Whose topic it reads.
         file: Where to.
         body: Of a function that gets ``events`` and returns them with more columns.
+        reported: Which of them are figures: arguments of ``Reported``.
     """
     body = textwrap.indent(textwrap.dedent(body).strip(), "    ")
-    file.write_text(_PIPELINE.format(topic=world.topic.name, body=body))
+    file.write_text(
+        _PIPELINE.format(topic=world.topic.name, body=body, reported=reported)
+    )

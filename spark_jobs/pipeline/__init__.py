@@ -29,6 +29,7 @@ from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.pipeline_file import load_pipeline
 from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import PipelineError, Problem
+from spark_jobs.pipeline.reported import Reported
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import HeaderId, Source
 from spark_jobs.pipeline.stateful import (
@@ -67,6 +68,7 @@ __all__ = [
     "PipelineError",
     "Prediction",
     "Problem",
+    "Reported",
     "Rule",
     "Session",
     "Sliding",

@@ -16,7 +16,7 @@ from sinks.protocol.distributions import distribution_of
 from sinks.protocol.measures import Measures
 
 #: Names are few and fixed, as those of metrics: each batch has all of them.
-_NAMES_MAX = 50
+FIGURES_MAX = 50
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
@@ -66,8 +66,8 @@ def count(name: str, amount: float = 1) -> None:
 
     Raises:
         ValueError: The name or the amount cannot be used.
-        RuntimeError: Nobody gathers here: functions on keyed state report, and
-            transforms do not, whose workers are Spark's.
+        RuntimeError: Nobody gathers here: functions on keyed state report, and a
+            transform adds columns that ``Reported`` names.
     """
     _here().count(name, _finite(name, amount))
 
@@ -82,10 +82,18 @@ def observe(name: str, value: float) -> None:
     _here().observe(name, _finite(name, value))
 
 
+def is_figure_name(name: str) -> bool:
+    """Whether a counter or a distribution may be called so."""
+    return _NAME.fullmatch(name) is not None
+
+
 def _here() -> CustomFigures:
     figures = _gathering.get(None)
     if figures is None:
-        raise RuntimeError("count and observe are for functions on keyed state")
+        raise RuntimeError(
+            "count and observe are for functions on keyed state; a transform adds "
+            "columns that Pipeline(reported=...) names"
+        )
     return figures
 
 
@@ -98,8 +106,8 @@ def _finite(name: str, value: float) -> float:
 def _checked(name: str, known: dict[str, float] | dict[str, list[float]]) -> str:
     if name in known:
         return name
-    if not _NAME.fullmatch(name):
+    if not is_figure_name(name):
         raise ValueError(f"{name!r} is no name of lower-case letters, digits and _")
-    if len(known) >= _NAMES_MAX:
-        raise ValueError(f"{name}: a pipeline reports {_NAMES_MAX} names at most")
+    if len(known) >= FIGURES_MAX:
+        raise ValueError(f"{name}: a pipeline reports {FIGURES_MAX} names at most")
     return name

@@ -30,6 +30,7 @@ from spark_jobs.pipeline.names import check_distinct, check_pipeline_name
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
+from spark_jobs.pipeline.reported import Reported
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.stateful import StatefulOutput
@@ -65,6 +66,8 @@ class Pipeline:
             where it is empty, a Python file's pipeline gets the hash of its sources.
         filter: Spark SQL over the event and all that was added to it; where it is not
             true, nothing of the event is kept but its position.
+        reported: Figures that are taken from columns of the events, such as those that
+            the transform adds; in Python only.
         dead_letter_limit: When the driver pauses the pipeline by itself; None if never.
         monitor: What the monitor may show of its events.
         outputs: At least one.
@@ -86,6 +89,7 @@ class Pipeline:
     predict: tuple[Prediction, ...] = ()
     code_version: str = ""
     filter: str | None = None
+    reported: Reported = field(default_factory=Reported)
     dead_letter_limit: DeadLetterLimit | None = None
     monitor: Monitoring = field(default_factory=Monitoring)
     outputs: tuple[Output, ...]

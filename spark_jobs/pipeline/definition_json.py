@@ -32,6 +32,7 @@ from spark_jobs.pipeline.prediction_json import (
     prediction_from_json,
     prediction_to_json,
 )
+from spark_jobs.pipeline.reported import Reported
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import HeaderId, Source
 from spark_jobs.pipeline.stateful import StatefulOutput
@@ -101,6 +102,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
         **({"code_version": pipeline.code_version} if pipeline.has_code else {}),
         # Left out where there is none, as before there could be one.
         **({} if pipeline.filter is None else {"filter": pipeline.filter}),
+        **_reported_to_json(pipeline.reported),
         **_limit_to_json(pipeline.dead_letter_limit),
         **monitoring_to_json(pipeline.monitor),
         "outputs": [_output_to_json(output) for output in pipeline.outputs],
@@ -165,6 +167,7 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
             prediction_from_json(one) for one in definition.get("predict", ())
         ),
         filter=definition.get("filter"),
+        reported=Reported(**definition.get("reported", {})),
         dead_letter_limit=(
             DeadLetterLimit(**definition["dead_letter_limit"])
             if "dead_letter_limit" in definition
@@ -173,6 +176,14 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
         monitor=monitoring_from_json(definition),
         outputs=tuple(_output_from_json(one) for one in definition["outputs"]),
     )
+
+
+def _reported_to_json(reported: Reported) -> dict[str, Any]:
+    if not reported.columns:
+        return {}
+    counters, distributions = reported.counters, reported.distributions
+    written = {"counters": dict(counters), "distributions": dict(distributions)}
+    return {"reported": written}
 
 
 def _limit_to_json(limit: DeadLetterLimit | None) -> dict[str, Any]:

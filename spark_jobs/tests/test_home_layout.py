@@ -201,7 +201,12 @@ def test_a_horizon_is_kept_in_about_eight_buckets(
     horizon: timedelta, seconds: int
 ) -> None:
     """Short horizons still have buckets of a minute."""
-    pipeline = replace(_pipeline(), deduplicate=Deduplicate(horizon=horizon))
+    pipeline = _pipeline()
+    pipeline = replace(
+        pipeline,
+        source=replace(pipeline.source, future_bound=timedelta(hours=1)),
+        deduplicate=Deduplicate(horizon=horizon),
+    )
     layout = build_home_layout(
         pipeline, load_event_contracts(("page_view.v1",)), _schema()
     )
