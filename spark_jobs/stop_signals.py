@@ -28,14 +28,15 @@ def stop_on_signals() -> threading.Event:
         published or dropped whole.
     """
     stop = threading.Event()
+    screen = _screen()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT:
             if stop.is_set():
                 os._exit(_INTERRUPTED)
-            if sys.stderr.isatty():
+            if os.isatty(screen):
                 # The stream itself may be in the middle of a line of the log.
-                os.write(sys.stderr.fileno(), _TOLD)
+                os.write(screen, _TOLD)
         stop.set()
 
     signal.signal(signal.SIGTERM, on_signal)
@@ -45,12 +46,18 @@ def stop_on_signals() -> threading.Event:
 
 def end_on_interrupt(told: str) -> None:
     """Let Ctrl-C end the process at once, as ``kill -9`` would, and say so."""
+    screen = _screen()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
-        os.write(sys.stderr.fileno(), f"\n{told}\n".encode())
+        os.write(screen, f"\n{told}\n".encode())
         os._exit(_INTERRUPTED)
 
     _on_interrupt(on_signal)
+
+
+def _screen() -> int:
+    # While a JVM starts, what is called stderr is a file.
+    return os.dup(sys.stderr.fileno())
 
 
 def _on_interrupt(handler: Callable[[int, FrameType | None], None]) -> None:
