@@ -36,6 +36,7 @@ def each_session(  # noqa: PLR0913 - each is a part of the output
     event_time: str,
     gap: timedelta,
     select: Sequence[str] = (),
+    where: str | None = None,
 ) -> Callable[[SessionFunction], StatefulOutput]:
     """Make a function an output that is called for each closed session.
 
@@ -47,6 +48,7 @@ def each_session(  # noqa: PLR0913 - each is a part of the output
         gap: What ends a session.
         select: The columns that the function gets of each event, beside its time;
             their values must be what JSON holds.
+        where: As in ``StatefulOutput``: only such events belong to sessions.
 
     Raises:
         PipelineError: One of them cannot be used.
@@ -59,6 +61,7 @@ def each_session(  # noqa: PLR0913 - each is a part of the output
             columns=columns,
             state={_OPEN: ListState()},
             select=[event_time, *(name for name in select if name != event_time)],
+            where=where,
         )(_Sessions(function=function, event_time=event_time, gap=gap))
 
     return make

@@ -11,20 +11,23 @@ after it is not judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Protocol
 
 from schemas.contract import ContractField
 from schemas.schema_tree import NESTED_TYPES
 from spark_jobs.pipeline.append import AppendOutput
-from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.definition import Output, Pipeline, Transform
 from spark_jobs.pipeline.enrichment import KAFKA_KEY, Enrichment
-from spark_jobs.pipeline.expressions import find_unknown_columns
+from spark_jobs.pipeline.expressions import find_mistyped, find_unknown_columns
 from spark_jobs.pipeline.join import JoinOutput
+from spark_jobs.pipeline.monitoring import Monitoring
 from spark_jobs.pipeline.names import KAFKA_TOPIC, check_output_column
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
+from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.pipeline.window import WindowOutput
@@ -33,6 +36,27 @@ from spark_jobs.pipeline.window import WindowOutput
 _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})
 # Instants. A local timestamp is none: without a zone it has no place in an order.
 _TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros"})
+
+
+class PipelineParts(Protocol):
+    """What of a pipeline says which columns there are, and which it reads."""
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def validate(self) -> Sequence[Rule]: ...
+    @property
+    def enrich(self) -> Sequence[Enrichment]: ...
+    @property
+    def transform(self) -> Transform | None: ...
+    @property
+    def predict(self) -> Sequence[Prediction]: ...
+    @property
+    def filter(self) -> str | None: ...
+    @property
+    def monitor(self) -> Monitoring: ...
+    @property
+    def outputs(self) -> Sequence[Output]: ...
 
 
 def check_columns(
@@ -55,16 +79,17 @@ def check_columns(
 
 
 def find_column_problems(
-    pipeline: Pipeline,
+    pipeline: PipelineParts,
     fields: Sequence[ContractField],
     added: Sequence[str] | None = None,
 ) -> Iterator[Problem]:
     """Find what ``check_columns`` refuses."""
     known = [field.name for field in fields]
+    types = {field.name: field.type for field in fields}
     for problem in _check_source(pipeline.source, fields):
         yield problem.under("source")
     for rule in pipeline.validate:
-        for problem in _check_expression(rule.condition, known):
+        for problem in _check_expression(rule.condition, known, types):
             yield problem.under("validate", rule.reason_code)
     for index, enrichment in enumerate(pipeline.enrich):
         for problem in _check_enrichment(enrichment, known):
@@ -82,14 +107,15 @@ def find_column_problems(
 
 
 def _check_results(
-    pipeline: Pipeline, fields: Sequence[ContractField], known: list[str]
+    pipeline: PipelineParts, fields: Sequence[ContractField], known: list[str]
 ) -> Iterator[Problem]:
-    for problem in _check_expression(pipeline.filter, known):
+    types = {field.name: field.type for field in fields}
+    for problem in _check_expression(pipeline.filter, known, types):
         yield problem.under("filter")
     for index, output in enumerate(pipeline.outputs):
         found = chain(
-            _check_output(output, known),
-            _check_where(output, known),
+            _check_output(output, known, types),
+            _check_where(output, known, types),
             _check_shard_by(output, fields),
             _check_by(output, fields),
             _check_key(output, fields, known),
@@ -162,7 +188,9 @@ def _check_prediction(prediction: Prediction, known: list[str]) -> Iterator[Prob
         yield from _check_new(column, known, ("columns", column))
 
 
-def _check_output(output: Output, known: list[str]) -> Iterator[Problem]:
+def _check_output(
+    output: Output, known: list[str], types: Mapping[str, str]
+) -> Iterator[Problem]:
     match output:
         case AppendOutput(columns=None) | OutboxOutput(select=None):
             for column in known:
@@ -177,7 +205,7 @@ def _check_output(output: Output, known: list[str]) -> Iterator[Problem]:
         case JoinOutput():
             yield from _check_join(output, known)
         case WindowOutput():
-            yield from _check_window(output, known)
+            yield from _check_window(output, known, types)
 
 
 def _check_join(output: JoinOutput, known: list[str]) -> Iterator[Problem]:
@@ -187,20 +215,24 @@ def _check_join(output: JoinOutput, known: list[str]) -> Iterator[Problem]:
             yield from _check_known(of_event, known, (name, "select", column))
 
 
-def _check_window(output: WindowOutput, known: list[str]) -> Iterator[Problem]:
+def _check_window(
+    output: WindowOutput, known: list[str], types: Mapping[str, str]
+) -> Iterator[Problem]:
     yield from _check_all_known(output.by, known, "by")
     for aggregate in output.aggregates:
         if aggregate.argument is not None:
-            for problem in _check_expression(aggregate.argument, known):
+            for problem in _check_expression(aggregate.argument, known, types):
                 yield problem.under("aggregates", aggregate.column)
 
 
-def _check_where(output: Output, known: list[str]) -> Iterator[Problem]:
+def _check_where(
+    output: Output, known: list[str], types: Mapping[str, str]
+) -> Iterator[Problem]:
     conditions: dict[Path, str | None] = {("where",): output.where}
     if isinstance(output, JoinOutput):
         conditions = {(name, "where"): one.where for name, one in output.sides.items()}
     for at, condition in conditions.items():
-        for problem in _check_expression(condition, known):
+        for problem in _check_expression(condition, known, types):
             yield problem.under(*at)
 
 
@@ -266,9 +298,12 @@ def _check_key(
         )
 
 
-def _check_expression(text: str | None, known: list[str]) -> Iterator[Problem]:
+def _check_expression(
+    text: str | None, known: list[str], types: Mapping[str, str]
+) -> Iterator[Problem]:
     if text is not None:
         yield from find_unknown_columns(text, [*known, KAFKA_TOPIC])
+        yield from find_mistyped(text, types)
 
 
 def _check_all_known(

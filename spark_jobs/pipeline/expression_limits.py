@@ -41,7 +41,18 @@ TOKENS_MAX = 5_000
 _EVENT = 1_000_000
 
 _TEXT_TOKENS = frozenset({"STRING", "RAW_STRING"})
-_PATTERNS = {"LIKE": check_like, "ILIKE": check_like, "RLIKE": check_regex}
+_OPERATORS = {
+    "LIKE": Argument.LIKE,
+    "ILIKE": Argument.LIKE,
+    "RLIKE": Argument.REGEX,
+}
+_PATTERNS = {Argument.LIKE: check_like, Argument.REGEX: check_regex}
+#: What gives a text of a length that is a literal, by the argument that says it.
+_CUTS = {"left": 1, "substr": 2, "substring": 2}
+#: What may stand before the text that LIKE looks into, and is no part of it.
+_BEFORE_TEXT = frozenset(
+    {"L_PAREN", "COMMA", "AND", "OR", "NOT", "WHEN", "THEN", "ELSE"}
+)
 _QUANTIFIERS = frozenset({"all", "any", "some"})
 #: What ends the pattern of LIKE; anything else would compute it.
 _AFTER_PATTERN = frozenset(
@@ -58,6 +69,7 @@ class Call:
 
     name: str
     start: int
+    name_end: int
     arguments: tuple[tuple[Token, ...], ...]
 
 
@@ -67,7 +79,8 @@ def find_calls(tokens: Sequence[Token]) -> Iterator[Call]:
         if following.token_type.name != "L_PAREN" or not token.text.isidentifier():
             continue
         if token.token_type.name not in _TEXT_TOKENS:
-            yield Call(token.text.lower(), token.start, _split(tokens, position + 2))
+            arguments = _split(tokens, position + 2)
+            yield Call(token.text.lower(), token.start, token.end + 1, arguments)
 
 
 def find_excesses(tokens: Sequence[Token]) -> Iterator[Problem]:
@@ -143,6 +156,8 @@ def _check_argument(call: Call, index: int, kind: Argument) -> Iterator[Problem]
             "An event could choose what takes memory or time without bound.",
             "Write the text itself, as one literal.",
         )
+    elif kind in _PATTERNS:
+        yield from _check_pattern(place, text, kind, is_cut=_is_cut(call.arguments[0]))
     else:
         yield from _check_text(place, text, kind)
 
@@ -161,11 +176,7 @@ def _check_number(
 
 
 def _check_text(place: str, text: str, kind: Argument) -> Iterator[Problem]:
-    if kind is Argument.REGEX:
-        yield from _check_pattern(place, text, "RLIKE")
-    elif kind is Argument.LIKE:
-        yield from _check_pattern(place, text, "LIKE")
-    elif kind is Argument.FORMAT and _format_width(text) > LENGTH_MAX:
+    if kind is Argument.FORMAT and _format_width(text) > LENGTH_MAX:
         yield _excess(
             f"has as {place} a format with a width of more than {LENGTH_MAX}",
             "It decides how much memory one event takes.",
@@ -214,9 +225,10 @@ def _check_options(place: str, given: tuple[Token, ...]) -> Iterator[Problem]:
 def _check_pattern_operators(tokens: Sequence[Token]) -> Iterator[Problem]:
     for position, token in enumerate(tokens):
         operator = token.token_type.name
-        if operator not in _PATTERNS or _is_call(tokens, position):
+        if operator not in _OPERATORS or _is_call(tokens, position):
             continue
         place = f"pattern of {operator} at character {token.start + 1}"
+        is_cut = _is_cut(_text_before(tokens, position))
         for given in _patterns_after(tokens, position + 1):
             text = literal_text(given)
             if text is None:
@@ -227,7 +239,8 @@ def _check_pattern_operators(tokens: Sequence[Token]) -> Iterator[Problem]:
                     "or endswith.",
                 )
             else:
-                yield from _check_pattern(place, text, operator)
+                kind = _OPERATORS[operator]
+                yield from _check_pattern(place, text, kind, is_cut=is_cut)
 
 
 def _patterns_after(tokens: Sequence[Token], start: int) -> Iterator[tuple[Token, ...]]:
@@ -243,15 +256,41 @@ def _patterns_after(tokens: Sequence[Token], start: int) -> Iterator[tuple[Token
     yield tuple(tokens[start:end])
 
 
-def _check_pattern(place: str, text: str, operator: str) -> Iterator[Problem]:
+def _text_before(tokens: Sequence[Token], position: int) -> tuple[Token, ...]:
+    """Return the text that an operator looks into, as far as brackets tell it."""
+    end = position
+    if tokens[end - 1].token_type.name == "NOT":
+        end -= 1
+    start, depth = end, 0
+    while start and (depth or tokens[start - 1].token_type.name not in _BEFORE_TEXT):
+        start -= 1
+        depth -= _depth_change(tokens[start])
+    return tuple(tokens[start:end])
+
+
+def _is_cut(tokens: Sequence[Token]) -> bool:
+    """Tell whether this is a text that is cut to a length, and nothing else."""
+    if len(tokens) < 4 or not _opens(tokens, 1):  # noqa: PLR2004 - left(a,1)
+        return False
+    length = _CUTS.get(tokens[0].text.lower())
+    if length is None or _closing(tokens, 1) != len(tokens) - 1:
+        return False
+    arguments = _split(tokens, 2)
+    number = literal_number(arguments[length]) if length < len(arguments) else None
+    return number is not None and number <= LENGTH_MAX
+
+
+def _check_pattern(
+    place: str, text: str, kind: Argument, *, is_cut: bool
+) -> Iterator[Problem]:
     try:
-        _PATTERNS[operator](text)
+        _PATTERNS[kind](text, is_cut=is_cut)
     except PatternError as exc:
         yield _excess(
             f"has as {place} one that {exc}",
             "One event could keep the driver searching for hours.",
-            "Begin the pattern with ^, repeat single characters only, or ask several "
-            "simpler questions.",
+            "Begin the pattern with ^, repeat single characters only, ask several "
+            "simpler questions such as contains(…), or cut the text: left(…, 1000).",
         )
 
 

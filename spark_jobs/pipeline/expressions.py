@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spark_jobs.pipeline.expression_limits import (
     DEPTH_MAX,
     TOKENS_MAX,
+    find_calls,
     find_excesses,
     is_too_deep,
+    literal_number,
 )
 from spark_jobs.pipeline.problems import Problem, suggest
 from spark_jobs.pipeline.spark_functions import find_refusal, is_known, list_known
@@ -46,6 +48,17 @@ _NILADIC = frozenset(
         "session_user",
     }
 )
+# Functions that are casts.
+_CASTS = frozenset(
+    {"bigint", "binary", "boolean", "date", "decimal", "double", "float", "int"}
+    | {"smallint", "string", "time", "timestamp", "tinyint"}
+)
+# Types of contracts, by the literals that they are compared with.
+_TEXTS = frozenset({"string", "uuid", "enum"})
+_NO_TEXTS = (
+    *("boolean", "int", "long", "float", "double", "decimal", "date", "timestamp"),
+    "local-timestamp",
+)
 # Spark turns these strings into the time of the query when it casts them; the name of
 # a zone may follow.
 _SPECIAL_TIME = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
@@ -60,10 +73,14 @@ class Inspection:
 
     Attributes:
         columns: Columns it reads, in order, each once; of ``a.b.c`` only ``a``.
+        compared: Columns that are compared with a literal, and whether it is text.
+        is_no_condition: Whether it can only be a number or a text.
         problems: Why it is refused; none if it may be used.
     """
 
     columns: tuple[str, ...] = ()
+    compared: tuple[tuple[str, bool], ...] = ()
+    is_no_condition: bool = False
     problems: tuple[Problem, ...] = ()
 
 
@@ -93,6 +110,11 @@ def inspect_expression(text: str) -> Inspection:
         return _refuse(_unparsable(text, seen))
     return Inspection(
         columns=tuple(dict.fromkeys(_find_columns(tree))),
+        compared=tuple(dict.fromkeys(_find_compared(tree))),
+        is_no_condition=isinstance(
+            tree.unnest(),
+            exp.Literal | exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod | exp.DPipe,
+        ),
         problems=(
             *_find_stars(text, tree),
             *_find_special_times(text, tree),
@@ -115,8 +137,17 @@ def _find_in_tokens(text: str, tokens: list[Token]) -> Iterator[Problem]:
 
 def check_condition(text: str | None) -> Iterator[Problem]:
     """Find what forbids the use of a condition, where there is one."""
-    if text is not None:
-        yield from inspect_expression(text).problems
+    if text is None:
+        return
+    inspection = inspect_expression(text)
+    yield from inspection.problems
+    if inspection.is_no_condition:
+        yield Problem(
+            code="PIPELINE_EXPRESSION_TYPE",
+            saw=f"{text!r} is a number or a text.",
+            why="A condition is true or false; Spark would choose which.",
+            fix="Compare it with something, as in … > 0 or … IS NOT NULL.",
+        )
 
 
 def split_call(text: str) -> tuple[str, str] | None:
@@ -144,6 +175,33 @@ def split_call(text: str) -> tuple[str, str] | None:
     return None
 
 
+def is_special_time(text: str) -> bool:
+    """Tell whether Spark casts a literal of this text to a time of its own clock."""
+    return _SPECIAL_TIME.match(text) is not None
+
+
+def with_written_casts(text: str) -> str:
+    """Write ``int(a)`` as ``CAST(a AS int)``, which Spark tells from casts of its own.
+
+    The expression means the same.
+    """
+    from sqlglot import tokenize  # noqa: PLC0415
+
+    edits: list[tuple[int, int, str]] = []
+    tokens = tokenize(text, read=_DIALECT)
+    for call in find_calls(tokens):
+        # In a type, such as decimal(10), stands nothing but a number.
+        if call.name not in _CASTS or len(call.arguments) != 1:
+            continue
+        if literal_number(call.arguments[0]) is None:
+            end = call.arguments[0][-1].end + 1
+            edits.append((end, end, f" AS {call.name}"))
+            edits.append((call.start, call.name_end, "CAST"))
+    for start, end, replacement in sorted(edits, reverse=True):
+        text = text[:start] + replacement + text[end:]
+    return text
+
+
 def find_unknown_columns(text: str, known: list[str]) -> Iterator[Problem]:
     """Find columns that the events do not have; like Spark, case does not count."""
     folded = {name.casefold() for name in known}
@@ -155,6 +213,32 @@ def find_unknown_columns(text: str, known: list[str]) -> Iterator[Problem]:
                 why="The events do not have it.",
                 fix=suggest(column, known),
             )
+
+
+def find_mistyped(text: str, types: Mapping[str, str]) -> Iterator[Problem]:
+    """Find fields that are compared with a literal of another kind.
+
+    Spark finds all that do not fit, at the driver's start; this needs no Spark.
+
+    Args:
+        text: The expression.
+        types: Of the fields, as contracts name them.
+    """
+    folded = {name.casefold(): kind for name, kind in types.items()}
+    for column, is_text in inspect_expression(text).compared:
+        kind = folded.get(column.casefold(), "")
+        if kind in _TEXTS and not is_text:
+            seen, fix = "a number", f"Write a text, or CAST({column} AS int)."
+        elif kind.startswith(_NO_TEXTS) and is_text:
+            seen, fix = "a text", f"Write a value of type {kind}."
+        else:
+            continue
+        yield Problem(
+            code="PIPELINE_EXPRESSION_TYPE",
+            saw=f"{text!r} compares {column}, which is {kind}, with {seen}.",
+            why="Spark would convert one of them in silence, or to null.",
+            fix=fix,
+        )
 
 
 def _find_structure(text: str, tokens: list[Token]) -> Iterator[Problem]:
@@ -257,7 +341,7 @@ def _find_special_times(text: str, tree: Expr) -> Iterator[Problem]:
     for literal in tree.find_all(exp.Literal):
         if (
             literal.is_string
-            and _SPECIAL_TIME.match(literal.name)
+            and is_special_time(literal.name)
             and isinstance(literal.parent, exp.Cast | exp.TsOrDsToDate | exp.StrToTime)
         ):
             yield _forbidden(
@@ -295,6 +379,22 @@ def _find_columns(tree: Expr) -> Iterator[str]:
 
     for column in tree.find_all(exp.Column, bfs=False):
         yield column.parts[0].name
+
+
+def _find_compared(tree: Expr) -> Iterator[tuple[str, bool]]:
+    from sqlglot import exp  # noqa: PLC0415
+
+    comparisons = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+    for node in tree.find_all(*comparisons, exp.NullSafeEQ, exp.Between, exp.In):
+        parts = [
+            part.this if isinstance(part, exp.Neg) else part
+            for part in node.iter_expressions()
+        ]
+        for column in parts:
+            if isinstance(column, exp.Column) and len(column.parts) == 1:
+                for part in parts:
+                    if isinstance(part, exp.Literal):
+                        yield column.name, part.is_string
 
 
 def _symbol(text: str, token: Token) -> str:

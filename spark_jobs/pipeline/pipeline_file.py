@@ -8,8 +8,10 @@ holds every problem that can be known, in the order of the lines. A file that en
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path as FilePath
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from schemas.contract import load_contract
 from schemas.errors import ContractError
@@ -24,13 +26,15 @@ from spark_jobs.pipeline.dead_letter_limit import (
     DeadLetterLimit,
 )
 from spark_jobs.pipeline.deduplicate import DEDUPLICATE_HORIZON, Deduplicate
-from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.definition import Output, Pipeline, Transform
+from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.enrichment_section import read_enrichment
 from spark_jobs.pipeline.expression_section import read_condition, read_expressions
 from spark_jobs.pipeline.join_section import read_join
 from spark_jobs.pipeline.monitoring import Monitoring
 from spark_jobs.pipeline.names import check_pipeline_name
 from spark_jobs.pipeline.outbox_section import read_outbox
+from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.prediction_section import read_prediction
 from spark_jobs.pipeline.problems import Path, Problem
 from spark_jobs.pipeline.python_file import load_python_pipeline
@@ -73,64 +77,115 @@ def load_pipeline(path: FilePath) -> Pipeline:
     optional = ("guarantee", "deduplicate", "validate", "enrich", "predict", "filter")
     file.allow(*required, *optional, "dead_letter_limit", "monitor", "databases")
     file.require(*required)
-    pipeline = _read_pipeline(file)
-    if pipeline is not None:
-        _check_contracts(pipeline, path, file)
+    parts = _read_parts(file)
+    if parts is not None:
+        _check_contracts(parts, path, file)
+    pipeline = None if parts is None else _build(parts, file)
     file.report.raise_if_any()
     assert pipeline is not None
     return pipeline
 
 
-def _read_pipeline(file: Section) -> Pipeline | None:
-    """Build what can be built; None, with the problems reported, if it is too little.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What can be read of a file: wrong rules and outputs are left out.
 
-    Rules and outputs that are wrong are left out, so that the others can be checked.
-    A wrong source, enrichment or prediction would make every column look unknown.
+    Attributes:
+        transform: None, unless a lookup or a prediction is wrong: then the columns
+            after it are as unknown as those of a transform.
+        has_outputs: Whether the pipeline can say what is wrong with them.
     """
+
+    name: str
+    source: Source
+    guarantee: Guarantee
+    deduplicate: Deduplicate | None
+    validate: tuple[Rule, ...]
+    enrich: tuple[Enrichment, ...]
+    transform: Transform | None
+    predict: tuple[Prediction, ...]
+    filter: str | None
+    dead_letter_limit: DeadLetterLimit | None
+    monitor: Monitoring
+    outputs: tuple[Output, ...]
+    has_outputs: bool
+    databases: Mapping[str, str]
+
+
+def _read_parts(file: Section) -> _Parts | None:
+    """Read the parts; None, with the problems reported, if the source is wrong."""
     name = _read_name(file)
     section = file.section("source")
     source = read_source(section) if section is not None else None
     guarantee = read_word(file, "guarantee", Guarantee.EXACTLY_ONCE)
     deduplicate = _read_deduplicate(file, guarantee)
     validate = _read_validate(file)
-    enrich = [
-        read_enrichment(section) if section is not None else None
-        for section in file.sections("enrich")
-    ]
-    predict = [
-        read_prediction(section) if section is not None else None
-        for section in file.sections("predict")
-    ]
+    enrich, is_enriched = _until_wrong(file.sections("enrich"), read_enrichment)
+    predict, is_predicted = _until_wrong(file.sections("predict"), read_prediction)
     databases = _read_databases(file)
     sections = file.sections("outputs")
     outputs = _read_outputs(sections)
-    enrichments = tuple(one for one in enrich if one is not None)
-    predictions = tuple(one for one in predict if one is not None)
-    if source is None or "outputs" not in file:
+    condition = read_condition(file, "filter")
+    limit = _read_dead_letter_limit(file)
+    monitor = _read_monitor(file)
+    if source is None:
         return None
-    if len(enrichments) < len(enrich) or len(predictions) < len(predict):
-        return None
-    if sections and not outputs:
-        return None
-    return file.report.attempt(
-        (),
-        Pipeline,
+    return _Parts(
         name=name,
         source=source,
         guarantee=guarantee,
         deduplicate=deduplicate,
         validate=validate,
-        enrich=enrichments,
-        predict=predictions,
-        filter=read_condition(file, "filter"),
-        dead_letter_limit=_read_dead_letter_limit(file),
-        monitor=_read_monitor(file),
+        enrich=enrich,
+        transform=None if is_enriched and is_predicted else _unknown,
+        predict=predict,
+        filter=condition,
+        dead_letter_limit=limit,
+        monitor=monitor,
         outputs=outputs,
+        # An empty list is a problem of the pipeline; others are reported already.
+        has_outputs="outputs" in file and (bool(outputs) or not sections),
         databases=databases,
     )
 
 
-def _check_contracts(pipeline: Pipeline, path: FilePath, file: Section) -> None:
+def _until_wrong(
+    sections: list[Section | None], read: Callable[[Section], T | None]
+) -> tuple[tuple[T, ...], bool]:
+    """Read all of a list; return what is before the first that is wrong, if one is."""
+    found = [None if section is None else read(section) for section in sections]
+    right = [one for one in takewhile(lambda one: one is not None, found) if one]
+    return tuple(right), len(right) == len(found)
+
+
+def _unknown(events: Any) -> Any:  # noqa: ANN401 - as users' transforms are
+    """Stand in for columns that are not known, since what adds them is wrong."""
+    raise NotImplementedError(events)
+
+
+def _build(parts: _Parts, file: Section) -> Pipeline | None:
+    """Build the pipeline; None, with the problems reported, if parts do not fit."""
+    if not parts.has_outputs:
+        return None
+    return file.report.attempt(
+        (),
+        Pipeline,
+        name=parts.name,
+        source=parts.source,
+        guarantee=parts.guarantee,
+        deduplicate=parts.deduplicate,
+        validate=parts.validate,
+        enrich=parts.enrich,
+        predict=parts.predict,
+        filter=parts.filter,
+        dead_letter_limit=parts.dead_letter_limit,
+        monitor=parts.monitor,
+        outputs=parts.outputs,
+        databases=parts.databases,
+    )
+
+
+def _check_contracts(pipeline: _Parts, path: FilePath, file: Section) -> None:
     """Check the columns of the events, and those of topics that are looked up."""
     contracts = _read_event_contracts(pipeline.source, path, file)
     if contracts is not None:

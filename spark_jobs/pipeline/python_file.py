@@ -16,7 +16,7 @@ from types import ModuleType
 
 from schemas.event_contracts import load_event_contracts
 from sinks.protocol.errors import ConfigurationError, TallyweirError
-from spark_jobs.pipeline.columns import check_columns
+from spark_jobs.pipeline.columns import find_column_problems
 from spark_jobs.pipeline.definition import Pipeline
 from spark_jobs.pipeline.problems import raise_if_any
 from spark_jobs.pipeline.redaction import find_redaction_problems
@@ -51,8 +51,9 @@ def load_python_pipeline(path: Path) -> Pipeline:
         sources = {Path(one.__file__) for one in modules if one.__file__}
         pipeline = replace(pipeline, code_version=hash_sources(sources))
     contracts = load_event_contracts(pipeline.source.schemas, path.parent)
-    check_columns(pipeline, contracts.fields)
-    raise_if_any("Pipeline", find_redaction_problems(pipeline, contracts))
+    columns = find_column_problems(pipeline, contracts.fields)
+    redaction = find_redaction_problems(pipeline, contracts)
+    raise_if_any("Pipeline", (*columns, *redaction))
     return pipeline
 
 

@@ -14,6 +14,7 @@ from schemas.event_contracts import EventContracts
 from schemas.schema_tree import Mapping as AvroMap
 from schemas.schema_tree import Nullable, Record, SchemaNode
 from schemas.schema_tree import Sequence as AvroArray
+from spark_jobs.pipeline.columns import PipelineParts
 from spark_jobs.pipeline.definition import Output, Pipeline
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.expressions import inspect_expression
@@ -81,7 +82,9 @@ def find_redaction(pipeline: Pipeline, added: Sequence[str]) -> Redaction:
 
 
 def find_redaction_problems(
-    pipeline: Pipeline, contracts: EventContracts, added: Sequence[str] | None = None
+    pipeline: PipelineParts,
+    contracts: EventContracts,
+    added: Sequence[str] | None = None,
 ) -> Iterator[Problem]:
     """Find redacted fields that no row has.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spark_jobs.pipeline.expressions import inspect_expression
+from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.names import check_reason_code
 from spark_jobs.pipeline.problems import Problem, raise_if_any
 
@@ -27,4 +27,4 @@ class Rule:
 
     def _find_problems(self) -> Iterator[Problem]:
         yield from check_reason_code(self.reason_code, ())
-        yield from inspect_expression(self.condition).problems
+        yield from check_condition(self.condition)

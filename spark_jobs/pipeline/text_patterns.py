@@ -3,7 +3,8 @@
 Java's matcher goes back: where a pattern has several ways to match one text, it tries
 them all before it says no. ``(a+)+b`` doubles the time with each letter, ``.*.*.*b``
 takes the cube of the text's length, and a loop over a group overflows the stack. A
-pattern is taken if a failed search takes the square of the text's length at most.
+pattern is taken if a failed search takes time as the text's length; as its square, an
+hour for a text of a megabyte, only where the text is cut to a length before.
 
 What is not known for sure counts as the worse: a pattern that is refused may be fast.
 """
@@ -21,9 +22,6 @@ PARTS_MAX = 1000
 REPEATS_MAX = 10
 #: How many ways optional and repeated parts may have together to match one text.
 WAYS_MAX = 10_000
-#: The power of the text's length that a failed search may take.
-_POWER_MAX = 2
-
 _OTHER = 1 << 128
 _ALL = (1 << 129) - 1
 _CLASSES = {
@@ -65,8 +63,12 @@ class _Part:
 _NO_WIDTH = _Part(_ALL, needed=False)
 
 
-def check_regex(pattern: str) -> None:
+def check_regex(pattern: str, *, is_cut: bool) -> None:
     """Refuse a pattern of Java whose search may take long.
+
+    Args:
+        pattern: The pattern.
+        is_cut: Whether the text that it is looked for in is short for sure.
 
     Raises:
         PatternError: It may, or it cannot be read.
@@ -78,11 +80,15 @@ def check_regex(pattern: str) -> None:
     if reader.ways > WAYS_MAX:
         raise PatternError("has too many parts that may be there or not")
     for branch in (*branches, *reader.aside):
-        _check_power(branch)
+        _check_power(branch, is_cut=is_cut)
 
 
-def check_like(pattern: str) -> None:
+def check_like(pattern: str, *, is_cut: bool) -> None:
     """Refuse a pattern of LIKE whose search may take long.
+
+    Args:
+        pattern: The pattern.
+        is_cut: As in ``check_regex``.
 
     Raises:
         PatternError: It may.
@@ -93,11 +99,11 @@ def check_like(pattern: str) -> None:
         else _Part(_ALL if char == "_" else _bit(char))
         for char in pattern
     ]
-    _check_power(parts)
+    _check_power(parts, is_cut=is_cut)
 
 
-def _check_power(parts: list[_Part]) -> None:
-    """Refuse parts of which more loops than two may take from one another."""
+def _check_power(parts: list[_Part], *, is_cut: bool) -> None:
+    """Refuse parts of which loops may take from one another."""
     end = len(parts)
     while end and parts[end - 1].loops:
         end -= 1  # nothing follows that could make it give back
@@ -113,10 +119,11 @@ def _check_power(parts: list[_Part]) -> None:
             ),
             default=0,
         )
-    if max(powers.values(), default=0) > _POWER_MAX:
+    power = max(powers.values(), default=0)
+    if power > (2 if is_cut else 1):
         raise PatternError(
-            "has more than two repetitions that may match the same characters, the "
-            "search for its beginning among them"
+            f"has {power} repetitions that may match the same characters, the search "
+            "for its beginning among them"
         )
 
 

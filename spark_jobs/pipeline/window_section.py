@@ -5,7 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from sinks.durations import parse_duration
-from spark_jobs.pipeline.aggregate import Aggregate, parse_aggregate
+from spark_jobs.pipeline.aggregate import (
+    Aggregate,
+    AggregateFunction,
+    parse_aggregate,
+)
 from spark_jobs.pipeline.expression_section import read_condition, read_expressions
 from spark_jobs.pipeline.place_section import PLACE, read_place
 from spark_jobs.pipeline.window import Late, WindowOutput
@@ -13,6 +17,8 @@ from spark_jobs.pipeline.window_kind_section import KINDS, read_kind
 from spark_jobs.pipeline.window_panes import Early, EarlyPanes, Panes
 from spark_jobs.pipeline.word_section import read_word
 from spark_jobs.pipeline.yaml_document import Section
+
+_NO_AGGREGATE = (Aggregate(column="unnamed", function=AggregateFunction.COUNT),)
 
 
 def read_window(section: Section) -> WindowOutput | None:
@@ -65,7 +71,7 @@ def read_window(section: Section) -> WindowOutput | None:
 
 
 def _read_aggregates(window: Section) -> tuple[Aggregate, ...] | None:
-    """Read the aggregates; None if one of them is wrong, so that none is missed."""
+    """Read the aggregates, without those that are wrong; None if there are none."""
     section = window.section("aggregate")
     if section is None:
         return None
@@ -74,7 +80,8 @@ def _read_aggregates(window: Section) -> tuple[Aggregate, ...] | None:
         for column, text in read_expressions(section)
     ]
     read = tuple(one for one in aggregates if one is not None)
-    return read if len(read) == len(list(section)) else None
+    # What stands in for them is never computed: the file has a problem.
+    return read or (_NO_AGGREGATE if list(section) else None)
 
 
 def _read_early(section: Section) -> EarlyPanes:

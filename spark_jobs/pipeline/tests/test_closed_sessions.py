@@ -89,6 +89,19 @@ def test_events_in_order_give_the_same_sessions_in_any_batches(
     assert expected == found
 
 
+def test_sessions_are_made_of_the_events_that_a_condition_lets_in() -> None:
+    """The condition is the output's, and checked like any other."""
+    wanted = each_session(
+        table="sessions",
+        key=["user"],
+        columns={"events": "jsonb"},
+        event_time="at",
+        gap=dt.timedelta(seconds=_GAP_S),
+        where="page <> '/health'",
+    )
+    assert wanted(lambda _key, _events: ()).where == "page <> '/health'"
+
+
 def test_a_late_event_is_a_session_of_its_own() -> None:
     """What was handed over is not handed over again."""
     assert [[0, 5], [3], [100]] == _run([[0, 5], [100], [3]])

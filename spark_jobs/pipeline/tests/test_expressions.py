@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_jobs.pipeline.expressions import (
+    check_condition,
+    find_mistyped,
     find_unknown_columns,
     inspect_expression,
     split_call,
@@ -187,3 +189,53 @@ def test_only_a_text_that_is_one_call_is_split(
 ) -> None:
     """The argument is handed on as it was written, brackets in strings and all."""
     assert split_call(text) == expected
+
+
+_TYPES = {
+    "meter": "string",
+    "grade": "enum",
+    "kw": "double",
+    "cents": "decimal(10,2)",
+    "at": "timestamp-micros",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("meter > 3", "compares meter, which is string, with a number"),
+        ("-3 < METER", "compares METER, which is string, with a number"),
+        ("ok AND meter IN ('a', 2)", "compares meter, which is string, with a number"),
+        ("grade = 1", "compares grade, which is enum, with a number"),
+        ("kw BETWEEN '1' AND 2", "compares kw, which is double, with a text"),
+        ("cents <=> '1.5'", "compares cents, which is decimal(10,2), with a text"),
+        ("NOT at >= '2024-05-01'", "compares at, which is timestamp-micros"),
+    ],
+)
+def test_a_field_is_compared_with_literals_of_its_kind(text: str, seen: str) -> None:
+    """The file says so before Spark starts, which knows the rest."""
+    (problem,) = find_mistyped(text, _TYPES)
+    assert problem.code == "PIPELINE_EXPRESSION_TYPE"
+    assert seen in problem.saw
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "meter > '3' AND kw > 3 AND cents < 1.5",
+        "CAST(meter AS int) > 3",
+        "at > TIMESTAMP '2024-05-01'",
+        "exists(xs, kw -> kw = 'x')",
+        "s.kw = 'x' AND other = 'x' AND length(meter) = 3",
+    ],
+)
+def test_what_fits_or_is_not_known_is_left_to_spark(text: str) -> None:
+    """Casts, parts of fields and columns of lookups have types of their own."""
+    assert list(find_mistyped(text, _TYPES)) == []
+
+
+@pytest.mark.parametrize("text", ["kw + 1", "(kw % 2)", "1", "'true'", "a || b"])
+def test_a_number_or_text_is_no_condition(text: str) -> None:
+    """Spark would take it for true, or for null."""
+    (problem,) = check_condition(text)
+    assert problem.code == "PIPELINE_EXPRESSION_TYPE"

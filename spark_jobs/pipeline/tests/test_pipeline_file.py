@@ -378,3 +378,32 @@ def test_the_package_loads_without_spark_and_without_the_sql_parser() -> None:
         text=True,
     )
     assert answer.stdout.strip() == "[]"
+
+
+def test_one_mistake_hides_no_other(tmp_path: Path) -> None:
+    """Each kind of mistake is told beside the others: names, lookups, types, SQL."""
+    text = VALID.replace("distance_miles > 0", "distance_mile > 0")
+    text = text.replace("count(*)", "counts(*)")
+    text = text.replace("event_time: scheduled_at", "event_time: origin")
+    text = text.replace("select: {airline: name}", "select: {pane: name}")
+    text = text.replace("- append: {table: a}", "- append: {table: a, columns: []}")
+    text += "filter: rand() > 0.5\n"
+    assert [(line, code) for line, code, _ in _problems(tmp_path, text)] == [
+        (6, "PIPELINE_COLUMN_TYPE"),
+        (9, "PIPELINE_UNKNOWN_COLUMN"),
+        (13, "PIPELINE_RESERVED_NAME"),
+        (15, "PIPELINE_VALUE"),
+        (21, "PIPELINE_AGGREGATE"),
+        (22, "PIPELINE_FUNCTION_REFUSED"),
+    ]
+
+
+def test_an_output_of_wrong_aggregates_is_checked_for_the_rest(tmp_path: Path) -> None:
+    """Its columns, and those of the lookups before it."""
+    text = VALID.replace("count(*)", "counts(*)").replace("[origin]", "[orign]")
+    text = text.replace("carrier: code", "carier: code")
+    assert [(line, code) for line, code, _ in _problems(tmp_path, text)] == [
+        (12, "PIPELINE_UNKNOWN_COLUMN"),
+        (19, "PIPELINE_UNKNOWN_COLUMN"),
+        (21, "PIPELINE_AGGREGATE"),
+    ]
