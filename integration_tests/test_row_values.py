@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.postgres_driver import (
     PIPELINE,
     SECOND_US,
@@ -22,6 +24,7 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.sharded_numbers import stop, with_definition
 from integration_tests.ledger_scenario import check_of, failed
+from services.embedded.postgres import server_binary
 from sinks.postgres.audit import Receipt, verify
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
@@ -164,9 +167,9 @@ def test_a_window_that_somebody_has_changed_is_found(
     _run(home_dsn, billing_dsn, output)
     receipt = _verify(connection, billing_dsn)
     assert failed(receipt) == {}
-    assert check_of(receipt, "row_values").checked >= 4
-    (_, coverage) = receipt.outputs
-    assert coverage.rows_compared == check_of(receipt, "row_values").checked
+    compared = [coverage.rows_compared for coverage in receipt.outputs]
+    assert sum(compared) == check_of(receipt, "row_values").checked
+    assert min(compared) >= 4
     for meter in ("final", "revised", "open"):
         branch = output.branches[ord(meter[0]) % len(output.branches)]
         dsn = billing_dsn if branch.startswith("billing") else home_dsn
@@ -247,7 +250,7 @@ def test_a_result_of_a_function_that_somebody_has_changed_is_found(
     stop(driver)
     receipt = _verify(connection, billing_dsn)
     assert failed(receipt) == {}
-    assert check_of(receipt, "row_values").checked == 4
+    assert [4, 4] == [coverage.rows_compared for coverage in receipt.outputs]
     for forgery in (
         "UPDATE totals SET total = total + 1 WHERE meter = 'm1'",
         "UPDATE totals SET meter = 'm1' WHERE meter = 'm0'",
@@ -274,3 +277,107 @@ def _forged(dsn: str, statements: str, table: str = "totals") -> Iterator[None]:
         yield
     finally:
         execute(dsn, f"DROP TABLE {table}", f"ALTER TABLE kept RENAME TO {table}")
+
+
+def _append(dsn: str, billing_dsn: str, branches: tuple[str, ...]) -> None:
+    table = replace(
+        append_table("readings", number="bigint", meter="text"), branches=branches
+    )
+    driver = PostgresDriver(
+        dsn=dsn,
+        layout=with_definition(
+            layout_of(table),
+            [
+                {
+                    "kind": "append",
+                    "table": "readings",
+                    "databases": sorted({b.partition(".")[0] for b in branches}),
+                }
+            ],
+        ),
+        databases={"billing": billing_dsn},
+    )
+    for batch in range(3):
+        plan = driver.plan(4)
+        rows = driver.positioned(plan, [(batch * 4 + n, f"m{n}") for n in range(4)])
+        staged: dict[str, list[Row]] = {}
+        for number, row in enumerate(rows):
+            branch = branches[number % len(branches)]
+            name = "output_0" if branch == HOME else f"output_0@{branch}"
+            staged.setdefault(name, []).append(row)
+        driver.publish(plan, driver.stage(plan, staged))
+    stop(driver)
+
+
+@pytest.mark.parametrize("branches", [(HOME,), ("billing.0",), (HOME, "billing.0")])
+def test_an_appended_row_that_somebody_has_changed_is_found(
+    connection: Connection, home_dsn: str, billing_dsn: str, branches: tuple[str, ...]
+) -> None:
+    """Its transaction is not that of its batch; maintenance changes none."""
+    _append(home_dsn, billing_dsn, branches)
+    dsn = home_dsn if HOME in branches else billing_dsn
+    for statement in ("VACUUM (FREEZE) readings", "VACUUM FULL readings", "ANALYZE"):
+        execute(dsn, statement)
+    receipt = _verify(connection, billing_dsn)
+    assert failed(receipt) == {}
+    assert check_of(receipt, "row_values").checked == 12
+    assert "written again" in receipt.outputs[0].looked_at
+
+    execute(dsn, "UPDATE readings SET number = -1 WHERE number IN (0, 4)")
+    place = "readings" if HOME in branches else "readings in billing"
+    assert failed(_verify(connection, billing_dsn)) == {
+        "row_values": (
+            f"{place}: 1 rows of batch 1 were written again since",
+            f"{place}: 1 rows of batch 2 were written again since",
+        )
+    }
+
+
+def test_a_column_of_the_owners_may_be_updated_and_is_told(
+    connection: Connection, home_dsn: str, billing_dsn: str
+) -> None:
+    """Which column an update has changed, nothing says."""
+    _append(home_dsn, billing_dsn, (HOME,))
+    execute(
+        home_dsn,
+        "ALTER TABLE readings ADD COLUMN seen_at timestamptz",
+        "UPDATE readings SET seen_at = now() WHERE number < 2",
+    )
+    receipt = _verify(connection, billing_dsn)
+    assert failed(receipt) == {}
+    assert "2 rows that were written again" in receipt.outputs[0].not_looked_at
+
+
+def test_rows_that_a_change_of_the_table_wrote_again_are_told(
+    connection: Connection, home_dsn: str, billing_dsn: str
+) -> None:
+    """So are those of a dump that was loaded; a later update is found all the same."""
+    _append(home_dsn, billing_dsn, (HOME,))
+    execute(home_dsn, "ALTER TABLE readings ALTER COLUMN meter TYPE varchar(90)")
+    execute(home_dsn, "ALTER TABLE readings ALTER COLUMN number TYPE numeric")
+    receipt = _verify(connection, billing_dsn)
+    assert failed(receipt) == {}
+    assert "12 rows that a change" in receipt.outputs[0].not_looked_at
+    execute(home_dsn, "UPDATE readings SET number = -1 WHERE number = 0")
+    assert list(failed(_verify(connection, billing_dsn))) == ["row_values"]
+
+
+def test_rows_that_were_loaded_from_a_dump_are_told(
+    home_dsn: str, billing_dsn: str, server_dsn: str
+) -> None:
+    """Their transactions are those of the load, and so are the ledger's."""
+    _append(home_dsn, billing_dsn, (HOME,))
+    with fresh_database(server_dsn, "loaded") as loaded:
+        dump = subprocess.run(
+            [server_binary("pg_dump"), home_dsn], check=True, capture_output=True
+        )
+        subprocess.run(
+            [server_binary("psql"), "-q", "-v", "ON_ERROR_STOP=1", loaded],
+            input=dump.stdout,
+            check=True,
+            capture_output=True,
+        )
+        with psycopg.connect(loaded) as there:
+            receipt = _verify(there, billing_dsn)
+            assert failed(receipt) == {}
+            assert "12 rows loaded from a dump" in receipt.outputs[0].not_looked_at

@@ -27,6 +27,7 @@ from sinks.postgres.audit.audited_pipeline import (
     fetch,
 )
 from sinks.postgres.audit.branches import BranchFindings
+from sinks.postgres.audit.ledger_ranges import LedgerRanges
 from sinks.postgres.audit.receipt import (
     VIOLATIONS_SHOWN,
     Check,
@@ -34,6 +35,7 @@ from sinks.postgres.audit.receipt import (
     judge,
     not_applicable,
 )
+from sinks.postgres.audit.written_again import WrittenAgainSearch
 from sinks.postgres.audit.written_outputs import (
     WrittenOutput,
     present_columns,
@@ -54,14 +56,17 @@ from sinks.postgres.row_digest import (
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_table import REVISION_COLUMNS
+from sinks.protocol.guarantee import Guarantee
 
 _VALUES = load_statements("sinks.postgres.audit", "row_values.sql")
 
-_POSITIONS_ONLY = "the positions of its rows and how many they are"
-_NOT_POSITIONS = "the values of its other columns"
+_BY_WRITER = "that no row was written again since its batch, and its position"
 #: Of kinds that are not compared here: what other checks look at, and what they do not.
 _LOOKED_AT_ELSEWHERE = {
-    "append": (_POSITIONS_ONLY, _NOT_POSITIONS),
+    "append": (
+        "the positions of its rows and how many they are",
+        "the values of its other columns",
+    ),
     "outbox": ("how many messages wait", "what the messages say"),
 }
 _SEPARATOR = "\x1f"
@@ -94,7 +99,10 @@ class _Findings:
 
 
 def check_row_values(
-    databases: AuditedDatabases, pipeline: AuditedPipeline, branches: BranchFindings
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    ranges: LedgerRanges,
+    branches: BranchFindings,
 ) -> tuple[Check, tuple[OutputCoverage, ...]]:
     """Compare all rows that have something to be compared with.
 
@@ -104,16 +112,28 @@ def check_row_values(
         The check, and of each output what verify has looked at.
     """
     written = read_written_outputs(databases.home.connection, pipeline.name)
+    search = WrittenAgainSearch(
+        databases=databases, pipeline=pipeline, ranges=ranges, branches=branches
+    )
     found = _Findings()
     for output in pipeline.outputs:
-        elsewhere = _LOOKED_AT_ELSEWHERE.get(output.kind)
-        if elsewhere is not None:
-            found.outputs.append(_coverage(output, 0, *elsewhere))
-            continue
         told = written.get(output.table)
+        if output.kind == "outbox" or _is_copied(pipeline, output):
+            found.outputs.append(
+                _coverage(output, 0, *_LOOKED_AT_ELSEWHERE[output.kind])
+            )
+            continue
         if told is None:
             found.outputs.append(
                 _coverage(output, 0, "", "its rows: no driver has told its columns")
+            )
+            continue
+        if output.kind == "append":
+            again = search.look(output, told)
+            found.rows += again.rows
+            found.violations += again.violations
+            found.outputs.append(
+                _coverage(output, again.rows, _BY_WRITER, "; ".join(again.missed))
             )
             continue
         audit = _OutputAudit(databases, pipeline, output, told, branches)
@@ -129,6 +149,11 @@ def check_row_values(
         "row_values", checked=found.rows, unit="rows", violations=found.violations
     )
     return check, outputs
+
+
+def _is_copied(pipeline: AuditedPipeline, output: AuditedOutput) -> bool:
+    """Tell whether tasks have written the rows, in transactions of their own."""
+    return output.kind == "append" and pipeline.guarantee is not Guarantee.EXACTLY_ONCE
 
 
 class _OutputAudit:

@@ -119,7 +119,7 @@ def verify(
                 )
                 seen_ids = check_seen_ids(parts, audited, ranges, branches)
                 groups = check_window_groups(parts, audited)
-                values, outputs = check_row_values(parts, audited, branches)
+                values, outputs = check_row_values(parts, audited, ranges, branches)
             order_checks = (
                 _check_epochs(connection, pipeline, size["batches"]),
                 _check_watermark(connection, pipeline, size["batches"]),

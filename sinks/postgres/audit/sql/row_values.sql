@@ -84,3 +84,58 @@ SELECT count(held) FILTER (WHERE NOT waits) AS rows,
            '[]'
        ) AS examples
 FROM judged;
+
+-- name: writers_at_home
+-- A batch's rows in several tables of the ledger are of one transaction, unless a dump
+-- was loaded table by table.
+SELECT batch.xmin::text AS transaction, batch.sequence,
+       bool_and(part.xmin = batch.xmin) AS is_dated
+FROM tallyweir.batch AS batch
+JOIN tallyweir.batch_partition AS part USING (pipeline, sequence)
+WHERE batch.pipeline = %(pipeline)s
+GROUP BY batch.sequence, batch.xmin
+UNION ALL
+SELECT xmin::text, 0, true
+FROM tallyweir.act
+WHERE pipeline = %(pipeline)s;
+
+-- name: writers_of_branches
+-- Markers of one transaction were loaded from a dump.
+SELECT xmin::text AS transaction, sequence,
+       count(*) OVER (PARTITION BY xmin::text) = 1 AS is_dated
+FROM tallyweir_participant.marker
+WHERE installation = %(installation)s
+  AND pipeline_number = %(pipeline_number)s;
+
+-- name: definition_writers
+-- In the place of a table: the transactions that have changed its definition, and may
+-- have written every row again for it.
+(
+    SELECT xmin
+    FROM pg_class
+    WHERE oid = to_regclass({name})
+    UNION
+    SELECT xmin
+    FROM pg_attribute
+    WHERE attrelid = to_regclass({name})
+)
+
+-- name: rows_there
+SELECT count(*) AS rows,
+       count(*) FILTER (
+           WHERE xmin IN (SELECT by.xmin FROM {definition_writers} AS by)
+       ) AS redefined
+FROM {table};
+
+-- name: rows_of_strangers
+-- In the place of a table: its rows that no batch and no act has written.
+(
+    SELECT kafka_topic, kafka_partition, kafka_offset
+    FROM {table} AS kept
+    WHERE NOT EXISTS (
+        SELECT
+        FROM unnest(%(writers)s::text[]) AS writer (transaction)
+        WHERE writer.transaction::xid = kept.xmin
+    )
+      AND kept.xmin NOT IN (SELECT by.xmin FROM {definition_writers} AS by)
+)
