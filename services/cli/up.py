@@ -35,7 +35,10 @@ def up() -> None:
     started = kafka.start()
     say(f"Kafka: {_STATES[started]}, {kafka.bootstrap}")
     psql = "psql" if shutil.which("psql") else str(server_binary("psql"))
-    say(f"  look in:  {shlex.join([psql, postgres.dsn])}")
+    pass_file, uri = postgres.login
+    # An argument would show the password to every user of the machine.
+    given = f"PGPASSFILE={shlex.quote(str(pass_file))}"
+    say(f"  look in:  {given} {shlex.join([psql, uri])}")
     say(f"  stop:     {launcher()} down")
 
 

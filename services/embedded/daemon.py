@@ -30,7 +30,8 @@ _CHANCE = random.SystemRandom()
 # Two shells, so that the server is nobody's child: it leaves no zombie behind in a
 # process that outlives it, and the inner one knows its own number.
 _DETACH = '/bin/sh -c "$0" "$@" &'
-_WRITE_PID_THEN_BECOME = 'echo $$ >"$0" && exec "$@"'
+# What the server writes is nobody else's to read: its data are what producers sent.
+_WRITE_PID_THEN_BECOME = 'umask 077 && echo $$ >"$0" && exec "$@"'
 
 
 class Daemon:

@@ -59,12 +59,19 @@ class EmbeddedPostgres:
         self.daemon = Daemon("Postgres", self.directory)
         self._data = self.directory / "data"
         self._password_file = self.directory / "password"
+        self._pass_file = self.directory / "pgpass"
         self._port_file = self.directory / "ports.json"
 
     @property
     def dsn(self) -> str:
         """A connection URI with the password: for programs, not for logs."""
         return self._dsn_of(DATABASE)
+
+    @property
+    def login(self) -> tuple[Path, str]:
+        """A password file for libpq, and a connection URI without the password."""
+        port = json.loads(self._port_file.read_text())["port"]
+        return self._pass_file, f"postgresql://{USER}@127.0.0.1:{port}/{DATABASE}"
 
     def is_running(self) -> bool:
         """Whether the process runs; ``start`` also waits until it answers."""
@@ -90,6 +97,10 @@ class EmbeddedPostgres:
                 self._spawn()
             self.daemon.await_ready(self._answers, deadline_s=_START_DEADLINE_S)
             self._ensure_database()
+            password = self._password_file.read_text()
+            write_whole(
+                self._pass_file, f"127.0.0.1:*:*:{USER}:{password}\n", mode=0o600
+            )
         return not was_running
 
     def stop(self) -> bool:

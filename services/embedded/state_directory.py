@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sinks.protocol.errors import ConfigurationError
@@ -17,10 +17,14 @@ ROOT = Path(__file__).resolve().parents[2]
 STATE_DIRECTORY_VARIABLE = "TALLYWEIR_STATE_DIR"
 
 _SEPARATORS = ',:\\"\n'
+_PRIVATE = 0o700
 
 
 def state_directory() -> Path:
     """The absolute path of the state directory, made when missing.
+
+    What is made here is for this user alone; who names a directory that is there
+    decides who may look into it.
 
     Raises:
         ConfigurationError: ``STATE_DIRECTORY``: it cannot be written, or its path has
@@ -30,12 +34,17 @@ def state_directory() -> Path:
     directory = Path(given).expanduser().absolute() if given else ROOT / ".tallyweir"
     if set(_SEPARATORS) & set(str(directory)):
         raise _unusable(directory, 'its path has one of , : \\ " or a line break')
+    is_own = not given or not directory.exists()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     except OSError as error:
         raise _unusable(directory, str(error.strerror)) from error
     if not os.access(directory, os.W_OK | os.X_OK):
         raise _unusable(directory, "it cannot be written")
+    if is_own and directory.stat().st_mode & 0o077:
+        # A former version made it for everybody; of another user's it is his to do.
+        with suppress(PermissionError):
+            directory.chmod(_PRIVATE)
     return directory
 
 

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import os
+import signal
+import stat
+import sys
 from pathlib import Path
 
 import pytest
 
+from services.embedded import state_directory as module
+from services.embedded.daemon import Daemon
 from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, state_directory
 from sinks.protocol.errors import ConfigurationError
+
+_WRITE = (
+    "import pathlib, signal, sys; d = pathlib.Path(sys.argv[1]); "
+    "(d / 'segment').write_text('x'); (d / 'part').mkdir(); "
+    "print('written', flush=True); signal.pause()"
+)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 @pytest.mark.parametrize("name", ["a b", "d'accord", "é", "50%", "(x) & $y;#"])
@@ -52,3 +67,38 @@ def test_a_directory_that_cannot_be_written_is_refused(
     monkeypatch.setenv(STATE_DIRECTORY_VARIABLE, str(tmp_path))
     with pytest.raises(ConfigurationError, match="STATE_DIRECTORY"):
         state_directory()
+
+
+def test_the_state_directory_is_for_this_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that a former version made for everybody."""
+    monkeypatch.delenv(STATE_DIRECTORY_VARIABLE, raising=False)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    former = tmp_path / ".tallyweir"
+    former.mkdir(mode=0o755)
+    assert state_directory() == former
+    assert _mode(former) == 0o700
+    monkeypatch.setenv(STATE_DIRECTORY_VARIABLE, str(tmp_path / "new"))
+    assert _mode(state_directory()) == 0o700
+
+
+def test_a_directory_that_somebody_names_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made it has decided who may look into it."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o750)
+    monkeypatch.setenv(STATE_DIRECTORY_VARIABLE, str(shared))
+    assert _mode(state_directory()) == 0o750
+
+
+def test_what_a_server_writes_is_for_this_user_alone(tmp_path: Path) -> None:
+    """As the segments of Kafka, which hold whole events."""
+    daemon = Daemon("it", tmp_path)
+    daemon.spawn([sys.executable, "-c", _WRITE, str(tmp_path)], dict(os.environ))
+    daemon.await_ready(lambda: "written" in daemon.log.read_text(), deadline_s=10)
+    assert _mode(tmp_path / "segment") == 0o600
+    assert _mode(tmp_path / "part") == 0o700
+    assert daemon.stop(signal.SIGTERM, deadline_s=10)
