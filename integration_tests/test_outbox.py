@@ -235,7 +235,9 @@ def test_verify_finds_messages_that_are_missing_or_too_many(
     numbers.publish(3)
     assert not numbers.audit().failed
     execute(numbers.dsn, forgery)
-    assert ["outbox"] == [check.name for check in numbers.audit().failed]
+    found = [check.name for check in numbers.audit().failed]
+    assert "outbox" in found
+    assert {"outbox", "row_values"}.issuperset(found)
 
 
 _PIPELINE = (

@@ -30,6 +30,7 @@ from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
 from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.keyed_table import KeyedTable
+from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import SessionWindows, fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
@@ -69,6 +70,13 @@ _KEYED = KeyedTable(
     key=(Column(name="meter", postgres_type="text"),),
     columns=(Column(name="total", postgres_type="bigint"),),
 )
+_MESSAGES = OutboxTable(
+    table="outbox:alarms",
+    staging_table="output_1",
+    topic="alarms",
+    fields=(Column(name="number", postgres_type="bigint"),),
+    key=Column(name="meter", postgres_type="text"),
+)
 _OUTPUTS: Mapping[str, WindowTable] = {
     "fixed": _WINDOWS,
     "session": replace(_WINDOWS, windows=SessionWindows(gap_us=5 * SECOND_US)),
@@ -100,7 +108,7 @@ def _layout(output: Output, kind: str) -> HomeLayout:
             {"kind": "append", "table": "readings"},
             {
                 "kind": kind,
-                "table": "totals",
+                "table": output.table,
                 "by": ["meter"],
                 "databases": databases,
             },
@@ -205,6 +213,9 @@ def test_an_open_window_tells_what_it_should_show(
         "totals: the row of meter=open, window_start=2026-03-01 12:00:20+00 shows "
         "total=1018, its state says total=18"
     )
+    execute(home_dsn, "UPDATE totals SET pane = 'late' WHERE meter = 'open'")
+    (violation,) = failed(_verify(connection, billing_dsn))["row_values"]
+    assert "shows early=false, total=1018, its state says early=true" in violation
     driver = PostgresDriver(dsn=home_dsn, layout=_layout(_WINDOWS, "window"))
     _publish(driver, 27, (27, "open", 2))
     stop(driver)
@@ -264,6 +275,33 @@ def test_a_result_of_a_function_that_somebody_has_changed_is_found(
             assert list(failed(_verify(connection, billing_dsn))) == ["row_values"]
 
 
+def test_a_message_that_somebody_has_changed_while_it_waits_is_found(
+    connection: Connection, home_dsn: str, billing_dsn: str
+) -> None:
+    """Its topic would get what no event has said."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_layout(_MESSAGES, "outbox"))
+    plan = driver.plan(2)
+    staged = {
+        "output_0": driver.positioned(plan, [(1,), (2,)]),
+        "output_1": [
+            (number, f"m{number}", f"id{number}", *position)
+            for number, *position in driver.positioned(plan, [(1,), (2,)])
+        ],
+    }
+    driver.publish(plan, driver.stage(plan, staged))
+    stop(driver)
+    receipt = _verify(connection, billing_dsn)
+    assert failed(receipt) == {}
+    assert check_of(receipt, "row_values").checked == 2
+    for forgery in (
+        "UPDATE tallyweir.outbox SET value = '{}' WHERE event_id = 'id1'",
+        "UPDATE tallyweir.outbox SET key = NULL WHERE event_id = 'id1'",
+    ):
+        with _forged(home_dsn, forgery, "tallyweir.outbox"):
+            assert list(failed(_verify(connection, billing_dsn))) == ["row_values"]
+    assert failed(_verify(connection, billing_dsn)) == {}
+
+
 @contextmanager
 def _forged(dsn: str, statements: str, table: str = "totals") -> Iterator[None]:
     """Change a table for the length of a block; then it is as it was."""
@@ -276,7 +314,11 @@ def _forged(dsn: str, statements: str, table: str = "totals") -> Iterator[None]:
     try:
         yield
     finally:
-        execute(dsn, f"DROP TABLE {table}", f"ALTER TABLE kept RENAME TO {table}")
+        if table == "tallyweir.outbox":
+            execute(dsn, f"DELETE FROM {table}", f"INSERT INTO {table} TABLE kept")
+            execute(dsn, "DROP TABLE kept")
+        else:
+            execute(dsn, f"DROP TABLE {table}", f"ALTER TABLE kept RENAME TO {table}")
 
 
 def _append(dsn: str, billing_dsn: str, branches: tuple[str, ...]) -> None:

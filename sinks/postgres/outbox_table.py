@@ -14,6 +14,15 @@ from sinks.postgres.columns import POSITION_COLUMNS, Column
 OUTBOX_KEY = "tallyweir_key"
 OUTBOX_EVENT_ID = Column(name="tallyweir_event_id", postgres_type="text")
 
+#: What the home's outbox has of a message.
+MESSAGE_COLUMNS = (
+    *POSITION_COLUMNS,
+    Column(name="topic", postgres_type="text"),
+    Column(name="event_id", postgres_type="text"),
+    Column(name="key", postgres_type="bytea"),
+    Column(name="value", postgres_type="bytea"),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxTable:

@@ -22,9 +22,19 @@ from sinks.postgres.instants import to_datetime
 from sinks.postgres.keyed_moves import move_results
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.naming import TableNames, revisions_table
-from sinks.postgres.outbox_table import OUTBOX_EVENT_ID, OutboxTable
+from sinks.postgres.outbox_table import (
+    MESSAGE_COLUMNS,
+    OUTBOX_EVENT_ID,
+    OutboxTable,
+)
 from sinks.postgres.publish_clock import PublishClock
-from sinks.postgres.row_digest import RESULTS, REVISIONS
+from sinks.postgres.row_digest import (
+    RESULTS,
+    REVISIONS,
+    RowDigest,
+    row_hash,
+    stored,
+)
 from sinks.postgres.sqlstate import is_row_rejection
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_merge import WindowMerge
@@ -189,10 +199,14 @@ class OutputMoves:
             key=output.key_as_bytes,
             fields=sql.SQL(", ").join(field.as_json for field in output.fields),
             staging=self._tables.staging(staged),
+            hash=row_hash(stored(MESSAGE_COLUMNS)),
         )
-        moved = self._connection.execute(statement, self._values)
-        self.check_moved(staged, moved.rowcount)
-        return moved.rowcount
+        row = self._connection.execute(statement, self._values).fetchone()
+        assert row is not None
+        moved = RowDigest(row[0], int(row[1]))
+        self.check_moved(staged, moved.rows)
+        self.digests[output.table] = {RESULTS: moved.as_json()}
+        return moved.rows
 
     def _insert_results(self, output: KeyedTable) -> int:
         staged = output.rows_staging_table

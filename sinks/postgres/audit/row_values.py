@@ -45,6 +45,7 @@ from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column, table_identifier
 from sinks.postgres.keyed_table import SEQUENCE
 from sinks.postgres.naming import revisions_table, state_table
+from sinks.postgres.outbox_table import MESSAGE_COLUMNS
 from sinks.postgres.row_digest import (
     RESULTS,
     REVISIONS,
@@ -61,14 +62,14 @@ from sinks.protocol.guarantee import Guarantee
 _VALUES = load_statements("sinks.postgres.audit", "row_values.sql")
 
 _BY_WRITER = "that no row was written again since its batch, and its position"
-#: Of kinds that are not compared here: what other checks look at, and what they do not.
-_LOOKED_AT_ELSEWHERE = {
-    "append": (
-        "the positions of its rows and how many they are",
-        "the values of its other columns",
-    ),
-    "outbox": ("how many messages wait", "what the messages say"),
-}
+#: Of rows that tasks have written by themselves: what another check looks at, and what
+#: none does.
+_POSITIONS_ONLY = (
+    "the positions of its rows and how many they are",
+    "the values of its other columns",
+)
+#: No column: whether the watermark has yet to pass the window.
+_EARLY = Column(name="early", postgres_type="boolean")
 _SEPARATOR = "\x1f"
 
 
@@ -118,10 +119,8 @@ def check_row_values(
     found = _Findings()
     for output in pipeline.outputs:
         told = written.get(output.table)
-        if output.kind == "outbox" or _is_copied(pipeline, output):
-            found.outputs.append(
-                _coverage(output, 0, *_LOOKED_AT_ELSEWHERE[output.kind])
-            )
+        if _is_copied(pipeline, output):
+            found.outputs.append(_coverage(output, 0, *_POSITIONS_ONLY))
             continue
         if told is None:
             found.outputs.append(
@@ -184,6 +183,9 @@ class _OutputAudit:
     def run(self) -> None:
         """Look into each database."""
         for database in self._databases.of(self._output):
+            if self._output.kind == "outbox":
+                self._compare_messages(database)
+                continue
             columns = self._readable(database)
             if columns is None:
                 continue
@@ -300,12 +302,20 @@ class _OutputAudit:
                 f"{self._where(database)}: the table of its open windows is gone"
             )
             return
+        columns = stored(column for column, _ in shown)
+        if database.name == HOME:
+            # Elsewhere a branch may have another watermark than the home's snapshot.
+            owed_early = sql.SQL("coalesce(window_end > {}, true)").format(
+                sql.Literal(self._pipeline.watermark)
+            )
+            shown = [*shown, (_EARLY, owed_early)]
+            columns = [*columns, (_EARLY, sql.SQL("pane = 'early'"))]
         waits = "tallyweir_waiting_since IS NOT NULL" if self._told.waits else "false"
         row = database.fetch(
             _VALUES["open_windows"].format(
                 place=row_text(stored(self._told.keys)),
                 owed=row_text(shown),
-                held=row_text(stored(column for column, _ in shown)),
+                held=row_text(columns),
                 waits=sql.SQL(waits),
                 state=state,
                 table=self._output.identifier,
@@ -339,19 +349,48 @@ class _OutputAudit:
             ),
             first=self._claims.first,
         )
+        claimed = self._claimed(database, kind)
+        self._judge_batches(f"{table}{_place(database)}", rows, claimed, "rows")
+
+    def _compare_messages(self, home: AuditedDatabase) -> None:
+        """Hold the messages that wait against the digest of each batch."""
+        if self._claims.first is None:
+            return
+        (sent,) = home.fetch(_VALUES["sent_through"], pipeline=self._pipeline.name)
+        rows = home.fetch(
+            _VALUES["waiting_messages"].format(hash=row_hash(stored(MESSAGE_COLUMNS))),
+            pipeline=self._pipeline.name,
+            topic=self._output.table.removeprefix("outbox:"),
+            first=self._claims.first,
+            sent_through=sent["sequence"],
+        )
+        claimed = {
+            batch: digest
+            for batch, digest in self._claimed(home, RESULTS).items()
+            if batch is not None and batch > sent["sequence"]
+        }
+        self._unread.add("messages of batches that the relay has begun to send")
+        self._judge_batches(self._output.table, rows, claimed, "messages")
+
+    def _judge_batches(
+        self,
+        place: str,
+        rows: Iterable[DictRow],
+        claimed: Mapping[int | None, RowDigest] | Mapping[int, RowDigest],
+        unit: str,
+    ) -> None:
         held = {r["sequence"]: RowDigest(r["rows"], int(r["sum"] or 0)) for r in rows}
         self.rows += sum(digest.rows for digest in held.values())
-        claimed = self._claimed(database, kind)
         if self._claims.has_former:
-            self._unread.add("rows of batches from before digests were kept")
-        place = f"{table}{_place(database)}"
-        for batch in sorted({*held, *claimed}, key=lambda one: (one is None, one)):
+            self._unread.add(f"{unit} of batches from before digests were kept")
+        wanted_of = dict(claimed)
+        for batch in sorted({*held, *wanted_of}, key=lambda one: (one is None, one)):
             found = held.get(batch, RowDigest())
-            wanted = claimed.get(batch, RowDigest())
+            wanted = wanted_of.get(batch, RowDigest())
             if found != wanted:
                 name = "no batch" if batch is None else f"batch {batch}"
                 self.violations.append(
-                    f"{place}: of {name}, " + _difference(found, wanted, "rows")
+                    f"{place}: of {name}, " + _difference(found, wanted, unit)
                 )
 
     def _claimed(

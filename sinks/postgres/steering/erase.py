@@ -28,6 +28,7 @@ from sinks.postgres.audit.audited_pipeline import (
 from sinks.postgres.audit.keyed_state import spellings
 from sinks.postgres.audit.written_outputs import present_columns, read_written_outputs
 from sinks.postgres.branch_names import HOME
+from sinks.postgres.outbox_table import MESSAGE_COLUMNS
 from sinks.postgres.row_digest import row_hash, stored
 from sinks.postgres.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, acting
@@ -291,7 +292,9 @@ def _hash_of(work: _Work, output: AuditedOutput) -> sql.Composable:
 def _erase_events(work: _Work) -> None:
     for output in work.pipeline.appends:
         work.do(_SQL["erase_rows"].format(table=output.identifier), output.table)
-    work.do(_SQL["erase_messages"], "outbox")
+    messages = [(c, sql.Identifier("kept", c.name)) for c in MESSAGE_COLUMNS]
+    statement = _SQL["erase_messages"].format(hash=row_hash(messages))
+    work.do(statement, "outbox")
     for table, says in ASIDE.items():
         statement = _SQL["blank_aside"].format(
             table=sql.Identifier(table),

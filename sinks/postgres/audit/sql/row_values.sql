@@ -30,6 +30,22 @@ FROM {table}
 WHERE {sequence} IS NULL OR {sequence} >= %(first)s
 GROUP BY {sequence};
 
+-- name: waiting_messages
+-- Of batches of which none was sent.
+SELECT sequence, count(*) AS rows, sum({hash}) AS sum
+FROM tallyweir.outbox
+WHERE pipeline = %(pipeline)s
+  AND topic = %(topic)s
+  AND sequence >= %(first)s
+  AND sequence > %(sent_through)s
+GROUP BY sequence;
+
+-- name: sent_through
+SELECT coalesce(max(sequence), 0) AS sequence
+FROM tallyweir.relay_cursor
+WHERE pipeline = %(pipeline)s
+  AND stream = 'outbox';
+
 -- name: settled_windows
 -- But for those that were settled before digests were kept.
 SELECT count(*) FILTER (WHERE is_kept) AS rows,

@@ -65,7 +65,25 @@ WITH gone AS (
     WHERE kept.pipeline = %(pipeline)s
       AND (kept.kafka_topic, kept.kafka_partition, kept.kafka_offset)
         = (erased.kafka_topic, erased.kafka_partition, erased.kafka_offset)
-    RETURNING kept.topic, kept.kafka_topic, kept.kafka_partition, kept.kafka_offset
+    RETURNING kept.topic, kept.kafka_topic, kept.kafka_partition, kept.kafka_offset,
+              kept.sequence, {hash} AS hash
+),
+forgotten AS (
+    UPDATE tallyweir.batch_output AS output
+    SET digests = jsonb_set(digests, '{{results}}', jsonb_build_object(
+        'rows', (digests #>> '{{results,rows}}')::bigint - erased.rows,
+        'sum', (digests #>> '{{results,sum}}')::numeric - erased.sum
+    ))
+    FROM (
+        SELECT 'outbox:' || topic AS output_table, sequence, count(*) AS rows,
+               sum(hash) AS sum
+        FROM gone
+        GROUP BY topic, sequence
+    ) AS erased
+    WHERE output.pipeline = %(pipeline)s
+      AND output.output_table = erased.output_table
+      AND output.sequence = erased.sequence
+      AND digests #>> '{{results,sum}}' IS NOT NULL
 ),
 noted AS (
     INSERT INTO tallyweir.erased_row (
