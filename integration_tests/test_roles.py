@@ -270,7 +270,10 @@ def test_the_command_migrates_every_database_and_grants_when_asked(
         assert (0, "") == (code, told)
         home, billing = out.splitlines()
         assert home.startswith("home: applied 0001_ledger, 0002_conservation_view, ")
-        assert billing == "billing: applied 0001_marker, 0002_state_schema"
+        assert (
+            billing
+            == "billing: applied 0001_marker, 0002_state_schema, 0003_row_digests"
+        )
         code, out, told = line.run("migrate")
         assert (0, "home: up to date\nbilling: up to date\n", "") == (code, out, told)
         assert not _is_allowed(
