@@ -34,6 +34,7 @@ from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import SessionWindows, fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.protocol.errors import ConfigurationError
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -220,6 +221,20 @@ def test_an_open_window_tells_what_it_should_show(
     _publish(driver, 27, (27, "open", 2))
     stop(driver)
     assert failed(_verify(connection, billing_dsn)) == {}
+
+
+def test_a_window_that_a_trigger_skips_stops_the_pipeline(home_dsn: str) -> None:
+    """Its row would be missing, and no event stands for it."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_layout(_WINDOWS, "window"))
+    execute(
+        home_dsn,
+        "CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RETURN NULL; END $$",
+        "CREATE TRIGGER skip BEFORE INSERT ON public.totals "
+        "FOR EACH ROW EXECUTE FUNCTION skip()",
+    )
+    with pytest.raises(ConfigurationError, match="TABLE_SKIPS_ROWS"):
+        _publish(driver, 3, (1, "final", 5))
 
 
 def test_rows_from_before_digests_are_counted_and_told(

@@ -52,6 +52,13 @@ def check_insertable(connection: _Connection, output: Output) -> None:
         )
 
 
+def may_skip_rows(connection: _Connection, table: str) -> bool:
+    """Tell whether a trigger of the table could leave out rows that are written."""
+    quoted = table_identifier(table).as_string(connection)
+    row = connection.execute(_SQL["has_row_trigger"], {"table": quoted}).fetchone()
+    return row is not None
+
+
 def skips_rows(table: str, skipped: int) -> ConfigurationError:
     """Explain that a table took no row where none may be left out."""
     return ConfigurationError(

@@ -67,13 +67,12 @@ def stored(columns: Iterable[Column]) -> Sources:
 
 #: How a value is hashed of a type whose text depends on a session's settings.
 _TEXTS = {
-    **dict.fromkeys(
-        ("date", "timestamp without time zone", "timestamp with time zone"),
-        sql.SQL("extract(epoch FROM {})::text"),
-    ),
     "bytea": sql.SQL("encode({}, 'hex')"),
+    "date": sql.SQL("encode(date_send({}), 'hex')"),
     "double precision": sql.SQL("encode(float8send({}), 'hex')"),
     "real": sql.SQL("encode(float4send({}), 'hex')"),
+    "timestamp with time zone": sql.SQL("encode(timestamptz_send({}), 'hex')"),
+    "timestamp without time zone": sql.SQL("encode(timestamp_send({}), 'hex')"),
 }
 _TEXT = sql.SQL("{}::text")
 

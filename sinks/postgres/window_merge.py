@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import names, table_identifier
-from sinks.postgres.insertable import skips_rows
+from sinks.postgres.insertable import may_skip_rows, skips_rows
 from sinks.postgres.keyed_table import SEQUENCE
 from sinks.postgres.naming import revisions_table
 from sinks.postgres.row_digest import RowDigest, change_digested, row_hash, stored
@@ -186,26 +186,27 @@ class WindowMerge:
         """
         output = self._output
         aggregates = [aggregate.column for aggregate in output.aggregates]
-        shown = self._execute(
-            "show_windows",
-            source=source,
+        put = _SQL["put_shown"].format(
+            **self._tables,
             keys=names(output.keys),
             aggregates=names(aggregates),
             finals=_COMMA.join(aggregate.final for aggregate in output.aggregates),
             result_keys=names(output.result_keys),
+            pane_number=sql.SQL(f", {SEQUENCE.name}" if output.discards else ""),
+            pane_number_value=sql.SQL(", %(sequence)s" if output.discards else ""),
             updates=_COMMA.join(
                 sql.SQL("{n} = EXCLUDED.{n}").format(n=sql.Identifier(name))
                 for name in (*(column.name for column in aggregates), "pane", "final")
             ),
-            pane_number=sql.SQL(f", {SEQUENCE.name}" if output.discards else ""),
-            pane_number_value=sql.SQL(", %(sequence)s" if output.discards else ""),
-            hash=(
-                row_hash(stored(output.pane_columns))
-                if output.discards
-                else sql.SQL("0")
-            ),
         )
-        row = shown.fetchone()
+        if not output.discards and not may_skip_rows(self._connection, output.table):
+            self._execute("show_windows", source=source, put=put)
+            return
+        panes = row_hash(stored(output.pane_columns))
+        digest = panes if output.discards else sql.SQL("0")
+        row = self._execute(
+            "show_counted", source=source, put=put, hash=digest
+        ).fetchone()
         assert row is not None
         owed, rows, total = row
         if rows < owed:

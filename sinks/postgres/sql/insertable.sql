@@ -24,6 +24,15 @@ WHERE tgrelid = to_regclass(%(table)s)
   AND tgtype & 4 <> 0
 ORDER BY 1
 
+-- name: has_row_trigger
+-- BEFORE, for each row.
+SELECT
+FROM pg_trigger
+WHERE tgrelid = to_regclass(%(table)s)
+  AND NOT tgisinternal
+  AND tgtype & 3 = 3
+LIMIT 1
+
 -- name: lock_holders
 -- Who has a lock on one of the tables that keeps everybody from writing to it.
 SELECT relation::regclass::text AS locked,

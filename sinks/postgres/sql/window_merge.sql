@@ -151,28 +151,36 @@ WHERE window_end <= %(watermark_after)s
 RETURNING {keys}, window_end, {partials}
 
 -- name: show_windows
--- A trigger of the user's may skip rows, so both numbers are told.
+WITH shown AS ({source})
+{put}
+
+-- name: show_counted
+-- The same, with how many rows there were to show, how many the table has taken, and
+-- what they are.
 WITH shown AS ({source}),
 changed AS (
-    INSERT INTO {target} (
-        {keys}, window_end, {aggregates}, pane, final{pane_number}
-    )
-    SELECT
-        {keys},
-        window_end,
-        {finals},
-        CASE
-            WHEN window_end <= %(watermark_before)s THEN 'late'
-            WHEN window_end <= %(watermark_after)s THEN 'on_time'
-            ELSE 'early'
-        END,
-        coalesce(window_end + %(allowed_lateness)s <= %(watermark_after)s, false){pane_number_value}
-    FROM shown
-    ON CONFLICT ({result_keys}) DO UPDATE SET {updates}
+    {put}
     RETURNING {hash} AS hash
 )
 SELECT (SELECT count(*) FROM shown), count(*), coalesce(sum(hash), 0)
 FROM changed
+
+-- name: put_shown
+INSERT INTO {target} ({keys}, window_end, {aggregates}, pane, final{pane_number})
+SELECT
+    {keys},
+    window_end,
+    {finals},
+    CASE
+        WHEN window_end <= %(watermark_before)s THEN 'late'
+        WHEN window_end <= %(watermark_after)s THEN 'on_time'
+        ELSE 'early'
+    END,
+    coalesce(
+        window_end + %(allowed_lateness)s <= %(watermark_after)s, false
+    ){pane_number_value}
+FROM shown
+ON CONFLICT ({result_keys}) DO UPDATE SET {updates}
 
 -- name: settle_windows
 UPDATE {target}
