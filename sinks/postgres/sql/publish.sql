@@ -139,7 +139,7 @@ FROM {staging}
 WHERE xmin = ANY(%(transactions)s::xid[])
 
 -- name: move_outbox
--- With the digest of the messages; the publisher may write them, and read none.
+-- With the digest of the messages. The publisher may write them, and read none.
 WITH message AS MATERIALIZED (
     SELECT kafka_topic, kafka_partition, kafka_offset,
            {topic} AS topic,
