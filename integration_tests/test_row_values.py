@@ -307,7 +307,7 @@ def test_a_message_that_somebody_has_changed_while_it_waits_is_found(
     stop(driver)
     receipt = _verify(connection, billing_dsn)
     assert failed(receipt) == {}
-    assert check_of(receipt, "row_values").checked == 2
+    assert receipt.outputs[1].rows_compared == 2
     for forgery in (
         "UPDATE tallyweir.outbox SET value = '{}' WHERE event_id = 'id1'",
         "UPDATE tallyweir.outbox SET key = NULL WHERE event_id = 'id1'",
