@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from sinks.postgres.run_source import PostgresRunSource
 from sinks.protocol.in_doubt import Claim
 from sinks.protocol.ports import BatchPlan
 from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
+from sinks.seen_ids.claim_holder import ClaimHolder, OpenView, RoundTerms
 from sinks.seen_ids.claim_server import Address, ClaimServer, connection_secret
 from sinks.seen_ids.held_batches import HeldBatches
 from sinks.seen_ids.segment import Columns, SegmentView
@@ -27,6 +27,9 @@ from spark_jobs.settings import DriverSettings
 
 #: Lower than every bucket: nothing has expired while there is no watermark.
 _BEFORE_ALL_BUCKETS = -(2**62)
+
+#: Makes what holds the IDs, given what shows those of the batches before.
+MakeHolder = Callable[[OpenView], ClaimHolder]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +41,14 @@ class IdClaims:
 
 
 @contextmanager
-def opened_id_claims(
+def opened_id_claims(  # noqa: PLR0913 - keyword-only but for what it is about
     settings: DriverSettings,
     layout: HomeLayout,
     claim: Claim,
     *,
     directory: Path,
     conf: SparkConf,
+    make_holder: MakeHolder = ClaimHolder,
 ) -> Iterator[IdClaims]:
     """Hold the IDs of a pipeline for one claim, and answer tasks that ask for them.
 
@@ -54,6 +58,7 @@ def opened_id_claims(
         claim: Under which the tasks work.
         directory: An empty one, for a copy of the catalog.
         conf: Of the Spark application, whose executors must reach this process.
+        make_holder: Makes the holder.
     """
     dsn = settings.home_dsn
     name = application_name(claim.pipeline_number, claim.epoch)
@@ -81,7 +86,7 @@ def opened_id_claims(
         closing(kept),
         closing(copy),
         merger,
-        ClaimHolder(open_view) as holder,
+        make_holder(open_view) as holder,
         ClaimServer(
             holder,
             address=(bound, settings.claims_port),

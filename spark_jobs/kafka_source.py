@@ -69,7 +69,7 @@ def read_ranges(
     *,
     with_headers: bool = False,
 ) -> DataFrame:
-    """Read ranges of one topic, at most one for each of its partitions.
+    """Read ranges, at most one for each partition.
 
     Args:
         spark: The session.
@@ -78,11 +78,13 @@ def read_ranges(
         ranges: Of which records.
         with_headers: Whether to read headers that the pipeline has no use for.
     """
-    (topic,) = {one.topic_partition.topic for one in ranges}
-    partitions = [one.topic_partition.partition for one in ranges]
+    partitions: dict[str, list[int]] = {}
+    for one in ranges:
+        place = one.topic_partition
+        partitions.setdefault(place.topic, []).append(place.partition)
     options = {
         **_event_records(settings, pipeline),
-        "assign": json.dumps({topic: partitions}),
+        "assign": json.dumps(partitions),
         "startingOffsets": _by_topic(
             {one.topic_partition: one.from_offset for one in ranges}
         ),

@@ -17,6 +17,7 @@ from sinks.postgres.participant import PostgresParticipant
 from sinks.postgres.preflight import check_distinct
 from sinks.postgres.shadow_tables import find_shadow_tables
 from sinks.protocol.publication import Publisher
+from sinks.seen_ids.claim_holder import ClaimHolder
 from spark_jobs.driver_stage import SMALL_BATCH_BYTES, DriverStage
 from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.home_layout import (
@@ -25,7 +26,7 @@ from spark_jobs.home_layout import (
     event_columns,
     read_columns,
 )
-from spark_jobs.id_claims import opened_id_claims
+from spark_jobs.id_claims import MakeHolder, opened_id_claims
 from spark_jobs.kafka_source import empty_batch, group_prefix
 from spark_jobs.lookups import Lookups, Reader, lookup_readers
 from spark_jobs.model_file import Model, read_model
@@ -58,6 +59,8 @@ class PreparedPipeline:
     redaction: Redaction
     #: What tasks keep of them; None for nothing.
     sampling: Sampling | None
+    #: Columns that a transform adds.
+    added: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -109,6 +112,7 @@ class PreparedPipeline:
         claim: str,
         places: SourcePlaces,
         tasks: Callable[[], int],
+        make_holder: MakeHolder = ClaimHolder,
     ) -> Iterator[StageJobs]:
         """Open the Spark jobs of a claim, which has a name of its own.
 
@@ -117,6 +121,7 @@ class PreparedPipeline:
             claim: Its name.
             places: Of its topics.
             tasks: Tells how many tasks are to share a batch that Spark shuffles.
+            make_holder: Makes what holds the IDs of a pipeline that looks at them.
         """
         with ExitStack() as opened:
             claims = None
@@ -130,6 +135,7 @@ class PreparedPipeline:
                             "seen_ids", self.name, claim
                         ),
                         conf=self.spark.sparkContext.getConf(),
+                        make_holder=make_holder,
                     )
                 )
             driver_stage = opened.enter_context(
@@ -290,6 +296,7 @@ def prepare_pipeline(
         computes_nothing=recipe.computes_nothing(events, read_columns(layout)),
         redaction=redaction,
         sampling=sampling_of(pipeline, files.contracts, redaction, added),
+        added=added,
     )
 
 

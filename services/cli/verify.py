@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_json, say_table
+from sinks.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -17,12 +20,17 @@ if TYPE_CHECKING:
     from sinks.postgres.audit import Check, Receipt
 
 
+#: Rows that are shown of each part of a replay.
+_ROWS_SHOWN = 5
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
     app.command(
         epilog=example(
             "tallyweir verify departures",
             "tallyweir verify spark_jobs/pipelines/departures.yaml --recount --json",
+            "tallyweir verify spark_jobs/pipelines/departures.yaml --replay",
         )
     )(verify)
 
@@ -40,6 +48,21 @@ def verify(
             "--recount", help="Also read Kafka again and compare the number of records."
         ),
     ] = False,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay",
+            help="Also compute the pipeline again from Kafka, and compare every row. "
+            "Needs the pipeline's file.",
+        ),
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BATCH|SNAPSHOT",
+            help="With --replay: only what came after a batch, or a snapshot's.",
+        ),
+    ] = None,
 ) -> None:
     """Check that every record that was read is accounted for, as often as promised.
 
@@ -54,6 +77,8 @@ def verify(
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
+    if since is not None and not replay:
+        raise typer.BadParameter("--since says from where on to --replay.")
     databases = pipeline_databases(pipeline)
     dsn = resolve_home_dsn()
     name = pipeline_name(pipeline)
@@ -62,11 +87,19 @@ def verify(
         if recount:
             check = _recount(home, resolve_endpoints().kafka_bootstrap, name)
             receipt = receipt.with_check(check)
+        found = None
+        if replay:
+            from sinks.postgres.audit.replay_check import check_replay
+
+            found = _replay(pipeline, since)
+            receipt = receipt.with_check(check_replay(found))
         keep_receipt(home, receipt)
     if as_json:
-        say_json(receipt.as_json())
+        say_json(receipt.as_json() | ({"replay": found} if found else {}))
     else:
         say_receipt(receipt)
+        if found is not None:
+            say_replay(found)
     if not receipt.is_verified:
         raise typer.Exit(1)
 
@@ -81,6 +114,71 @@ def keep_receipt(home: Connection[TupleRow], receipt: Receipt) -> None:
     except TallyweirError as error:
         # What was found is told all the same.
         note(f"The receipt is not kept for the monitor: {error.saw}")
+
+
+def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
+    from services.endpoints import child_environment, resolve_endpoints
+    from services.replay_process import run_replay
+
+    path = Path(pipeline)
+    if not path.is_file():
+        raise ConfigurationError(
+            "REPLAY_NEEDS_FILE",
+            saw=f"--replay was asked for pipeline {pipeline}, by its name.",
+            why="To compute it again its file is needed, and what that names.",
+            fix="Name the file that the driver runs.",
+        )
+    environment = child_environment(resolve_endpoints())
+    asked = [] if since is None else [f"--since={since}"]
+    result = run_replay(path, environment, *asked)
+    if result.receipt is None:
+        # It has said why.
+        raise typer.Exit(result.exit_code)
+    return result.receipt
+
+
+def say_replay(receipt: Mapping[str, Any]) -> None:
+    """Print what a replay found: each part, the rows that differ, the verdict."""
+    from sinks.postgres.audit.replay_check import describe_row
+
+    parts = receipt["parts"]
+    say_table(
+        ("replayed", "rows", "equal", "missing", "extra", "different", "undetermined"),
+        [
+            (
+                part["name"],
+                *(
+                    f"{part[count]:,}"
+                    for count in (
+                        *("committed", "equal", "missing", "extra", "different"),
+                        "undetermined",
+                    )
+                ),
+            )
+            for part in parts
+            if not part["not_compared"] and (part["committed"] or part["replayed"])
+        ],
+    )
+    for part in parts:
+        if part["not_compared"]:
+            say(f"  {part['name']} was not compared: {part['not_compared']}")
+        if part["note"]:
+            say(f"  {part['name']}: {part['note']}")
+        for reason, rows in part["reasons"].items():
+            say(f"  {part['name']}: {rows:,} undetermined: {reason}")
+        for row in part["rows"][:_ROWS_SHOWN]:
+            say(f"  {part['name']}: {describe_row(row)}")
+    for one in receipt["notes"]:
+        say(f"  {one}")
+    if receipt["why_after"]:
+        say(
+            f"  batches up to {receipt['after_sequence']:,} were not replayed: "
+            f"{receipt['why_after']}"
+        )
+    say(
+        f"{receipt['verdict']}: {receipt['batches']:,} batches of "
+        f"{receipt['records']:,} records in {receipt['seconds']:,.0f} s"
+    )
 
 
 def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sinks.protocol.batch_run import RunInput
+from sinks.protocol.batch_run import BatchRun, RunInput
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition, check_topic_identity
@@ -18,6 +18,9 @@ from spark_jobs.pipeline import Pipeline
 from spark_jobs.settings import DriverSettings
 
 _RANGE = re.compile(r"([A-Za-z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})-(\d{1,18})")
+#: As an input's name has one, and the parts of its checksum.
+_INPUT = re.compile(r"([A-Za-z0-9._-]{1,249})\[(\d{1,9})\] (\d{1,18})\.\.(\d{1,18})")
+_PARTS_OF_CHECKSUM = 3
 
 
 def parse_ranges(texts: Sequence[str]) -> list[OffsetRange]:
@@ -75,6 +78,28 @@ class KafkaRanges:
     def check_unchanged(self) -> None:
         topic = self.ranges[0].topic_partition.topic
         check_topic_identity({topic: self.topic_id}, self.admin.read_topic_ids())
+
+
+def ranges_of(run: BatchRun) -> list[OffsetRange]:
+    """Return the ranges that a run has read; none if it has read files."""
+    found = []
+    for given in run.inputs:
+        match = _INPUT.fullmatch(given.name)
+        if match is None or given.checksum.count(" ") != _PARTS_OF_CHECKSUM - 1:
+            return []
+        found.append(
+            OffsetRange(
+                topic_partition=TopicPartition(match[1], int(match[2])),
+                from_offset=int(match[3]),
+                until_offset=int(match[4]),
+            )
+        )
+    return found
+
+
+def topic_id_of(run: BatchRun) -> str:
+    """Return Kafka's id of the topic that a run has read ranges of."""
+    return run.inputs[0].checksum.split(" ")[0]
 
 
 def open_ranges(

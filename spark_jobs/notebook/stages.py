@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 
 from sinks.postgres.audit import verify
 from sinks.postgres.audit.slice_results import Position, read_slice_results
+from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import connect
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.migrations import migrate
@@ -33,7 +34,6 @@ from spark_jobs.notebook.captured_slice import CapturedSlice
 from spark_jobs.notebook.comparison import Comparison
 from spark_jobs.notebook.dry_publish import DryPublish
 from spark_jobs.notebook.judged_events import JudgedEvents, judge_events
-from spark_jobs.notebook.scratch_home import ScratchHome, scratch_server
 from spark_jobs.notebook.shown_table import as_frame
 from spark_jobs.pipeline import Pipeline, definition_hash, load_pipeline
 from spark_jobs.prepared_pipeline import (
@@ -41,6 +41,7 @@ from spark_jobs.prepared_pipeline import (
     prepare_pipeline,
     read_pipeline_files,
 )
+from spark_jobs.scratch_home import ScratchHome, scratch_server
 from spark_jobs.settings import DriverSettings
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.stage_jobs import StageJobs
@@ -85,7 +86,10 @@ class Stages:
             self._scratch = self._opened.enter_context(
                 closing(
                     ScratchHome(
-                        scratch_server(os.environ),
+                        dict.fromkeys(
+                            (HOME, *self.pipeline.written_databases),
+                            scratch_server(os.environ),
+                        ),
                         self.pipeline,
                         captured.manifest.tables,
                     )

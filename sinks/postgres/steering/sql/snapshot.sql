@@ -93,3 +93,9 @@ WHERE {condition}
 -- A row that is final and of a window that has ended so long ago changes no more.
 NOT final
 OR window_end + {lateness}::interval > {watermark}::timestamptz
+
+-- name: read_copy
+COPY (SELECT {columns} FROM {copy}) TO STDOUT
+
+-- name: write_copy
+COPY {target} ({columns}) FROM STDIN

@@ -28,7 +28,7 @@ class ScratchHome:
     """A scratch database for the home, and one for each that the pipeline writes to.
 
     Args:
-        server_dsn: Where they are made.
+        servers: Where each is made, by the name of the database that it stands for.
         pipeline: Whose tables they are to hold.
         tables: What those tables are like where the pipeline runs, by database.
 
@@ -38,7 +38,7 @@ class ScratchHome:
 
     def __init__(
         self,
-        server_dsn: str,
+        servers: Mapping[str, str],
         pipeline: Pipeline,
         tables: Mapping[str, Sequence[TableDefinition]],
     ) -> None:
@@ -48,7 +48,7 @@ class ScratchHome:
         self.not_demanded: list[str] = []
         try:
             for database in (HOME, *pipeline.written_databases):
-                scratch = self._opened.enter_context(ScratchDatabase(server_dsn))
+                scratch = self._opened.enter_context(ScratchDatabase(servers[database]))
                 self._dsns[database] = scratch.dsn
                 self._create_tables(database, pipeline, tables.get(database, ()))
         except BaseException:
@@ -113,7 +113,7 @@ class ScratchHome:
             for one in pipeline.outputs
             if database in one.databases and not isinstance(one, OutboxOutput)
         ]
-        name = "tallyweir notebook"
+        name = "tallyweir scratch"
         with connect(self._dsns[database], application_name=name) as connection:
             create_schemas(connection, written)
             for definition in tables:

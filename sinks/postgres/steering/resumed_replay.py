@@ -1,0 +1,103 @@
+"""Lets a replay begin where a snapshot was taken, with the state of that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_pipeline import fetch
+from sinks.postgres.audit.replay_committed import Committed
+from sinks.postgres.audit.replay_scratch import ReplayScratch
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.columns import table_identifier
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.naming import state_table
+from sinks.postgres.statements import load_statements
+from sinks.postgres.steering.snapshot import (
+    KEPT_BY_PIPELINE,
+    Snapshot,
+    find_snapshot,
+    window_copies,
+)
+from sinks.postgres.window_table import WindowTable
+
+_SQL = load_statements("sinks.postgres.steering", "snapshot.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copy:
+    """What is copied from where to where; all columns if none are named."""
+
+    source: sql.Identifier
+    target: sql.Identifier
+    columns: tuple[str, ...] = ()
+
+
+def snapshot_named(committed: Committed, name: str) -> Snapshot:
+    """Return a snapshot of the pipeline, in the moment that was read.
+
+    Raises:
+        ConfigurationError: ``SNAPSHOT_UNKNOWN``.
+    """
+    home = committed.side.databases[HOME]
+    return find_snapshot(home, committed.audited.name, name)
+
+
+def resume_from(
+    snapshot: Snapshot, committed: Committed, scratch: ReplayScratch, layout: HomeLayout
+) -> None:
+    """Copy what a snapshot keeps to the scratch home, whose tables are there.
+
+    Args:
+        snapshot: Of the pipeline.
+        committed: The moment that was read.
+        scratch: Where to.
+        layout: Of the replay's tables, with the names of the pipeline's file.
+    """
+    home = committed.side.databases[HOME]
+    for copy in _copies(snapshot, committed, scratch, layout):
+        columns = copy.columns or _columns(home, copy.source)
+        listed = sql.SQL(", ").join(map(sql.Identifier, columns))
+        read = _SQL["read_copy"].format(columns=listed, copy=copy.source)
+        write = _SQL["write_copy"].format(columns=listed, target=copy.target)
+        with (
+            home.cursor().copy(read) as source,
+            scratch.home.cursor().copy(write) as target,
+        ):
+            for block in source:
+                target.write(block)
+
+
+def _copies(
+    snapshot: Snapshot, committed: Committed, scratch: ReplayScratch, layout: HomeLayout
+) -> Iterator[_Copy]:
+    for table in KEPT_BY_PIPELINE:
+        yield _Copy(
+            source=snapshot.copy(table), target=sql.Identifier("tallyweir", table)
+        )
+    written = {table: name for name, table in committed.side.own.items()}
+    outputs = {one.table: one for one in layout.outputs if isinstance(one, WindowTable)}
+    number = scratch.side().number
+    home = committed.side.databases[HOME]
+    for window in window_copies(
+        home, committed.audited, snapshot.definition, snapshot.watermark
+    ):
+        output = outputs[written.get(window.table, window.table)]
+        yield _Copy(
+            source=snapshot.copy(window.state_copy),
+            target=state_table(number, output.table),
+            columns=tuple(column.name for column in output.staging_columns),
+        )
+        yield _Copy(
+            source=snapshot.copy(window.rows_copy),
+            target=table_identifier(output.table),
+            columns=tuple(column.name for column in output.result_columns),
+        )
+
+
+def _columns(home: Connection[TupleRow], table: sql.Identifier) -> tuple[str, ...]:
+    rows = fetch(home, _SQL["columns"], table=table.as_string(home))
+    return tuple(row["name"] for row in rows)

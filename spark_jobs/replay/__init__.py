@@ -1,0 +1,1 @@
+"""A pipeline computed once more from Kafka, by its ledger, and held against itself."""

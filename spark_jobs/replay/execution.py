@@ -1,0 +1,288 @@
+"""Computes a pipeline's batches again, one after the other, into scratch databases.
+
+Each batch takes the very ranges that the ledger has, with the watermark and the clock
+that it was planned by, through the tasks, the votes and the publish transaction of any
+driver. Nothing is claimed in the pipeline's home, and nothing is written there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from pyspark.sql import DataFrame
+
+from sinks.postgres.audit.replay_committed import Committed
+from sinks.postgres.audit.replay_ledger import RecordedBatch, RecordedPipeline
+from sinks.postgres.audit.replay_receipt import ComparedPart, Finding, FoundRow
+from sinks.postgres.audit.replay_rows import ReplayRows
+from sinks.postgres.audit.replay_scratch import ReplayScratch
+from sinks.postgres.instants import to_datetime
+from sinks.protocol.batch_run import BatchRun
+from sinks.protocol.coordinator import Coordinator
+from sinks.protocol.identity import BatchKey, SparkBatchId
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import BatchPlan, RejectedRow, Rejection, StagedBatch
+from sinks.seen_ids.claim_holder import OpenView
+from spark_jobs.batch.kafka_ranges import ranges_of
+from spark_jobs.batch.upsert import correcting
+from spark_jobs.home_layout import SHARDS
+from spark_jobs.kafka_source import read_ranges
+from spark_jobs.prepared_pipeline import ClaimedDatabases, PreparedPipeline
+from spark_jobs.replay.former_ids import FormerIds
+from spark_jobs.replay.progress import Progress
+from spark_jobs.replay.recorded_claims import RecordedClaims
+from spark_jobs.replay.recorded_plan import (
+    RecordedPlan,
+    as_closing,
+    closes,
+    recorded_plan,
+)
+from spark_jobs.source_places import SourcePlaces
+from spark_jobs.stage_jobs import StageJobs
+
+WATERMARKS = "watermarks"
+
+
+@dataclass(slots=True, kw_only=True)
+class Execution:
+    """Takes the batches through.
+
+    Attributes:
+        prepared: To work in the scratch databases.
+        committed: What the pipeline is held against.
+        rows: Has what was decided by chance.
+        scratch: Where the batches are published.
+        batches: Which are computed.
+        knows_state: Whether they begin with the first one, or with a snapshot's state.
+        former: IDs of those that are not computed; None if there are none.
+        progress: Told of each.
+        watermarks: Where the rule leaves the watermark otherwise than the ledger says.
+        lookups: Labels of lookups that are not what they were.
+        refused: Rows that were left out because tables had refused them.
+    """
+
+    prepared: PreparedPipeline
+    committed: Committed
+    rows: ReplayRows
+    scratch: ReplayScratch
+    batches: Sequence[RecordedBatch]
+    knows_state: bool
+    former: FormerIds | None
+    progress: Progress
+    watermarks: ComparedPart = field(
+        default_factory=lambda: ComparedPart(name=WATERMARKS)
+    )
+    lookups: set[str] = field(default_factory=set)
+    refused: int = 0
+    #: Of a tick, the claim of the drain that it is part of.
+    _closing_epoch: int | None = None
+    _positions: dict[TopicPartition, int] = field(default_factory=dict)
+    _stands_at: int = 0
+    _numbers: int = 0
+
+    @property
+    def _recorded(self) -> RecordedPipeline:
+        return self.committed.recorded
+
+    @property
+    def _places(self) -> SourcePlaces:
+        topics = set(self.prepared.recipe.pipeline.source.topics)
+        topics |= self._recorded.topic_ids.keys()
+        return SourcePlaces(tuple(topics))
+
+    def run(self) -> None:
+        """Compute every batch.
+
+        What was erased was not yet when earlier batches were staged, so each erasure
+        begins a claim of its own, which knows the tombstones that were there then. So
+        does each batch run, whose records are of a topic of its own.
+
+        Raises:
+            TallyweirError: As a driver.
+        """
+        epochs = [one.epoch for one in self._recorded.erasures]
+        buried: Sequence[int] = ()
+
+        def alike(batch: RecordedBatch) -> tuple[tuple[int, ...], BatchRun | None]:
+            return tuple(e for e in epochs if e < batch.epoch), batch.run
+
+        for (known, run), batches in groupby(self.batches, key=alike):
+            with self._opened(set(known) - set(buried), run) as opened:
+                for batch in batches:
+                    self._run_batch(batch, *opened)
+            buried = known
+        if set(epochs) - set(buried):
+            with closing(self.prepared.open_home()) as home:
+                home.claim_epoch()
+                self.scratch.bury(
+                    self.committed, set(epochs) - set(buried), home.claim.epoch
+                )
+
+    @contextmanager
+    def _opened(
+        self, erasures: set[int], run: BatchRun | None
+    ) -> Iterator[tuple[ClaimedDatabases, StageJobs, RecordedClaims | None]]:
+        """Open a claim of the scratch home, and all that its batches work with."""
+        made: list[RecordedClaims] = []
+
+        def make_holder(open_view: OpenView) -> RecordedClaims:
+            shown = open_view
+            if self.former is not None:
+                shown = self.former.beside(open_view)
+            made.append(RecordedClaims(shown))
+            return made[0]
+
+        prepared = self.prepared
+        if run is not None and run.corrects:
+            layout = correcting(prepared.layout, prepared.recipe.pipeline)
+            prepared = replace(prepared, layout=layout)
+        with closing(prepared.open_home()) as home:
+            home.claim_epoch()
+            self.scratch.bury(self.committed, erasures, home.claim.epoch)
+            with (
+                prepared.opened_databases(home) as databases,
+                prepared.opened_jobs(
+                    home,
+                    claim=uuid.uuid4().hex[:12],
+                    places=self._places if run is None else SourcePlaces((run.topic,)),
+                    tasks=lambda: SHARDS,
+                    make_holder=make_holder,
+                ) as jobs,
+            ):
+                jobs.lookups.refresh(home.read_clock_us())
+                yield databases, jobs, made[0] if made else None
+
+    def _run_batch(
+        self,
+        batch: RecordedBatch,
+        databases: ClaimedDatabases,
+        jobs: StageJobs,
+        claims: RecordedClaims | None,
+    ) -> None:
+        self._stand_before(batch, jobs)
+        lost, refused = self._decided_by_chance(batch)
+        if claims is not None:
+            claims.follow((jobs.places.number(place), offset) for place, offset in lost)
+        self.refused += len(refused)
+        plan = self._plan(batch, jobs)
+        self.lookups |= {
+            label
+            for label, version in batch.lookups.items()
+            if plan.lookups.get(label) != version
+        }
+        coordinator = Coordinator(
+            databases.publisher, jobs.stage_keys if jobs.layout.keyed else None
+        )
+
+        def stage(plan: BatchPlan, rejected: Sequence[Rejection]) -> StagedBatch:
+            return jobs.stage_events(
+                lambda: self._records(batch, jobs), plan, (*refused, *rejected)
+            )
+
+        if batch.ranges:
+            result = coordinator.run_batch(plan, stage)
+        else:
+            result = coordinator.run_tick(plan)
+        self._note_watermark(
+            plan, plan.derived_after(jobs.layout.clock_rule, result.tally)
+        )
+        self._positions.update(
+            {one.topic_partition: one.until_offset for one in batch.ranges}
+        )
+        self._stands_at = batch.sequence
+        databases.tidy(live_from_us=jobs.live_from_us(plan))
+        self.progress.note(batch.records)
+
+    def _records(self, batch: RecordedBatch, jobs: StageJobs) -> DataFrame:
+        ranges = batch.ranges if batch.run is None else ranges_of(batch.run)
+        records = read_ranges(
+            self.prepared.spark,
+            self.prepared.settings,
+            self.prepared.recipe.pipeline,
+            [one for one in ranges if one.length],
+        )
+        # As a driver's stream, of which a task may need nothing but what is read.
+        return jobs.choose_columns(records) if batch.run is None else records
+
+    def _stand_before(self, batch: RecordedBatch, jobs: StageJobs) -> None:
+        """Bring the scratch home to where the pipeline stood before a batch.
+
+        Acts have moved positions, and restores have left numbers unused.
+        """
+        for one in batch.ranges:
+            place = one.topic_partition
+            if self._positions.get(place) != one.from_offset:
+                self.scratch.stand_at(
+                    place, self._recorded.topic_ids[place.topic], one.from_offset
+                )
+        progress = jobs.home.read_progress()
+        stands = (progress.last_sequence, progress.watermark_us)
+        if stands == (batch.sequence - 1, batch.watermark_before_us):
+            return
+        begins_anew = batch.run is not None and batch.run.replaces
+        is_known = self._stands_at and not begins_anew
+        if is_known and progress.watermark_us != batch.watermark_before_us:
+            self._note_difference(
+                batch.sequence,
+                "before",
+                batch.watermark_before_us,
+                progress.watermark_us,
+            )
+        self.scratch.stand_after(batch.sequence - 1, batch.watermark_before_us)
+
+    def _decided_by_chance(
+        self, batch: RecordedBatch
+    ) -> tuple[list[tuple[TopicPartition, int]], list[RejectedRow]]:
+        aside = self.rows.aside_of(batch.sequence)
+        lost = [(place, offset) for place, offset, kind, _ in aside if kind == "lost"]
+        refused = [
+            RejectedRow(topic_partition=place, offset=offset, detail=detail)
+            for place, offset, kind, detail in aside
+            if kind == "refused"
+        ]
+        return lost, refused
+
+    def _plan(self, batch: RecordedBatch, jobs: StageJobs) -> RecordedPlan:
+        self._numbers += 1
+        is_tick = not batch.ranges
+        plan = recorded_plan(
+            batch,
+            BatchKey(
+                epoch=jobs.home.claim.epoch,
+                spark_batch_id=None if is_tick else SparkBatchId(self._numbers),
+            ),
+            jobs.home.read_progress(),
+            topic_ids=self._recorded.topic_ids,
+            lookups={} if is_tick else jobs.versions,
+        )
+        if is_tick and (
+            self._closing_epoch == batch.epoch or closes(plan, jobs.layout.clock_rule)
+        ):
+            self._closing_epoch = batch.epoch
+            return as_closing(plan)
+        return plan
+
+    def _note_watermark(self, plan: RecordedPlan, derived_us: int | None) -> None:
+        self.watermarks.committed += 1
+        self.watermarks.replayed += 1
+        is_known = self.knows_state and plan.closes_through_us is None
+        if is_known and derived_us != plan.recorded_us:
+            self._note_difference(plan.sequence, "after", plan.recorded_us, derived_us)
+        else:
+            self.watermarks.equal += 1
+
+    def _note_difference(
+        self, sequence: int, when: str, recorded_us: int | None, derived_us: int | None
+    ) -> None:
+        self.watermarks.add(
+            FoundRow(
+                key={"sequence": str(sequence)},
+                finding=Finding.DIFFERENT,
+                committed={f"watermark_{when}": str(to_datetime(recorded_us))},
+                replayed={f"watermark_{when}": str(to_datetime(derived_us))},
+            )
+        )

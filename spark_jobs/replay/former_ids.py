@@ -1,0 +1,70 @@
+"""IDs of the batches that are not replayed, as the pipeline's own catalog has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from sinks.postgres.connection import connect
+from sinks.postgres.run_source import PostgresRunSource
+from sinks.seen_ids.catalog_copy import CatalogCopy
+from sinks.seen_ids.claim_holder import OpenView, RoundTerms
+from sinks.seen_ids.segment import Columns, SegmentView
+
+
+@contextmanager
+def opened_former_ids(
+    home_dsn: str,
+    pipeline: str,
+    through_sequence: int,
+    *,
+    directory: Path,
+    false_positives: float,
+) -> Iterator[FormerIds]:
+    """Show the IDs of a pipeline's batches up to one, for as long as the block lasts.
+
+    Args:
+        home_dsn: Of the pipeline's home, which is only read.
+        pipeline: Its name.
+        through_sequence: The last batch whose IDs are shown.
+        directory: For a copy of the catalog.
+        false_positives: As in ``HomeLayout``.
+    """
+    directory.mkdir(parents=True)
+    merger = ThreadPoolExecutor(1, thread_name_prefix="former-ids-merge")
+    with (
+        connect(home_dsn, application_name="tallyweir replay") as connection,
+        closing(
+            CatalogCopy(directory, merger, false_positives=false_positives)
+        ) as copy,
+        merger,
+    ):
+        yield FormerIds(copy, PostgresRunSource(connection, pipeline), through_sequence)
+
+
+class FormerIds:
+    """Puts them beside the IDs of the batches that are replayed."""
+
+    def __init__(
+        self, copy: CatalogCopy, catalog: PostgresRunSource, through_sequence: int
+    ) -> None:
+        self._copy = copy
+        self._catalog = catalog
+        self._through_sequence = through_sequence
+
+    def beside(self, open_view: OpenView) -> OpenView:
+        """Return what shows both."""
+
+        def open_both(terms: RoundTerms, held: Mapping[int, Columns]) -> SegmentView:
+            view = open_view(terms, held)
+            former = self._copy.view(
+                catalog=self._catalog,
+                live_from_bucket=terms.live_from_bucket,
+                through_sequence=self._through_sequence,
+            )
+            return replace(view, parts=(*view.parts, *former.parts))
+
+        return open_both
