@@ -45,7 +45,7 @@ def test_an_event_goes_to_the_outputs_that_want_it(
         sent(contract, event_id="both", amount=70, grade="HIGH"),
         sent(contract, event_id="small", amount=2, fate="filtered"),
         sent(contract, event_id="huge", amount=100, fate="filtered", partition=1),
-        sent(contract, event_id="null", amount=99, divisor=0, fate="filtered"),
+        sent(contract, event_id="none", amount=99, divisor=0, fate="EXPRESSION_FAILED"),
         sent(contract, event_id="high", grade="HIGH", fate="duplicate", partition=1),
         sent(contract, event_id=None, amount=100, fate="MISSING_ID"),
         sent(contract, event_id="cold", amount=-3, grade="HIGH"),
@@ -68,6 +68,10 @@ def test_an_event_goes_to_the_outputs_that_want_it(
         "(amount < 0), which is not true of it" in _why(world, "small")
     )
     assert "by: amount / divisor < 100, which" in _why(world, "huge")
+    assert (
+        "The filter, amount / divisor < 100, has no value: "
+        "amount / divisor divides by zero." in _why(world, "none")
+    )
 
     _assert_forgeries_are_found(world)
 

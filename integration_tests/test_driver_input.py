@@ -32,7 +32,8 @@ _PIPELINE = (
     deduplicate: {{horizon: 7 days}}
     validate:
       NEGATIVE_AMOUNT: "amount >= 0"
-      BAD_RATIO: "amount / divisor >= 0"
+      BAD_RATIO: "try_divide(amount, divisor) >= 0"
+      TOO_MUCH: "amount * 1000 >= 0"
     outputs:
       - append: {{table: readings}}
       - window:
@@ -110,6 +111,8 @@ def _unusable(contract: Contract) -> list[Sent]:
         sent(contract, event_id="minus", amount=-1, fate="NEGATIVE_AMOUNT"),
         # Null is not true.
         sent(contract, event_id="ratio", divisor=0, fate="BAD_RATIO"),
+        # What overflows is no negative number, but none.
+        sent(contract, event_id="much", amount=2**31 - 1, fate="EXPRESSION_FAILED"),
         # The first rule that is broken gives the reason.
         sent(contract, event_id="both", amount=-1, divisor=0, fate="NEGATIVE_AMOUNT"),
         # A dead event claims no ID: sent again and repaired, it counts.

@@ -22,6 +22,8 @@ from spark_jobs.lookup_rows import VALID_FROM, VALID_UNTIL, key_column
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.time_slices import SLICE, TimeSlices
 
+_DECIMAL_DIGITS = 38
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupCopy:
@@ -65,7 +67,7 @@ def enrich(
                 why="Only values of one type are equal for certain.",
                 fix="Cast the lookup's column in a view, and look up the view.",
             )
-        conditions.append(F.col(column) == F.col(key_column(number)))
+        conditions.append(_are_equal(column, kinds[column], key_column(number), found))
     if lookup.slices is not None:
         at = F.col(event_time)
         begin, end = F.col(VALID_FROM), F.col(VALID_UNTIL)
@@ -92,6 +94,19 @@ def _are_comparable(event: DataType, lookup: DataType) -> bool:
     if isinstance(event, FloatType | DoubleType):
         return isinstance(lookup, FloatType | DoubleType)
     return isinstance(lookup, type(event))
+
+
+def _are_equal(column: str, event: DataType, key: str, lookup: DataType) -> Column:
+    """Compare an event's key with a lookup's, of types that are comparable.
+
+    A number that the lookup's type, with the event's places, has no room for is null
+    and equals none: Spark would raise an exception, which ends the batch.
+    """
+    if not isinstance(lookup, DecimalType):
+        return F.col(column) == F.col(key)
+    places = event.scale if isinstance(event, DecimalType) else 0
+    wide = DecimalType(_DECIMAL_DIGITS, max(places, lookup.scale))
+    return F.col(column).try_cast(wide) == F.col(key).try_cast(wide)
 
 
 def _with_defaults(events: DataFrame, defaults: Mapping[str, object]) -> DataFrame:

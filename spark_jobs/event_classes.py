@@ -3,9 +3,9 @@
 The order of the questions matters, and each event leaves at the first that takes it:
 
 0. filtered, if it was erased: whatever else was to become of it;
-1. dead: it cannot be decoded, has no ID or time, breaks a rule, or holds a value
-   that Postgres cannot store or has refused before, or a key that is too long for an
-   output that would take it;
+1. dead: it cannot be decoded, has no ID or time, breaks a rule, lets an expression
+   fail, or holds a value that Postgres cannot store or has refused before, or a key
+   that is too long for an output that would take it;
 2. filtered: the pipeline's filter is not true of it, or no output wants it;
 3. expired: older than the seen-ID horizon, so a repeat of it could not be noticed;
 4. duplicate, or dead as ``ID_CONFLICT``: its ID was seen before;
@@ -21,7 +21,7 @@ filtered one may correct an event of a known ID, and claims that ID then.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -178,12 +178,16 @@ def find_dead(table: pa.Table, is_event: BoolArray, rules: Rules) -> ClassifiedE
         classes=np.zeros(table.num_rows, dtype=np.uint8),
         event_time_us=np.asarray(times.cast(pa.int64()).fill_null(0)),
     )
-    _mark_misfits(events)
+    for row, detail in _details(events, frame.MISFIT):
+        events.mark_dead(row, "ROW_MISFIT", detail)
     _mark_undecodable(events, is_event, rules)
     _mark_without_identity(events)
     _mark_without_time(events, rules)
     _mark_broken_rules(events, rules)
-    _mark_unpredictable(events)
+    for row, detail in _details(events, frame.FAILED):
+        events.mark_dead(row, "EXPRESSION_FAILED", detail)
+    for row, detail in _details(events, frame.MODEL_ERROR):
+        events.mark_dead(row, "PREDICTION_FAILED", detail)
     for row, detail in find_unstorable(_stored_columns(table)).items():
         events.mark_dead(row, "UNSTORABLE_VALUE", detail)
     alive = events.is_class(EventClass.COMMITTED)
@@ -218,14 +222,6 @@ def buckets_of(event_time_us: I64Array, bucket_seconds: int) -> I64Array:
     """Return the bucket of seen IDs that each time is filed under: where it begins."""
     seconds = np.floor_divide(event_time_us, 1_000_000)
     return np.floor_divide(seconds, bucket_seconds) * bucket_seconds
-
-
-def _mark_misfits(events: ClassifiedEvents) -> None:
-    if frame.MISFIT not in events.table.column_names:
-        return
-    misfits = events.array(frame.MISFIT)
-    for row in np.flatnonzero(np.asarray(misfits.is_valid())).tolist():
-        events.mark_dead(row, "ROW_MISFIT", misfits[row].as_py())
 
 
 def _mark_undecodable(
@@ -315,12 +311,15 @@ def _mark_broken_rules(events: ClassifiedEvents, rules: Rules) -> None:
         events.mark_dead(row, code, f"Not true of the event: {condition}")
 
 
-def _mark_unpredictable(events: ClassifiedEvents) -> None:
-    if frame.MODEL_ERROR not in events.table.column_names:
+def _details(events: ClassifiedEvents, column: str) -> Iterator[tuple[int, str]]:
+    """Yield the rows of which a column says why they are dead, and what it says."""
+    if column not in events.table.column_names:
         return
-    refused = events.array(frame.MODEL_ERROR)
-    for row in np.flatnonzero(np.asarray(refused.is_valid())).tolist():
-        events.mark_dead(row, "PREDICTION_FAILED", refused[row].as_py())
+    details = events.array(column)
+    if details.null_count == len(details):
+        return
+    for row in np.flatnonzero(np.asarray(details.is_valid())).tolist():
+        yield row, details[row].as_py()
 
 
 def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
@@ -370,6 +369,7 @@ def _stored_columns(table: pa.Table) -> pa.Table:
         frame.ORIGINAL,
         frame.MISFIT,
         frame.BROKEN_RULE,
+        frame.FAILED,
         frame.MODEL_ERROR,
         frame.TIMESTAMP,
         frame.EVENT_TIME,

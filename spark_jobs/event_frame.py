@@ -14,10 +14,11 @@ use. The event's fields keep their names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
 from operator import or_
+from typing import Any, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -27,6 +28,7 @@ from schemas.event_contracts import EventContracts
 from schemas.schema_tree import NESTED_TYPES
 from spark_jobs.avro_values import decode_value, field_columns, is_undecoded
 from spark_jobs.enrichment_join import LookupCopy, enrich
+from spark_jobs.exact_expressions import TriedExpressions
 from spark_jobs.pipeline.aggregate import AggregateFunction
 from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.definition import Pipeline, Transform
@@ -50,6 +52,8 @@ VALUE = "tallyweir_value"
 #: Whether Spark could not decode the event, and has computed with nulls.
 UNDECODED = "tallyweir_undecoded"
 BROKEN_RULE = "tallyweir_broken_rule"
+#: Which expression gives no value for the event, and why.
+FAILED = "tallyweir_failed"
 MODEL_ERROR = "tallyweir_model_error"
 FILTERED_BY = "tallyweir_filtered_by"
 EVENT_ID = "tallyweir_event_id"
@@ -58,6 +62,8 @@ EVENT_TIME = "tallyweir_event_time"
 #: Of rows of files: their bytes there, and why they are no events of the contract.
 ORIGINAL = "tallyweir_original"
 MISFIT = "tallyweir_misfit"
+
+_Made = TypeVar("_Made")
 
 #: What is there before anything of the payload is looked at.
 _AS_READ = frozenset(
@@ -106,6 +112,27 @@ def _nested_as_json(events: DataFrame) -> DataFrame:
     return events.withColumns(nested) if nested else events
 
 
+class _MadeOnce:
+    """Keeps what a batch can use as the batch before has made it."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+        self._types: object = None
+
+    def expect(self, types: object) -> None:
+        """Forget all if types that may change between batches are others."""
+        if types != self._types:
+            self._made.clear()
+            self._types = types
+
+    def once(self, name: str, make: Callable[[], _Made]) -> _Made:
+        """Return what was made under a name; make it if nothing was."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: _Made = self._made[name]
+        return made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFrameRecipe:
     """How one pipeline's raw records become event columns.
@@ -114,11 +141,13 @@ class EventFrameRecipe:
         pipeline: The pipeline.
         contracts: What its events are read as.
         predictors: One for each prediction of the pipeline.
+        made: What was made of its expressions; it serves every batch.
     """
 
     pipeline: Pipeline
     contracts: EventContracts
     predictors: Sequence[Predictor] = ()
+    made: _MadeOnce = field(default_factory=_MadeOnce)
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -223,6 +252,7 @@ class EventFrameRecipe:
 
         A step that the pipeline does not have is left out.
         """
+        self.made.expect([lookup.rows.schema for lookup in lookups])
         events = self._decoded(raw, places)
         yield "decode", events
         event_time = self.pipeline.source.event_time
@@ -307,23 +337,30 @@ class EventFrameRecipe:
     def _with_predictions(self, events: DataFrame) -> DataFrame:
         refusals = [f"{MODEL_ERROR}_{n}" for n in range(len(self.predictors))]
         for refusal, predictor in zip(refusals, self.predictors, strict=True):
-            events = predictor.add(events, refusal)
+            tried, inputs, failure = self.made.once(
+                refusal, partial(_inputs, events, predictor)
+            )
+            events = tried.add_to(events)
+            if failure is not None:
+                known = [F.col(FAILED)] if FAILED in events.columns else []
+                events = events.withColumn(FAILED, F.coalesce(*known, failure))
+            events = predictor.add(events, inputs, refusal).drop(*tried.columns)
         refused = F.coalesce(*map(F.col, refusals))
         return events.withColumn(MODEL_ERROR, refused).drop(*refusals)
 
-    def _conditions(self) -> dict[str, Column]:
+    def _conditions(self, tried: TriedExpressions) -> dict[str, Column]:
         """Say which outputs want an event, and the number of what filters it, if any.
 
         The numbers are those of ``filter_conditions``.
         """
         derived = {
-            wanted_column(number): _is_true(output.where)
+            wanted_column(number): tried.is_true(output.where)
             for number, output in enumerate(self.pipeline.outputs)
             if output.where is not None
         }
         tests = []
         if self.pipeline.filter is not None:
-            tests.append(_is_true(self.pipeline.filter))
+            tests.append(tried.is_true(self.pipeline.filter))
         if derived and len(derived) == len(self.pipeline.outputs):
             tests.append(reduce(or_, derived.values()))
         if tests:
@@ -341,46 +378,121 @@ class EventFrameRecipe:
         return (*own, *([" OR ".join(of_outputs)] if every else []))
 
     def _with_derived(self, events: DataFrame) -> DataFrame:
-        derived = self._conditions()
+        tried, derived = self.made.once("derived", partial(self._derived, events))
+        if not derived:
+            return events
+        return tried.add_to(events).withColumns(derived).drop(*tried.columns)
+
+    def _derived(self, events: DataFrame) -> tuple[TriedExpressions, dict[str, Column]]:
+        tried = TriedExpressions(events)
+        derived = self._conditions(tried)
         if self.pipeline.validate:
-            derived[BROKEN_RULE] = self._broken_rule()
+            derived[BROKEN_RULE] = self._broken_rule(tried)
         for number, output in enumerate(self.pipeline.outputs):
             if output.shard_by:
                 ways = len(output.databases)
                 derived[branch_column(number)] = choose_branch(output.shard_by, ways)
             if isinstance(output, JoinOutput):
                 for name, side in output.sides.items():
-                    derived[side_column(number, name)] = _is_true(side.where)
-            if not isinstance(output, WindowOutput):
+                    derived[side_column(number, name)] = tried.is_true(side.where)
+            if isinstance(output, WindowOutput):
+                for position, argument in _arguments(tried, output):
+                    derived[argument_column(number, position)] = argument
+        return tried, derived | self._failures(tried, events)
+
+    def _failures(
+        self, tried: TriedExpressions, events: DataFrame
+    ) -> dict[str, Column]:
+        """Say why expressions fail on an event; the first that is not null counts.
+
+        What is not asked of an event cannot fail on it: nothing behind a filter that is
+        not true of it, nor the arguments of an output that does not want it.
+        """
+        rules = [
+            tried.failure_of_condition(rule.condition, f"The rule {rule.reason_code}")
+            for rule in self.pipeline.validate
+        ]
+        inputs = F.col(FAILED) if FAILED in events.columns else None
+        behind = _first(self._failures_of_outputs(tried))
+        if self.pipeline.filter is not None:
+            if behind is not None:
+                behind = F.when(tried.is_true(self.pipeline.filter), behind)
+            of_filter = tried.failure_of_condition(self.pipeline.filter, "The filter")
+            behind = _first([of_filter, behind])
+        if behind is not None and self.predictors:
+            # What a model has refused is dead for that, and lacks predictions.
+            behind = F.when(F.col(MODEL_ERROR).isNull(), behind)
+        first = _first([*rules, inputs, behind])
+        return {} if first is None else {FAILED: first}
+
+    def _failures_of_outputs(self, tried: TriedExpressions) -> Iterator[Column | None]:
+        for output in self.pipeline.outputs:
+            if isinstance(output, JoinOutput):
+                for name, side in output.sides.items():
+                    purpose = f"The condition of {name} of {output.table}"
+                    yield tried.failure_of_condition(side.where, purpose)
                 continue
-            for position, aggregate in enumerate(output.aggregates):
-                if aggregate.argument is None:
-                    continue
-                argument = F.expr(aggregate.argument)
-                if aggregate.function is AggregateFunction.COUNT_IF:
-                    # Null where it is not true, so that counting values counts.
-                    argument = F.when(argument, F.lit(True))  # noqa: FBT003
-                derived[argument_column(number, position)] = argument
-        return events.withColumns(derived) if derived else events
+            if output.where is not None:
+                purpose = f"The condition of {output.table}"
+                yield tried.failure_of_condition(output.where, purpose)
+            if isinstance(output, WindowOutput):
+                yield self._failure_of_arguments(tried, output)
 
-    def _broken_rule(self) -> Column:
-        """Name the first rule that is not true of the event."""
-        broken: Column | None = None
-        for rule in self.pipeline.validate:
-            fails = ~_is_true(rule.condition)
-            broken = (
-                F.when(fails, F.lit(rule.reason_code))
-                if broken is None
-                else broken.when(fails, F.lit(rule.reason_code))
-            )
-        assert broken is not None, "asked for only where there are rules"
-        return broken
+    def _failure_of_arguments(
+        self, tried: TriedExpressions, output: WindowOutput
+    ) -> Column | None:
+        failure = _first(
+            tried.failure(one.argument, f"{output.table}.{one.column}")
+            for one in output.aggregates
+            if one.argument is not None
+        )
+        if failure is None or output.where is None:
+            return failure
+        return F.when(tried.is_true(output.where), failure)
+
+    def _broken_rule(self, tried: TriedExpressions) -> Column:
+        """Name the first rule that is not true of the event, unless one fails first."""
+        code: Column = F.lit(None).cast("string")
+        for rule in reversed(self.pipeline.validate):
+            holds = tried.is_true(rule.condition)
+            code = F.when(~holds, F.lit(rule.reason_code)).otherwise(code)
+            has_failed = tried.has_failed(rule.condition)
+            if has_failed is not None:
+                code = F.when(~has_failed, code)
+        return code
 
 
-def _is_true(condition: str) -> Column:
-    """Evaluate a condition; null is not true."""
-    holds = F.expr(condition).cast("boolean")
-    return F.coalesce(holds, F.lit(False))  # noqa: FBT003 - a value
+def _inputs(
+    events: DataFrame, predictor: Predictor
+) -> tuple[TriedExpressions, list[Column], Column | None]:
+    """Return what a model is given, and why an event has nothing to give."""
+    tried = TriedExpressions(events)
+    inputs = [tried.value(text, kind) for _, text, kind in predictor.inputs]
+    failure = _first(
+        tried.failure(text, f"The model's input {name}", kind)
+        for name, text, kind in predictor.inputs
+    )
+    return tried, inputs, failure
+
+
+def _arguments(
+    tried: TriedExpressions, output: WindowOutput
+) -> Iterator[tuple[int, Column]]:
+    """Yield what an output's aggregates are computed of, by their positions."""
+    for position, aggregate in enumerate(output.aggregates):
+        if aggregate.argument is None:
+            continue
+        argument = tried.value(aggregate.argument)
+        if aggregate.function is AggregateFunction.COUNT_IF:
+            # Null where it is not true, so that counting values counts.
+            argument = F.when(argument, F.lit(True))  # noqa: FBT003
+        yield position, argument
+
+
+def _first(columns: Iterable[Column | None]) -> Column | None:
+    """Return the first column of those that is not null."""
+    found = [column for column in columns if column is not None]
+    return F.coalesce(*found) if found else None
 
 
 def _header(name: str) -> Column:

@@ -42,6 +42,8 @@ def main() -> None:
     spark = start_session(settings, name="jdbc-peer")
     tasks = spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+    # As Spark has it: a driver of ours does without, for its expressions' sake.
+    spark.conf.set("spark.sql.subexpressionElimination.enabled", "true")
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", _STATE_STORE)
     spark.conf.set(
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
@@ -56,21 +56,31 @@ class Predictor:
         """The model's version."""
         return self._model.version
 
-    def add(self, events: DataFrame, error_column: str) -> DataFrame:
+    @property
+    def inputs(self) -> Sequence[tuple[str, str, str]]:
+        """What the model is given, in order: of each its name, Spark SQL and type."""
+        return [
+            (name, expression, self._model.inputs[name].spark_type)
+            for name, expressions in self.prediction.inputs.items()
+            for expression in expressions
+        ]
+
+    def add(
+        self, events: DataFrame, inputs: Sequence[Column], error_column: str
+    ) -> DataFrame:
         """Return the events with the new columns, and why the model refused one.
 
         It is the same for every attempt; declared otherwise, so that Spark's
         optimizer does not run the model once per column that is read of its answer.
+
+        Args:
+            events: What the model is asked about.
+            inputs: One for each of ``inputs``, of its type.
+            error_column: The column for why.
         """
         prediction = self.prediction
-        inputs = [
-            F.expr(expression)
-            .cast(self._model.inputs[name].spark_type)
-            .alias(f"input_{name}_{number}")
-            for name, expressions in prediction.inputs.items()
-            for number, expression in enumerate(expressions)
-        ]
-        answered = events.withColumn("tallyweir_answer", self._udf(F.struct(*inputs)))
+        named = [one.alias(f"input_{number}") for number, one in enumerate(inputs)]
+        answered = events.withColumn("tallyweir_answer", self._udf(F.struct(*named)))
         answer = F.col("tallyweir_answer")
         columns = {c: answer.getField(c) for c in prediction.columns}
         columns[prediction.version] = F.lit(self.version)

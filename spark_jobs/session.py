@@ -77,10 +77,25 @@ _SAFETY = {
     # Adaptive execution merges shuffle partitions by size, which differs between
     # runs; tasks must get the same rows at every attempt.
     "spark.sql.adaptive.enabled": "false",
-    # An expression that fails on one event gives null for that event instead of
-    # failing the batch for ever.
-    "spark.sql.ansi.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+}
+
+#: What an expression that a pipeline has gives is exact, or it raises an exception,
+#: which ``exact_expressions.py`` catches for the event at hand.
+_EXACT = {
+    "spark.sql.ansi.enabled": "true",
+    # Of decimals that need too many digits Spark would drop places, or digits.
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+    "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "true",
+    # Spark would compute what two expressions share, and what one mentions twice,
+    # before both: there nothing catches an exception.
+    "spark.sql.subexpressionElimination.enabled": "false",
+    "spark.sql.alwaysInlineCommonExpr": "true",
+    # ``a + 1 + 2`` would become ``a + (1 + 2)``, which may overflow where it does not.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer"
+    ".ReorderAssociativeOperator",
+    # A text in an expression is what it says, and not what the environment holds.
+    "spark.sql.variable.substitute": "false",
 }
 
 _SPEED = {
@@ -97,6 +112,8 @@ _SPEED = {
     # costs more than moving them.
     "spark.shuffle.compress": "false",
     "spark.sql.streaming.metricsEnabled": "false",
+    # The JVM compiles no longer method; Spark makes several of it then.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     # PySpark would look through its caller's stack at each column that is made, to
     # quote it in an error's message.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -166,7 +183,8 @@ def start_session(
     # Only where a profile is chosen: else Spark's own files say.
     for key, value in settings.executors.items():
         builder = builder.config(key, value)
-    for key, value in {**_SAFETY, **_SPEED, **_CHECKPOINT_FILES, **_PATIENCE}.items():
+    ours = {**_SAFETY, **_EXACT, **_SPEED, **_CHECKPOINT_FILES, **_PATIENCE}
+    for key, value in ours.items():
         builder = builder.config(key, value)
     # Where it starts in the main thread, PySpark takes Ctrl-C for itself.
     with _output_to(log_file), ThreadPoolExecutor(max_workers=1) as starter:

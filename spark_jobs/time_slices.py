@@ -51,7 +51,9 @@ class TimeSlices:
 
     def column(self, instant: Column) -> Column:
         """Return the same of a timestamp in Spark; null for null."""
-        passed = F.unix_micros(instant) - F.lit(self.begin_us)
+        # An instant that no calendar has may be further away than numbers reach; its
+        # event is dead, in whichever slice it looks.
+        passed = F.try_subtract(F.unix_micros(instant), F.lit(self.begin_us))
         whole = F.call_function("div", passed, F.lit(self.length_us))
         # The functions pass over a null, which must stay one.
         return F.when(

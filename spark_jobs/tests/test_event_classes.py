@@ -81,6 +81,8 @@ def _event(contract: Contract, **fields: object) -> dict[str, object]:
         frame.EVENT_ID: "id",
         frame.EVENT_TIME: _NOON_US,
         frame.BROKEN_RULE: None,
+        frame.FAILED: None,
+        frame.MODEL_ERROR: None,
         **record,
         **fields,
     }
@@ -96,6 +98,8 @@ _COLUMNS = pa.schema(
         (frame.EVENT_ID, pa.string()),
         (frame.EVENT_TIME, pa.timestamp("us", "UTC")),
         (frame.BROKEN_RULE, pa.string()),
+        (frame.FAILED, pa.string()),
+        (frame.MODEL_ERROR, pa.string()),
         ("name", pa.string()),
         ("unit", pa.string()),
         ("amount", pa.int32()),
@@ -171,6 +175,8 @@ def test_a_good_event_stays_alive(contract: Contract) -> None:
             "TIMESTAMP_TOO_OLD",
         ),
         ({frame.BROKEN_RULE: "TOO_MUCH"}, "TOO_MUCH"),
+        ({frame.FAILED: "a + b overflows int."}, "EXPRESSION_FAILED"),
+        ({frame.MODEL_ERROR: "too much"}, "PREDICTION_FAILED"),
         ({"name": "a\0"}, "UNSTORABLE_VALUE"),
         ({frame.EVENT_ID: "a\0"}, "UNSTORABLE_VALUE"),
         ({frame.VALUE: None}, "EMPTY_PAYLOAD"),
@@ -180,6 +186,10 @@ def test_a_good_event_stays_alive(contract: Contract) -> None:
         ({frame.VALUE: b"x", frame.EVENT_ID: None, "name": "\0"}, "BAD_MAGIC"),
         ({frame.EVENT_ID: None, frame.EVENT_TIME: None}, "MISSING_ID"),
         ({frame.EVENT_TIME: None, frame.BROKEN_RULE: "TOO_MUCH"}, "MISSING_EVENT_TIME"),
+        ({frame.EVENT_TIME: None, frame.FAILED: "overflows"}, "MISSING_EVENT_TIME"),
+        ({frame.BROKEN_RULE: "TOO_MUCH", frame.FAILED: "overflows"}, "TOO_MUCH"),
+        ({frame.FAILED: "no", frame.MODEL_ERROR: "none"}, "EXPRESSION_FAILED"),
+        ({frame.FAILED: "overflows", "name": "a\0"}, "EXPRESSION_FAILED"),
     ],
 )
 def test_a_dead_event_has_its_reason(

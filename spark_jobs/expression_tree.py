@@ -1,0 +1,53 @@
+"""Spark's tree of an expression, which is in the JVM."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from pyspark import SparkContext
+from pyspark.sql import Column
+
+#: One node, with all below.
+Node: TypeAlias = Any
+
+
+def kind_of(node: Node) -> str:
+    """Return what Spark calls such nodes."""
+    return str(node.getClass().getSimpleName())
+
+
+def type_of(node: Node) -> str:
+    """Return the type of an analysed node's values, as SQL names it."""
+    return str(node.dataType().catalogString())
+
+
+def children_of(node: Node) -> list[Node]:
+    """Return a node's parts."""
+    children = node.children()
+    return [children.apply(number) for number in range(children.size())]
+
+
+def as_column(node: Node) -> Column:
+    """Return a node for use with PySpark's functions."""
+    return Column(_bridge().column(node))
+
+
+def as_node(column: Column) -> Node:
+    """Return what PySpark's functions have made of nodes."""
+    return _bridge().expression(column._jc)  # noqa: SLF001 - no public way
+
+
+def catalyst() -> Any:  # noqa: ANN401 - of the JVM
+    """Return the package of Spark's expressions."""
+    return the_jvm().org.apache.spark.sql.catalyst
+
+
+def the_jvm() -> Any:  # noqa: ANN401 - of the JVM
+    """Return the JVM of the session at work."""
+    context = SparkContext._active_spark_context  # noqa: SLF001 - no public way
+    assert context is not None, "the session runs"
+    return context._jvm  # noqa: SLF001 - no public way
+
+
+def _bridge() -> Any:  # noqa: ANN401 - of the JVM
+    return the_jvm().org.apache.spark.sql.classic.ExpressionUtils

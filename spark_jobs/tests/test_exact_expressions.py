@@ -1,0 +1,182 @@
+"""Expressions of a pipeline: the exact result, or a dead letter that says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+#: The same for every change; with others by the variable below.
+_SEED = "972506537"
+_EXPRESSIONS = 400
+_ROWS = 260
+
+
+def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", f"spark_jobs.tests.{module}", *arguments],
+        cwd=Path(__file__).parents[2],
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Any:  # noqa: ANN401 - JSON
+    """What one Spark session says."""
+    run = _run("judged_expressions", str(tmp_path_factory.mktemp("judged")))
+    assert run.returncode == 0
+    return json.loads(run.stdout)
+
+
+@pytest.mark.timeout(300)
+def test_every_expression_is_exact_or_has_failed_for_the_reason_that_is_told(
+    tmp_path: Path,
+) -> None:
+    """By chance, over all types, against exact evaluation outside Spark."""
+    seed = os.environ.get("TALLYWEIR_EXPRESSIONS_SEED", _SEED)
+    counts = str(_EXPRESSIONS), str(_ROWS)
+    run = _run("compared_expressions", str(tmp_path), seed, *counts)
+    print(run.stdout)  # noqa: T201 - the seed
+    assert run.returncode == 0, run.stdout
+
+
+_OVERFLOWS = "pieces * cents overflows int."
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "detail"),
+    [
+        (
+            "rule",
+            "EXPRESSION_FAILED",
+            f"The rule NEGATIVE, pieces * cents >= 0, has no value: {_OVERFLOWS}",
+        ),
+        (
+            "argument",
+            "EXPRESSION_FAILED",
+            f"by_hour.total, pieces * cents, has no value: {_OVERFLOWS}",
+        ),
+        ("widened", "COMMITTED", None),
+        (
+            "where",
+            "EXPRESSION_FAILED",
+            (
+                "The condition of by_hour, pieces * cents > 1000000000, has no value: "
+                f"{_OVERFLOWS}"
+            ),
+        ),
+        (
+            "doubled",
+            "EXPRESSION_FAILED",
+            "by_hour.total, l * 2, has no value: l * 2 overflows bigint.",
+        ),
+        (
+            "one more",
+            "EXPRESSION_FAILED",
+            "by_hour.total, l + 1, has no value: l + 1 overflows bigint.",
+        ),
+        (
+            "negated",
+            "EXPRESSION_FAILED",
+            "by_hour.total, -l, has no value: -l overflows bigint.",
+        ),
+        (
+            "absolute",
+            "EXPRESSION_FAILED",
+            "by_hour.total, abs(l), has no value: abs(l) overflows bigint.",
+        ),
+        ("small price", "COMMITTED", None),
+        ("large price", "COMMITTED", None),
+        (
+            "too large price",
+            "EXPRESSION_FAILED",
+            (
+                "by_hour.total, price * 1000000, has no value: "
+                "price * 1000000 overflows decimal(38,10)."
+            ),
+        ),
+        ("broken before", "FIRST", "Not true of the event: l > 9"),
+        (
+            "fails before",
+            "EXPRESSION_FAILED",
+            f"The rule FIRST, pieces * cents >= 0, has no value: {_OVERFLOWS}",
+        ),
+        (
+            "rule behind filter",
+            "EXPRESSION_FAILED",
+            f"The rule NEGATIVE, pieces * cents >= 0, has no value: {_OVERFLOWS}",
+        ),
+        (
+            "filter",
+            "EXPRESSION_FAILED",
+            (
+                "The filter, cents / pieces > 1, has no value: "
+                "cents / pieces divides by zero."
+            ),
+        ),
+        ("behind filter", "FILTERED", None),
+        ("behind where", "COMMITTED", None),
+        ("case", "COMMITTED", None),
+        (
+            "side",
+            "EXPRESSION_FAILED",
+            (
+                "The condition of left of pairs, cents / pieces > 1, has no value: "
+                "cents / pieces divides by zero."
+            ),
+        ),
+    ],
+)
+def test_an_event_on_which_an_expression_fails_is_dead(
+    answers: Any,  # noqa: ANN401 - JSON
+    name: str,
+    outcome: str,
+    detail: str | None,
+) -> None:
+    """Unless nobody asks for the expression; the first that fails is told."""
+    assert answers["judged"][name][:2] == [outcome, detail]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("widened", "5000000000"),
+        ("small price", "3.6E-9"),
+        ("large price", "1000000000000000000000000000.0000000000"),
+        ("case", "None"),
+    ],
+)
+def test_an_argument_is_exact(answers: Any, name: str, value: str) -> None:  # noqa: ANN401 - JSON
+    """No place is lost, and none is added up that was not asked for."""
+    assert answers["judged"][name][2] == [value]
+
+
+def test_nothing_that_fails_on_an_event_ends_the_batch(answers: Any) -> None:  # noqa: ANN401 - JSON
+    """Whatever Spark raises, or gives instead of raising."""
+    assert [] == [
+        [text, *found] for text, found in answers["failing"].items() if not found[1]
+    ]
+
+
+def test_what_an_expression_asks_for_is_no_failure(answers: Any) -> None:  # noqa: ANN401 - JSON
+    """A null that it wants, and parts that are not needed."""
+    values = {text: value for text, (value, _) in answers["given"].items()}
+    assert [] == [why for _, why in answers["given"].values() if why is not None]
+    assert values == {
+        "try_divide(1, zero)": "None",
+        "try_cast(word AS int)": "None",
+        "coalesce(try_divide(1, zero), 7)": "7.0",
+        "if(zero = 0, 1, 1 / zero)": "1.0",
+        "zero = 0 OR 1 / zero > 0": "True",
+        "l + -1 + 1": str(2**63 - 1),
+        "cast(NULL AS int) + 1": "None",
+    }
