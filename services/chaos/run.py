@@ -26,6 +26,7 @@ from services.chaos.verdict import (
     judge_driver_ends,
     judge_prepared,
     judge_receipt,
+    judge_replay,
     judge_sent_log,
     judge_snapshots,
     judge_tables,
@@ -34,6 +35,7 @@ from services.chaos.verdict import (
 )
 from services.chaos.workload import RecordKind, Workload, count_records
 from services.chaos.world import PIPELINE, TOPIC, ChaosWorld, chaos_world
+from services.replay_process import run_replay
 from services.topic_log import TopicLog
 from sinks.postgres.audit import Check, Receipt, verify
 from sinks.postgres.audit.receipt import judge
@@ -237,6 +239,7 @@ def _judge(
         judge_driver_ends(parts.supervisor.ends, found.claims),
         judge_sent_log(len(sent), _count_in_kafka(world)),
         judge_receipt(_verify(world)),
+        judge_replay(run_replay(world.pipeline_file, world.replay_environment)),
         judge(
             "checker_self_test",
             checked=len(noticed),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.chaos.check_branches import check_branches
 from services.chaos.check_ledger import Witnesses, check_ledger
@@ -14,8 +14,10 @@ from services.chaos.nemesis import DriverDeath
 from services.chaos.observation import LedgerBatch, Observation
 from services.chaos.snapshots import Snapshot, judge_against_sent
 from services.chaos.supervisor import FENCED, DriverEnd
+from services.replay_process import VERIFIED, ReplayResult
 from sinks.postgres.audit import Check, Receipt, Verdict
 from sinks.postgres.audit.receipt import judge, not_applicable
+from sinks.postgres.audit.replay_check import check_replay
 
 #: Going on could lose or double events, says a driver that ends with it.
 _FATAL = 70
@@ -148,6 +150,22 @@ def judge_receipt(receipt: Receipt) -> Check:
         ]
         or ([] if receipt.is_verified else [receipt.summary]),
     )
+
+
+def judge_replay(result: ReplayResult) -> Check:
+    """Computed again from Kafka without any fault, every row is the same."""
+    if result.receipt is None:
+        return judge(
+            "replay",
+            checked=0,
+            unit="rows",
+            violations=[f"the replay ended with {result.exit_code}"],
+        )
+    check = check_replay(result.receipt)
+    if check.verdict is Verdict.OK and result.receipt["verdict"] != VERIFIED:
+        # Of what chaos does, everything is determined and in Kafka still.
+        return replace(check, verdict=Verdict.FAILED, violations=(check.note,))
+    return check
 
 
 def outside_of_chaos() -> tuple[Check, ...]:

@@ -87,12 +87,19 @@ class ChaosWorld:
 
     def driver_environment(self, state: Path) -> dict[str, str]:
         """The environment of a driver that keeps its files in ``state``."""
-        endpoints = Endpoints(
-            kafka_bootstrap=self.kafka.bootstrap, home_dsn=self.proxies[HOME].dsn
+        return self._environment(
+            state, {name: proxy.dsn for name, proxy in self.proxies.items()}
         )
-        participants = {
-            name: proxy.dsn for name, proxy in self.proxies.items() if name != HOME
-        }
+
+    @property
+    def replay_environment(self) -> dict[str, str]:
+        """The environment of a replay, which goes past the proxies."""
+        dsns = {name: server.dsn for name, server in self.servers.items()}
+        return self._environment(self.directory / "replay", dsns)
+
+    def _environment(self, state: Path, dsns: Mapping[str, str]) -> dict[str, str]:
+        endpoints = Endpoints(kafka_bootstrap=self.kafka.bootstrap, home_dsn=dsns[HOME])
+        participants = {name: dsn for name, dsn in dsns.items() if name != HOME}
         environment = child_environment(endpoints) | {
             STATE_DIRECTORY_VARIABLE: str(state),
             "TALLYWEIR_BATCH_OFFSETS_MAX": str(self.batch_offsets_max),

@@ -15,14 +15,16 @@ from services.chaos.templates.report import TemplateOptions, TemplateReport
 from services.chaos.templates.results import compare_results, read_results
 from services.chaos.templates.stream import PARTITIONS, TemplateStream
 from services.chaos.templates.world import TemplateRun, TemplateWorld
+from services.chaos.verdict import judge_replay
 from services.ingest.faults import Message
 from services.ingest.producer import EventProducer
 from services.ingest.source_section import read_source_section
 from services.ingest.topics import ensure_topic
+from services.replay_process import run_replay
 from services.templates.template import read_template
 from services.templates.written_files import write_files
 from services.topic_log import TopicLog
-from sinks.postgres.audit import verify
+from sinks.postgres.audit import Verdict, verify
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import FatalError
 
@@ -210,6 +212,13 @@ def _judge(  # noqa: PLR0913 (keyword-only but for the runs)
                 f"{run.directory.name}: {one}"
                 for one in verify(connection, run.pipeline).failed
             ]
+    replayed = judge_replay(
+        run_replay(
+            killed.pipeline_file, killed.driver_environment(killed.directory / "replay")
+        )
+    )
+    if replayed.verdict is Verdict.FAILED:
+        failed.append(f"killed: {replayed}")
     return TemplateReport(
         template=name,
         kills=options.kills,

@@ -67,7 +67,7 @@ class TemplateRun:
             FatalError: The first driver does not start.
         """
         supervisor = Supervisor(
-            self.pipeline_file, self.directory, self._driver_environment, tell
+            self.pipeline_file, self.directory, self.driver_environment, tell
         )
         supervisor.start()
         try:
@@ -81,7 +81,8 @@ class TemplateRun:
         finally:
             supervisor.close()
 
-    def _driver_environment(self, state: Path) -> dict[str, str]:
+    def driver_environment(self, state: Path) -> dict[str, str]:
+        """The environment of a driver that keeps its files in ``state``."""
         return child_environment(self.endpoints) | {
             STATE_DIRECTORY_VARIABLE: str(state),
             "TALLYWEIR_BATCH_OFFSETS_MAX": str(self.batch_offsets_max),
