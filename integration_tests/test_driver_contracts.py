@@ -98,6 +98,10 @@ def test_cloud_events_are_told_apart_by_source_and_id(
             # In the same partition: of two, the one whose task asks first would count.
             event(one, a, amount=2, fate="duplicate"),
             event(one, fate="duplicate"),
+            # Of a repeated header the last counts.
+            event(two, ("ce_source", b"/c"), one, a, fate="duplicate"),
+            event(one, b, two, a, fate="duplicate"),
+            event(one, ("ce_id", b""), a, fate="MISSING_ID"),
             event(a, fate="MISSING_ID"),
             event(fate="MISSING_ID"),
             event(("ce_id", b""), a, fate="MISSING_ID"),

@@ -496,5 +496,6 @@ def _first(columns: Iterable[Column | None]) -> Column | None:
 
 
 def _header(name: str) -> Column:
+    """Return the value of the last header of a name, as Java's ``lastHeader`` does."""
     found = F.filter(F.col("headers"), lambda header: header["key"] == F.lit(name))
-    return F.get(found, F.lit(0))["value"].cast("string")
+    return F.get(found, F.size(found) - 1)["value"].cast("string")

@@ -129,8 +129,8 @@ def _by_header(
         event_id = prefix + idempotency_key
         _check_id(event_id.encode(), "The ID with the producer's prefix")
         headers = [] if attributes is None else _scoped_headers(prefix, attributes)
-        # The pipeline reads the first header of the name.
-        headers.insert(0, (header, event_id.encode()))
+        # The pipeline reads the last header of the name.
+        headers.append((header, event_id.encode()))
         return NamedEvent(
             event_id=event_id, key=event_id.encode(), payload=payload, headers=headers
         )
