@@ -49,6 +49,8 @@ def test_a_transform_adds_columns_and_changes_nothing_else(
             return sensor.upper() + "!"
         twice = F.expr("amount * 2")
         more = events.withColumns({"loud": shout("sensor"), "twice": twice})
+        more = more.withColumn("came_by", F.upper("kafka_topic"))
+        more = more.withColumn("kafka_topic", F.lit("elsewhere"))
         return more.withColumn("amount", F.lit(77)).withColumn("sensor", F.lit(""))
         """,
     )
@@ -59,6 +61,10 @@ def test_a_transform_adds_columns_and_changes_nothing_else(
         "SELECT event_id, sensor, amount, loud, twice FROM readings ORDER BY amount"
     )
     assert rows == [(f"n{n}", "s1", n, "S1!", 2 * n) for n in range(50)]
+    topic = world.topic.name
+    assert [(topic, topic.upper())] == world.fetch(
+        "SELECT DISTINCT kafka_topic, came_by FROM readings"
+    )
 
 
 #: Transforms that do more than they may, by the code of the error that tells it.

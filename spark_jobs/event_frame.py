@@ -252,6 +252,15 @@ class EventFrameRecipe:
 
         A step that the pipeline does not have is left out.
         """
+        events = raw
+        for name, events in self.rows(raw, lookups, places):
+            yield name, events
+        yield "conditions", self.with_conditions(events, places)
+
+    def rows(
+        self, raw: DataFrame, lookups: list[LookupCopy], places: SourcePlaces
+    ) -> Iterator[tuple[str, DataFrame]]:
+        """Yield the steps before the conditions, which ask for what these have made."""
         self.made.expect([lookup.rows.schema for lookup in lookups])
         events = self._decoded(raw, places)
         yield "decode", events
@@ -261,17 +270,19 @@ class EventFrameRecipe:
         if self.pipeline.enrich:
             yield "enrich", events
         if self.pipeline.transform is not None:
-            events = self._transformed(events, self.pipeline.transform)
+            topic = places.topic_of(F.col(PLACE))
+            events = self._transformed(events, self.pipeline.transform, topic)
             yield "transform", events
         if self.predictors:
             events = self._with_predictions(events)
             yield "predict", events
-        if self._asks_for_topic(events):
-            with_topic = events.withColumn(KAFKA_TOPIC, places.topic_of(F.col(PLACE)))
-            events = self._with_derived(with_topic).drop(KAFKA_TOPIC)
-        else:
-            events = self._with_derived(events)
-        yield "conditions", events
+
+    def with_conditions(self, events: DataFrame, places: SourcePlaces) -> DataFrame:
+        """Add what conditions and aggregates compute of the last of ``rows``."""
+        if not self._asks_for_topic(events):
+            return self._with_derived(events)
+        with_topic = events.withColumn(KAFKA_TOPIC, places.topic_of(F.col(PLACE)))
+        return self._with_derived(with_topic).drop(KAFKA_TOPIC)
 
     def _decoded(self, raw: DataFrame, places: SourcePlaces) -> DataFrame:
         decoded = {
@@ -310,10 +321,12 @@ class EventFrameRecipe:
             str.casefold, events.columns
         )
 
-    def _transformed(self, events: DataFrame, transform: Transform) -> DataFrame:
+    def _transformed(
+        self, events: DataFrame, transform: Transform, topic: Column
+    ) -> DataFrame:
         known = [field.name for field in self.contracts.fields]
         known += [name for one in self.pipeline.enrich for name in one.select]
-        transformed = apply_transform(events, transform, known)
+        transformed = apply_transform(events, transform, known, topic)
         added = added_columns(transformed.columns, known)
         check_columns(self.pipeline, self.contracts.fields, added)
         unknown = find_redaction_problems(self.pipeline, self.contracts, added)

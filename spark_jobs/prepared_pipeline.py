@@ -42,6 +42,7 @@ from spark_jobs.settings import DriverSettings
 from spark_jobs.shadowed_pipeline import shadowed
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.stage_jobs import StageJobs
+from spark_jobs.typed_expressions import check_types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,9 +276,10 @@ def prepare_pipeline(
         contracts=files.contracts,
         predictors=[Predictor(spark, model) for model in files.models],
     )
-    events = recipe.build(
-        empty_batch(spark), lookups.copies, SourcePlaces(pipeline.source.topics)
-    )
+    places = SourcePlaces(pipeline.source.topics)
+    *_, (_, rows) = recipe.rows(empty_batch(spark), lookups.copies, places)
+    check_types(pipeline, rows)
+    events = recipe.with_conditions(rows, places)
     check_reported(pipeline.reported, events.schema)
     layout = replace(
         build_home_layout(pipeline, files.contracts, events.schema),

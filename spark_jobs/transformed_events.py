@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 from spark_jobs.pipeline.definition import Transform
-from spark_jobs.pipeline.names import RESERVED_PREFIX, check_output_column
+from spark_jobs.pipeline.names import (
+    KAFKA_TOPIC,
+    RESERVED_PREFIX,
+    check_output_column,
+)
 from spark_jobs.pipeline.problems import raise_if_any
 from spark_jobs.pipeline.user_code import describe_failure
 
@@ -23,7 +27,7 @@ _KEPT = "tallyweir_kept"
 
 
 def apply_transform(
-    events: DataFrame, transform: Transform, visible: Sequence[str]
+    events: DataFrame, transform: Transform, visible: Sequence[str], topic: Column
 ) -> DataFrame:
     """Return the events with the columns that a transform adds.
 
@@ -31,12 +35,17 @@ def apply_transform(
         events: The event frame, lookups included.
         transform: The user's.
         visible: The columns that it gets to see, beside the one that keeps all.
+        topic: Where each event was read. It sees that as well, as ``kafka_topic``, if
+            no column of that name hides it; it is no column of the event.
 
     Raises:
         ConfigurationError: ``TRANSFORM_FAILED`` or ``TRANSFORM_COLUMNS``.
         PipelineError: A column that it adds has a name that no table can have.
     """
-    kept = events.select(F.struct(*events.columns).alias(_KEPT), *visible)
+    seen = [F.struct(*events.columns).alias(_KEPT), *map(F.col, visible)]
+    if KAFKA_TOPIC not in map(str.casefold, visible):
+        seen.append(topic.alias(KAFKA_TOPIC))
+    kept = events.select(*seen)
     try:
         transformed = transform(kept)
         found = {field.name: field.dataType for field in transformed.schema.fields}

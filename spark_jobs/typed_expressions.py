@@ -1,0 +1,347 @@
+"""Check what Spark makes of a pipeline's expressions, now that all types are known.
+
+Spark converts a text to a number where one is compared with the other, or a number to
+a truth where a condition is wanted, and says nothing. Here its analyser is asked before
+anything is claimed, and each conversion that nobody wrote is an error of the file. So
+is what only types tell: which lambdas grow, and which casts take an event's text.
+
+A tree of Spark comes over as one list of its nodes, in the order in which Spark numbers
+them: each node is followed by all that is below it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import StringType
+
+from spark_jobs.pipeline.aggregate import AggregateFunction
+from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.expressions import is_special_time, with_written_casts
+from spark_jobs.pipeline.join import JoinOutput
+from spark_jobs.pipeline.names import KAFKA_TOPIC
+from spark_jobs.pipeline.problems import Path, Problem, raise_if_any
+from spark_jobs.pipeline.window import WindowOutput
+
+#: A type as Spark writes it in JSON, and a node of a tree likewise.
+_Type: TypeAlias = Any
+_Node: TypeAlias = dict[str, Any]
+#: An object of the JVM.
+_Java: TypeAlias = Any
+
+_NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
+#: What differs between runs of one query, though Spark calls it deterministic.
+_OF_THE_SESSION = frozenset(
+    {"CurrentDatabase", "CurrentCatalog", "CurrentUser", "CurrentTimeZone"}
+    | {"CurrentDate", "CurrentTimestamp", "CurrentTime", "Now", "LocalTimestamp"}
+    | {"SparkVersion", "InputFileName", "InputFileBlockStart", "InputFileBlockLength"}
+)
+#: What casts by itself where it is given no format.
+_TIMES = frozenset({"ParseToDate", "ParseToTimestamp"})
+#: What makes an array or a map by a lambda.
+_BUILDERS = frozenset(
+    {"ArrayTransform", "TransformKeys", "TransformValues", "ZipWith", "MapZipWith"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Expression:
+    """One expression of a pipeline: where it is, and whether it is a condition."""
+
+    at: Path
+    text: str
+    is_condition: bool = True
+
+
+def check_types(pipeline: Pipeline, events: DataFrame) -> None:
+    """Refuse expressions whose types do not fit, all of them in one error.
+
+    Args:
+        pipeline: The pipeline.
+        events: Its events, with all columns that an expression may ask for.
+
+    Raises:
+        PipelineError: A condition is no truth, a value would be converted in silence,
+            or what is computed depends on the session or has no bound.
+    """
+    expressions = list(_expressions_of(pipeline))
+    if not expressions:
+        return
+    schema = events.schema
+    if KAFKA_TOPIC not in map(str.casefold, schema.names):
+        schema = schema.add(KAFKA_TOPIC, StringType())
+    frame = events.sparkSession.createDataFrame([], schema)
+    raise_if_any("Pipeline", _find_problems(frame, expressions))
+
+
+def _expressions_of(pipeline: Pipeline) -> Iterator[_Expression]:
+    for rule in pipeline.validate:
+        yield _Expression(("validate", rule.reason_code), rule.condition)
+    for index, prediction in enumerate(pipeline.predict):
+        for name, texts in prediction.inputs.items():
+            for text in texts:
+                at: Path = ("predict", index, "inputs", name)
+                yield _Expression(at, text, is_condition=False)
+    if pipeline.filter is not None:
+        yield _Expression(("filter",), pipeline.filter)
+    for index, output in enumerate(pipeline.outputs):
+        for one in _expressions_of_output(output):
+            yield replace(one, at=("outputs", index, *one.at))
+
+
+def _expressions_of_output(output: Output) -> Iterator[_Expression]:
+    if isinstance(output, JoinOutput):
+        for name, side in output.sides.items():
+            yield _Expression((name, "where"), side.where)
+    elif output.where is not None:
+        yield _Expression(("where",), output.where)
+    if isinstance(output, WindowOutput):
+        for one in output.aggregates:
+            if one.argument is not None:
+                counts = one.function is AggregateFunction.COUNT_IF
+                at = ("aggregates", one.column)
+                yield _Expression(at, one.argument, is_condition=counts)
+
+
+def _find_problems(
+    frame: DataFrame, expressions: Sequence[_Expression]
+) -> Iterator[Problem]:
+    jvm: _Java = frame.sparkSession._jvm  # noqa: SLF001 - Spark has no other way
+    catalyst = jvm.org.apache.spark.sql.catalyst.expressions
+    written = catalyst.Cast.USER_SPECIFIED_CAST()
+    try:
+        trees = _analyzed(frame, [one.text for one in expressions])
+    except AnalysisException:
+        trees = []
+    for number, one in enumerate(expressions):
+        try:
+            tree = trees[number] if trees else _analyzed(frame, [one.text])[0]
+        except AnalysisException as exc:
+            said = str(exc.getMessage()).partition(" SQLSTATE")[0]
+            yield _mistyped(
+                f"Of {one.text!r} Spark says: {said}",
+                "Spark could not run it.",
+                "Correct the expression, or cast its parts.",
+            ).under(*one.at)
+            continue
+        found = _Tree(one.text, tree, written)
+        for problem in found.find_problems(is_condition=one.is_condition):
+            yield problem.under(*one.at)
+
+
+def _analyzed(frame: DataFrame, texts: Sequence[str]) -> list[_Java]:
+    columns = [
+        F.expr(f"({with_written_casts(text)}\n)").alias(f"e{number}")
+        for number, text in enumerate(texts)
+    ]
+    projected = frame.select(*columns)._jdf.queryExecution().analyzed()  # noqa: SLF001
+    found = projected.projectList()
+    return [found.apply(number).child() for number in range(found.size())]
+
+
+class _Tree:
+    """What Spark's analyser has made of one expression."""
+
+    def __init__(self, text: str, root: _Java, written: _Java) -> None:
+        self._text = text
+        self._root = root
+        self._written = written
+        self._nodes: list[_Node] = json.loads(root.toJSON())
+        self._ends = _ends(self._nodes)
+
+    def find_problems(self, *, is_condition: bool) -> Iterator[Problem]:
+        """Find all that is wrong with it."""
+        kind = _type_of(self._root)
+        if is_condition and kind != "boolean":
+            yield _mistyped(
+                f"{self._text!r} is of type {_shown(kind)}.",
+                "A condition is true or false; Spark would choose which.",
+                "Compare it with something, as in … > 0 or … IS NOT NULL.",
+            )
+        for number, node in enumerate(self._nodes):
+            name = node["class"].rpartition(".")[2]
+            if name == "Cast":
+                yield from self._check_cast(self._root.apply(number))
+            elif name in _TIMES:
+                yield from self._check_time(self._root.apply(number).children().head())
+            elif name in _BUILDERS:
+                yield from self._check_elements(number)
+            elif name == "ArrayAggregate":
+                yield from self._check_sum(number)
+            elif name == "LambdaFunction":
+                yield from self._check_lambda(number)
+            elif name in _OF_THE_SESSION:
+                yield self._unrepeatable("depends on the session or the clock")
+        if not self._root.deterministic():
+            yield self._unrepeatable("does not give the same answer every time")
+
+    def _check_cast(self, cast: _Java) -> Iterator[Problem]:
+        value, before, after = cast.child(), _type_of(cast.child()), _type_of(cast)
+        pairs = list(zip(_leaves(before), _leaves(after), strict=False))
+        if cast.getTagValue(self._written).isEmpty():
+            for pair in pairs:
+                if not _converts_safely(*pair):
+                    yield _mistyped(
+                        f"In {self._text!r} Spark would take {value.sql()}, which is "
+                        f"{_shown(before)}, for {_shown(after)}.",
+                        "What cannot be converted would be guessed at, or fail.",
+                        f"Write which is meant, such as CAST({value.sql()} AS "
+                        f"{_shown(after)}), or compare values of one type.",
+                    )
+                    break
+            return
+        for source, target in pairs:
+            if target.startswith("decimal") and source in {"string", "variant"}:
+                yield self._unbounded(
+                    f"casts {value.sql()}, which is {source}, to decimal",
+                    "A text such as 1e-600000000 keeps Spark computing for hours.",
+                    "Use to_number or try_to_number, such as "
+                    "try_to_number(x, 'S9999999990D99').",
+                )
+            elif source == "string" and _group(target) == "time":
+                yield from self._check_time(value)
+
+    def _check_time(self, value: _Java) -> Iterator[Problem]:
+        """Refuse a time that Spark computes before it sees an event."""
+        if not value.foldable() or _type_of(value) != "string":
+            return
+        is_literal = value.getClass().getSimpleName() == "Literal"
+        if not is_literal or is_special_time(value.toString()):
+            yield self._unrepeatable(
+                f"takes {value.sql()} for a time, which may be that at which it runs"
+            )
+
+    def _check_elements(self, number: int) -> Iterator[Problem]:
+        """Refuse elements that hold as much as the event, each of them."""
+        for body in self._bodies(number):
+            if _grows(_type_of(self._root.apply(body))) and any(
+                _grows(column["dataType"]) for column in self._columns_below(body)
+            ):
+                yield self._unbounded(
+                    "puts a column of any length into each element of an array",
+                    "The result would be as large as the square of the event.",
+                    "Make the elements of themselves and of numbers only.",
+                )
+
+    def _check_sum(self, number: int) -> Iterator[Problem]:
+        for body in self._bodies(number):
+            if _grows(_type_of(self._root.apply(body))):
+                yield self._unbounded(
+                    "aggregates into a value of any length",
+                    "It may double with each element.",
+                    "Aggregate numbers; join text by array_join.",
+                )
+                return
+
+    def _check_lambda(self, number: int) -> Iterator[Problem]:
+        for column in self._columns_below(number):
+            if any(_is_collection(part) for part in _parts(column["dataType"])):
+                yield self._unbounded(
+                    f"looks at all of {column['name']} for each element of an array",
+                    "Arrays within arrays take more time than one event may.",
+                    "Use a function of two arrays, such as arrays_overlap.",
+                )
+
+    def _bodies(self, number: int) -> Iterator[int]:
+        """Yield what the lambdas of a function compute."""
+        child = number + 1
+        while child < self._ends[number]:
+            if self._nodes[child]["class"].endswith(".LambdaFunction"):
+                yield child + 1
+            child = self._ends[child]
+
+    def _columns_below(self, number: int) -> list[_Node]:
+        return [
+            node
+            for node in self._nodes[number : self._ends[number]]
+            if node["class"].endswith(".AttributeReference")
+        ]
+
+    def _unrepeatable(self, seen: str) -> Problem:
+        return Problem(
+            code="PIPELINE_FUNCTION_REFUSED",
+            saw=f"{self._text!r} {seen}.",
+            why="A replay must give the same answer.",
+            fix="Use a field of the event, or write the value itself.",
+        )
+
+    def _unbounded(self, seen: str, why: str, fix: str) -> Problem:
+        return Problem(
+            code="PIPELINE_EXPRESSION_UNBOUNDED",
+            saw=f"{self._text!r} {seen}.",
+            why=why,
+            fix=fix,
+        )
+
+
+def _ends(nodes: Sequence[_Node]) -> list[int]:
+    """Return for each node where what is below it ends."""
+    ends = [0] * len(nodes)
+    for number in reversed(range(len(nodes))):
+        end = number + 1
+        for _ in range(nodes[number]["num-children"]):
+            end = ends[end]
+        ends[number] = end
+    return ends
+
+
+def _type_of(expression: _Java) -> _Type:
+    return json.loads(expression.dataType().json())
+
+
+def _leaves(kind: _Type) -> Iterator[str]:
+    """Yield the simple types that a type is made of, in order."""
+    return (part for part in _parts(kind) if isinstance(part, str))
+
+
+def _parts(kind: _Type) -> Iterator[_Type]:
+    """Yield a type and all types within it."""
+    yield kind if isinstance(kind, str) else {"type": kind["type"]}
+    if isinstance(kind, str):
+        return
+    for field in kind.get("fields", ()):
+        yield from _parts(field["type"])
+    for key in ("elementType", "keyType", "valueType"):
+        if key in kind:
+            yield from _parts(kind[key])
+
+
+def _is_collection(kind: _Type) -> bool:
+    return not isinstance(kind, str) and kind["type"] in {"array", "map"}
+
+
+def _grows(kind: _Type) -> bool:
+    """Tell whether a value of the type may be of any length."""
+    return any(
+        _is_collection(part) or part in ("string", "binary", "variant")
+        for part in _parts(kind)
+    )
+
+
+def _group(kind: str) -> str:
+    if kind.startswith(_NUMBERS):
+        return "number"
+    if kind.startswith(("date", "timestamp")):
+        return "time"
+    return kind.partition(" ")[0].partition("(")[0]
+
+
+def _converts_safely(before: str, after: str) -> bool:
+    """Tell whether every value means the same in the other type, as Postgres has it."""
+    if "void" in (before, after) or (before, after) == ("string", "binary"):
+        return True
+    return _group(before) == _group(after)
+
+
+def _shown(kind: _Type) -> str:
+    return kind if isinstance(kind, str) else str(kind["type"])
+
+
+def _mistyped(saw: str, why: str, fix: str) -> Problem:
+    return Problem(code="PIPELINE_EXPRESSION_TYPE", saw=saw, why=why, fix=fix)
