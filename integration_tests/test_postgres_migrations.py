@@ -65,6 +65,7 @@ _ALL = [
     ("0035_rows_of_batches",),
     ("0036_late_events_kept",),
     ("0037_buckets_attached",),
+    ("0041_table_owners",),
     ("0044_row_digests",),
 ]
 
@@ -137,7 +138,7 @@ def test_open_windows_of_an_older_version_move_with_their_rows(
     step(empty_dsn)
     execute(
         empty_dsn,
-        "DROP SCHEMA tallyweir_state",
+        "DROP SCHEMA tallyweir_state CASCADE",
         *(
             f"DROP FUNCTION {name}"
             for (name,) in query(

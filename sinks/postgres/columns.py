@@ -120,6 +120,11 @@ def table_identifier(table: str) -> sql.Identifier:
     return sql.Identifier(*table.split(".", 1))
 
 
+def qualified(table: str) -> str:
+    """Return ``schema.table``; a table without a schema is in ``public``."""
+    return table if "." in table else f"public.{table}"
+
+
 def names(columns: Iterable[Column]) -> sql.Composed:
     """List column names, quoted, separated by commas."""
     return sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)

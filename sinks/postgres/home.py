@@ -17,12 +17,13 @@ from sinks.postgres.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.epoch_claims import (
     check_not_paused,
     draw_nonce,
+    identify,
     make_claim,
     read_hold,
     read_newest_driver_claim,
     read_newest_epoch,
 )
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.instants import to_datetime, to_microseconds
 from sinks.postgres.naming import application_name, state_table
 from sinks.postgres.publication import PostgresPublication, StagedPublication
@@ -37,6 +38,7 @@ from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
 from sinks.postgres.steering import pause
 from sinks.postgres.stored_state import read_decided, read_stored_progress
+from sinks.postgres.table_owners import TableOwner
 from sinks.postgres.table_trouble import explain_failure
 from sinks.postgres.versions.version_claim import JudgedClaim, judge_claim
 from sinks.protocol.errors import RetryableError
@@ -98,8 +100,9 @@ class PostgresHome(PostgresDecisionLedger):
         version with it.
 
         Raises:
-            ConfigurationError: A table exists with other columns, the role lacks a
-                privilege, ``PIPELINE_DISCARDED``, or ``judge_claim`` refuses.
+            ConfigurationError: A table exists with other columns or is another
+                pipeline's (``TABLE_OWNED``), the role lacks a privilege,
+                ``PIPELINE_DISCARDED``, or ``judge_claim`` refuses.
             RetryableError: The server is unreachable, an older driver's publish
                 transaction does not end, ``PAUSED``, or ``TABLES_SWITCHED``.
 
@@ -139,6 +142,8 @@ class PostgresHome(PostgresDecisionLedger):
             check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
             judged = self._judge(connection)
             judged.note(connection, epoch=self._claim.epoch, last_sequence=row[1])
+            # Whoever wrote more tables than this version does is fenced by now.
+            self._owner(connection).release(connection, self._outputs_here())
             self._staging.create(connection)
             return self._claim.epoch
 
@@ -373,14 +378,22 @@ class PostgresHome(PostgresDecisionLedger):
         # The IDs that were seen are filed in them, whatever horizon there is now.
         self._layout = replace(self._layout, bucket_seconds=bucket_seconds)
         connection.execute(_CLAIM["create_pipeline_runs"], values)
-        here = {HOME, *self._layout.branches_in(HOME)}
-        outputs = [o for o in self._layout.outputs if here & set(o.branches)]
+        outputs = self._outputs_here()
         try:
+            self._owner(connection).claim(connection, outputs)
             create_result_tables(connection, outputs, partial(state_table, number))
         except psycopg.errors.LockNotAvailable as error:
             doing = "checking the result tables"
             raise explain_failure(connection, outputs, error, doing=doing) from error
         connection.commit()
+
+    def _outputs_here(self) -> list[Output]:
+        here = {HOME, *self._layout.branches_in(HOME)}
+        return [o for o in self._layout.outputs if here & set(o.branches)]
+
+    def _owner(self, connection: psycopg.Connection[TupleRow]) -> TableOwner:
+        installation, _ = identify(connection, self._layout.pipeline)
+        return TableOwner(installation=installation, pipeline=self._layout.pipeline)
 
     def _judge(self, connection: psycopg.Connection[TupleRow]) -> JudgedClaim:
         """Find out whether the pipeline may run so, and what it must know then."""

@@ -36,6 +36,7 @@ from sinks.postgres.staging import staging_tables
 from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import read_global_id
+from sinks.postgres.table_owners import TableOwner
 from sinks.postgres.table_trouble import check_unchanged, explain_failure
 from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import FatalError, RetryableError
@@ -121,7 +122,8 @@ class PostgresParticipant(PostgresPreparedBranches):
         """Make result tables and staging; what is in doubt is settled before.
 
         Raises:
-            ConfigurationError: A table exists with other columns.
+            ConfigurationError: A table exists with other columns, or is another
+                pipeline's (``TABLE_OWNED``).
             RetryableError: The database did not answer, or an orphan has a lock.
 
         Crash:
@@ -137,7 +139,12 @@ class PostgresParticipant(PostgresPreparedBranches):
                 for output in self._layout.outputs
                 if set(output.branches) & set(self._branches)
             ]
+            owner = TableOwner(
+                installation=self._claim.installation, pipeline=self._layout.pipeline
+            )
             try:
+                owner.claim(connection, outputs)
+                owner.release(connection, outputs)
                 create_result_tables(connection, outputs, self._state)
             except psycopg.errors.LockNotAvailable as error:
                 doing = f"checking the result tables in {self._database}"

@@ -15,7 +15,6 @@ from psycopg.rows import TupleRow, dict_row
 
 from sinks.postgres.connection import connect
 from sinks.postgres.home_layout import Output
-from sinks.postgres.naming import revisions_table
 from sinks.postgres.prepare_trial import PrepareTrial
 from sinks.postgres.prepared_branches import branch_prefix, owned_by_another
 from sinks.postgres.sqlstate import translated
@@ -274,9 +273,8 @@ def writes_of(outputs: Iterable[Output]) -> dict[str, bool]:
     writes: dict[str, bool] = {}
     for output in outputs:
         is_window = isinstance(output, WindowTable)
-        writes[output.table] = is_window or writes.get(output.table, False)
-        if isinstance(output, WindowTable) and output.keeps_revisions:
-            writes[revisions_table(output.table)] = False
+        for table in output.written_tables:
+            writes[table] = is_window and table == output.table
     return writes
 
 

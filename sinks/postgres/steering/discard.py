@@ -46,6 +46,7 @@ from sinks.postgres.steering.snapshot import (
     delete_snapshot,
     read_snapshots,
 )
+from sinks.postgres.table_owners import TableOwner
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "discard.sql")
@@ -264,6 +265,10 @@ class _Discard:
             )
             name = f"tallyweir.{table}"
             rows[name] = rows.get(name, 0) + deleted.rowcount
+        owner = TableOwner(
+            installation=self._pipeline.installation, pipeline=self._pipeline.name
+        )
+        owner.release(self._connection, ())
         return rows
 
     def _drop(self, tables: Iterable[sql.Identifier], staging: Iterable[str]) -> None:

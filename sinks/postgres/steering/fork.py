@@ -30,7 +30,7 @@ from sinks.postgres.audit.audited_pipeline import (
     read_pipeline,
 )
 from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import table_identifier
+from sinks.postgres.columns import qualified, table_identifier
 from sinks.postgres.naming import revisions_table
 from sinks.postgres.shadow_tables import read_shadow_tables
 from sinks.postgres.sqlstate import translated
@@ -194,6 +194,7 @@ def _fork(
     for table, shadow in shadows.items():
         values = {"front": fronts.get(table, table), "shadow": shadow}
         connection.execute(_SQL["insert_shadow"], {"pipeline": new, **values})
+    _own_shadows(connection, pipeline, new, shadows)
     rows = {
         shadow: copy_results(connection, pipeline, found, number, table, shadow)
         for table, shadow in copied.items()
@@ -207,6 +208,21 @@ def _fork(
         shadows={fronts.get(t, t): s for t, s in shadows.items()},
         rows=rows,
     )
+
+
+def _own_shadows(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    new: str,
+    shadows: Mapping[str, str],
+) -> None:
+    """Make the fork the owner of its tables, also of those that it has yet to make."""
+    windows = {output.table for output in pipeline.windows}
+    owned = list(shadows.values())
+    owned += [revisions_table(s) for table, s in shadows.items() if table in windows]
+    for name in owned:
+        values = {"pipeline": new, "relation": qualified(name)}
+        connection.execute(_SQL["own_shadow"], values)
 
 
 def shadow_of(table: str, pipeline: str) -> str:
@@ -287,6 +303,7 @@ def _unfit_table(
         connection,
         _SQL["table_exists"],
         table=table_identifier(shadow_of(table, new)).as_string(connection),
+        relation=qualified(shadow_of(table, new)),
     )
     if taken["exists"]:
         yield f"has a table beside which {name} is there already"

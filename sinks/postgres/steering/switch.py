@@ -25,6 +25,7 @@ from sinks.postgres.steering.copied_rows import OUTPUT_COLUMNS, bare_name
 from sinks.postgres.steering.fork import shadow_of
 from sinks.postgres.steering.left_behind import left_behind
 from sinks.postgres.steering.renamed_definitions import rename_definitions
+from sinks.postgres.table_owners import rename_tables
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "switch.sql")
@@ -152,6 +153,8 @@ def _rename_outputs(
 ) -> None:
     """Call outputs by other tables in all versions and all over the ledger."""
     rename_definitions(connection, pipeline, tables)
+    for name, new_name in tables.items():
+        rename_tables(connection, pipeline, name, new_name)
     columns = list(OUTPUT_COLUMNS)
     for row in fetch(connection, _SQL["tables_with_outputs"], columns=columns):
         statement = _SQL["rename_rows"].format(

@@ -104,6 +104,20 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
     table = output["table"]
     subject = f"output {table}"
     there = holdings.table(table)
+    if there.other_owner:
+        return Reckoning(
+            findings=(
+                Finding(
+                    verdict=Verdict.INCOMPATIBLE,
+                    code="TABLE_OWNED",
+                    subject=subject,
+                    saw=f"Table {table} belongs to pipeline {there.other_owner}.",
+                    why="Rows of two pipelines in one table are accounted for by "
+                    "neither.",
+                    fix="Name another table.",
+                ),
+            )
+        )
     if there.open_rows:
         return Reckoning(
             findings=(

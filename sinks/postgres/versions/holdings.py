@@ -13,6 +13,7 @@ from sinks.postgres.columns import table_identifier
 from sinks.postgres.instants import to_microseconds
 from sinks.postgres.naming import state_table
 from sinks.postgres.statements import load_statements
+from sinks.postgres.table_owners import find_other_owner
 
 _SQL = load_statements("sinks.postgres.versions", "holdings.sql")
 _TABLES = load_statements("sinks.postgres", "result_tables.sql")
@@ -30,6 +31,7 @@ class HeldTable:
         begun_through_us: No window that has begun begins after it; of sessions, none
             ends after it. None if none has begun.
         keys: Values and timers that a function or a join keeps.
+        other_owner: Another pipeline that the table belongs to, if one does.
     """
 
     columns: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
@@ -38,6 +40,7 @@ class HeldTable:
     waiting_rows: int = 0
     begun_through_us: int | None = None
     keys: int = 0
+    other_owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,12 @@ def _read_table(
     columns = {
         name: (kind, optional) for name, kind, optional in _columns(connection, target)
     }
+    # No table has the name of an outbox.
+    other_owner = (
+        None
+        if output["kind"] == "outbox"
+        else find_other_owner(connection, pipeline, table)
+    )
     keys = 0
     if output["kind"] == "stateful":
         values = {"pipeline": pipeline, "table": table}
@@ -98,7 +107,7 @@ def _read_table(
         assert row is not None
         (keys,) = row
     if output["kind"] != "window" or not {"window_start", "final"} <= columns.keys():
-        return HeldTable(columns=columns, keys=keys)
+        return HeldTable(columns=columns, keys=keys, other_owner=other_owner)
     state = state_table(number, table)
     state_columns = tuple(name for name, *_ in _columns(connection, state))
     edge = sql.Identifier(
@@ -130,6 +139,7 @@ def _read_table(
         state_columns=state_columns,
         waiting_rows=waiting,
         begun_through_us=to_microseconds(begun),
+        other_owner=other_owner,
     )
 
 

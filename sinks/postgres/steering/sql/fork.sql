@@ -45,6 +45,11 @@ WHERE pipeline = %(pipeline)s
 INSERT INTO tallyweir.shadow_table (pipeline, front_table, shadow_table)
 VALUES (%(pipeline)s, %(front)s, %(shadow)s);
 
+-- name: own_shadow
+INSERT INTO tallyweir_state.result_table (relation, installation, pipeline)
+SELECT %(relation)s, installation_id, %(pipeline)s
+FROM tallyweir.installation;
+
 -- name: relayed_already
 -- The letters that were copied are the other pipeline's to send.
 INSERT INTO tallyweir.relay_cursor (
@@ -58,7 +63,13 @@ ORDER BY sequence DESC, kafka_topic DESC, kafka_partition DESC, kafka_offset DES
 LIMIT 1;
 
 -- name: table_exists
-SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
+-- Or will, as another pipeline's.
+SELECT to_regclass(%(table)s) IS NOT NULL
+    OR EXISTS (
+        SELECT
+        FROM tallyweir_state.result_table
+        WHERE relation = %(relation)s
+    ) AS exists;
 
 -- name: present_tables
 SELECT name

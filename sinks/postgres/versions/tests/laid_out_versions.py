@@ -133,7 +133,8 @@ def held(output: dict[str, Any], **more: int) -> HeldTable:
     """Return what a home holds of an output that has been written."""
     columns = {name: (kind, True) for name, kind in output["columns"]}
     state = tuple(name for name, *_ in output.get("state", ()))
-    return HeldTable(columns=columns, state_columns=state, **more)
+    values: dict[str, Any] = {"columns": columns, "state_columns": state, **more}
+    return HeldTable(**values)
 
 
 def holdings(*outputs: dict[str, Any], **more: int) -> Holdings:

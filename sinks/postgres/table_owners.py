@@ -1,0 +1,124 @@
+"""Which pipeline a result table belongs to: one, in each database.
+
+Rows of two pipelines in one table are accounted for by neither, and windows of one
+write over those of the other. So a pipeline claims its tables before it writes, and
+the key of ``tallyweir_state.result_table`` decides between two that start at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from sinks.postgres.columns import qualified
+from sinks.postgres.home_layout import Output
+from sinks.postgres.naming import revisions_table
+from sinks.postgres.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres", "table_owners.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOwner:
+    """A pipeline, told apart from those of other homes."""
+
+    installation: str
+    pipeline: str
+
+    def claim(self, connection: _Connection, outputs: Iterable[Output]) -> None:
+        """Claim the tables of some outputs in one database; the caller commits.
+
+        Raises:
+            ConfigurationError: ``TABLE_OWNED``: another pipeline has one of them, or
+                two outputs share one.
+        """
+        relations = _relations(outputs)
+        self._check_different(relations)
+        values = self._values(relations)
+        connection.execute(_SQL["claim"], values)
+        # A statement of its own sees what another has claimed that was waited for.
+        row = connection.execute(_SQL["owned_by_others"], values).fetchone()
+        if row is not None:
+            raise self._refusal(*row)
+
+    def release(self, connection: _Connection, outputs: Iterable[Output]) -> None:
+        """Let go of the tables that none of its outputs there writes any more.
+
+        Only once nobody works by a former version; the caller commits.
+        """
+        connection.execute(_SQL["release"], self._values(_relations(outputs)))
+
+    def _values(self, relations: Iterable[str]) -> dict[str, object]:
+        return {
+            "installation": self.installation,
+            "pipeline": self.pipeline,
+            "relations": list(relations),
+        }
+
+    def _check_different(self, relations: list[str]) -> None:
+        twice = sorted({one for one in relations if relations.count(one) > 1})
+        if twice:
+            raise ConfigurationError(
+                "TABLE_OWNED",
+                saw=f"Two outputs of pipeline {self.pipeline} write table {twice[0]}.",
+                why="Each would count the other's rows as its own.",
+                fix="Give one of them another table.",
+            )
+
+    def _refusal(
+        self, ours: str, theirs: str, pipeline: str, home: str, since: datetime
+    ) -> ConfigurationError:
+        shared = "" if ours == theirs else f", which shares rows with {theirs}"
+        where = "" if home == self.installation else " of another home database"
+        return ConfigurationError(
+            "TABLE_OWNED",
+            saw=f"Pipeline {self.pipeline} is to write table {ours}{shared}. {theirs} "
+            f"belongs to pipeline {pipeline}{where} since "
+            f"{since.isoformat(sep=' ', timespec='seconds')}.",
+            why="Rows of two pipelines in one table are accounted for by neither, and "
+            "windows of one write over those of the other.",
+            fix=f"Give the output of {self.pipeline} another table; or start "
+            f"{pipeline} with a file that does not write it, which releases it. "
+            "docs/operations.md, A table of two pipelines, tells of a table that both "
+            "have written, and of one whose owner is gone.",
+        )
+
+
+def rename_tables(connection: _Connection, pipeline: str, table: str, to: str) -> None:
+    """Note that a table of a pipeline has another name, and so its revisions.
+
+    Inside of the transaction that renames it; for tables of the home.
+    """
+    for name, new_name in (
+        (table, to),
+        (revisions_table(table), revisions_table(to)),
+    ):
+        connection.execute(
+            _SQL["rename"],
+            {
+                "pipeline": pipeline,
+                "from": qualified(name),
+                "to": qualified(new_name),
+            },
+        )
+
+
+def find_other_owner(connection: _Connection, pipeline: str, table: str) -> str | None:
+    """Return the pipeline that a table of the home belongs to, if it is another."""
+    row = connection.execute(
+        _SQL["owner"], {"pipeline": pipeline, "relation": qualified(table)}
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _relations(outputs: Iterable[Output]) -> list[str]:
+    return sorted(
+        qualified(table) for output in outputs for table in output.written_tables
+    )
