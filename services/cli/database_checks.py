@@ -26,6 +26,7 @@ from sinks.postgres.preflight import (
     check_pooler,
     check_primary,
     check_slots,
+    read_logins_in_ledger,
     read_server,
     slots_needed,
     try_tables,
@@ -144,6 +145,7 @@ class _DatabaseChecks:
         yield self._version()
         yield self._refusal("encoding", partial(check_encoding, self._connection))
         yield self._refusal("primary", self._primary)
+        yield self._search_path()
         yield self._privileges()
         yield self._durability()
         yield self._refusal("pooler", self._pooler)
@@ -190,6 +192,22 @@ class _DatabaseChecks:
             fix=""
             if may
             else f'GRANT CREATE ON DATABASE "{name}" TO "{self._facts.role}"',
+        )
+
+    def _search_path(self) -> Check:
+        name = self._connection.info.dbname
+        logins = read_logins_in_ledger(self._connection)
+        return Check(
+            name=_name(self._database, "search_path"),
+            ok=not logins,
+            saw="no login's search path leads to the ledger's schema"
+            if not logins
+            else f"the search path of {', '.join(logins)} leads to schema tallyweir, "
+            "the ledger's: tables made without a schema land there",
+            fix="; ".join(
+                f'ALTER ROLE "{login}" IN DATABASE "{name}" SET search_path = public'
+                for login in logins
+            ),
         )
 
     def _durability(self) -> Check:

@@ -223,10 +223,17 @@ class EmbeddedPostgres:
             known = connection.execute(
                 "SELECT FROM pg_database WHERE datname = %s", [DATABASE]
             )
+            name = psycopg.sql.Identifier(DATABASE)
             if known.fetchone() is None:
-                name = psycopg.sql.Identifier(DATABASE)
                 create = psycopg.sql.SQL("CREATE DATABASE {}").format(name)
                 connection.execute(create)
+            # The role is called as the ledger's schema, so by default a table that
+            # its login makes would be made there.
+            connection.execute(
+                psycopg.sql.SQL("ALTER DATABASE {} SET search_path = public").format(
+                    name
+                )
+            )
 
 
 def server_binary(name: str) -> Path:

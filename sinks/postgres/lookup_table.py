@@ -14,7 +14,8 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import table_identifier
 from sinks.postgres.connection import connect
-from sinks.postgres.sqlstate import translate
+from sinks.postgres.sqlstate import translate, translated
+from sinks.postgres.table_owners import check_meant
 from sinks.protocol.errors import ConfigurationError
 
 #: A lookup travels to every executor with each batch, so it must be small: rows, and
@@ -70,6 +71,7 @@ def read_lookup_table(
 
     Raises:
         ConfigurationError: ``LOOKUP_MISSING`` (no such table or column),
+            ``TABLE_ELSEWHERE`` (another schema has one of that name),
             ``LOOKUP_TYPE`` (a type or value that events cannot carry) or
             ``LOOKUP_TOO_LARGE``.
         RetryableError: The server is unreachable.
@@ -88,6 +90,8 @@ def read_lookup_table(
         connect(dsn, application_name="tallyweir lookup") as connection,
         connection.cursor("lookup") as cursor,
     ):
+        with translated(f"looking for lookup table {table}"):
+            check_meant(connection, table, is_new=True)
         try:
             cursor.itersize = _ROWS_A_FETCH
             cursor.execute(statement)

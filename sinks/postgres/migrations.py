@@ -7,6 +7,8 @@ whether that has been done.
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from importlib import resources
 from urllib.parse import urlencode
 
@@ -88,6 +90,18 @@ def _apply(dsn: str, *, schema: str, folder: str) -> tuple[str, ...]:
             finally:
                 backend.connection.close()
     return tuple(migration.id for migration in pending)
+
+
+@cache
+def ledger_names() -> frozenset[str]:
+    """Name the tables and views that migrations make in the ledger's schema."""
+    folder = resources.files("sinks.postgres").joinpath("sql", "migrations")
+    made = re.compile(r"(?:TABLE|VIEW) (?:IF NOT EXISTS )?tallyweir\.(\w+)")
+    return frozenset(
+        name
+        for migration in folder.iterdir()
+        for name in made.findall(migration.read_text("utf-8"))
+    )
 
 
 def check_encoding(connection: Connection[TupleRow]) -> str:

@@ -147,6 +147,11 @@ def check_primary(database: str, facts: ServerFacts) -> None:
         )
 
 
+def read_logins_in_ledger(connection: _Connection) -> list[str]:
+    """Name the logins that find, and make, tables without a schema in the ledger's."""
+    return [login for (login,) in connection.execute(_SQL["logins_in_ledger"])]
+
+
 def check_slots(database: str, facts: ServerFacts, branches: int) -> None:
     """Refuse a server that holds too few prepared transactions at once.
 

@@ -16,6 +16,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import qualified
 from sinks.postgres.home_layout import Output
+from sinks.postgres.migrations import ledger_names
 from sinks.postgres.naming import revisions_table
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
@@ -37,23 +38,27 @@ class TableOwner:
 
         Raises:
             ConfigurationError: ``TABLE_OWNED``: another pipeline has one of them, or
-                two outputs share one.
+                two outputs share one; or ``TABLE_ELSEWHERE``.
         """
-        relations = _relations(outputs)
+        tables = [table for output in outputs for table in output.written_tables]
+        relations = sorted(map(qualified, tables))
         self._check_different(relations)
         values = self._values(relations)
-        connection.execute(_SQL["claim"], values)
+        new = {one for (one,) in connection.execute(_SQL["claim"], values)}
         # A statement of its own sees what another has claimed that was waited for.
         row = connection.execute(_SQL["owned_by_others"], values).fetchone()
         if row is not None:
             raise self._refusal(*row)
+        for table in tables:
+            check_meant(connection, table, is_new=qualified(table) in new)
 
     def release(self, connection: _Connection, outputs: Iterable[Output]) -> None:
         """Let go of the tables that none of its outputs there writes any more.
 
         Only once nobody works by a former version; the caller commits.
         """
-        connection.execute(_SQL["release"], self._values(_relations(outputs)))
+        kept = [qualified(name) for output in outputs for name in output.written_tables]
+        connection.execute(_SQL["release"], self._values(kept))
 
     def _values(self, relations: Iterable[str]) -> dict[str, object]:
         return {
@@ -91,6 +96,40 @@ class TableOwner:
         )
 
 
+def check_meant(connection: _Connection, table: str, *, is_new: bool) -> None:
+    """Refuse a name without a schema by which somebody may mean another table.
+
+    It is that of a table in ``public``. One of that name elsewhere is what was meant
+    if there is none in ``public``, or if a login finds it there first. A pipeline that
+    writes its table already is only told of one in the ledger's schema, where no
+    table of a user belongs.
+
+    Raises:
+        ConfigurationError: ``TABLE_ELSEWHERE``.
+    """
+    if "." in table:
+        return
+    row = connection.execute(
+        _SQL["elsewhere"],
+        {"table": table, "ledger": sorted(ledger_names()), "is_new": is_new},
+    ).fetchone()
+    if row is None:
+        return
+    schema, is_there = row
+    other, ours = f"{schema}.{table}", f"public.{table}"
+    raise ConfigurationError(
+        "TABLE_ELSEWHERE",
+        saw=f"There is a table {other}; the name {table} in a pipeline file means "
+        f"{ours}, which {'exists too' if is_there else 'does not exist'}.",
+        why="Constraints of the one would not hold for the rows of the other, and who "
+        "looks for the rows may look into the wrong one.",
+        fix=f"Drop or rename the one that is not meant, or write {ours} in the file."
+        if is_there
+        else f"Move it: ALTER TABLE {schema}.{table} SET SCHEMA public; or write "
+        f"{ours} in the file, or the other table's name with its schema.",
+    )
+
+
 def rename_tables(connection: _Connection, pipeline: str, table: str, to: str) -> None:
     """Note that a table of a pipeline has another name, and so its revisions.
 
@@ -116,9 +155,3 @@ def find_other_owner(connection: _Connection, pipeline: str, table: str) -> str 
         _SQL["owner"], {"pipeline": pipeline, "relation": qualified(table)}
     ).fetchone()
     return None if row is None else str(row[0])
-
-
-def _relations(outputs: Iterable[Output]) -> list[str]:
-    return sorted(
-        qualified(table) for output in outputs for table in output.written_tables
-    )

@@ -28,6 +28,35 @@ WHERE database = current_database()
 ORDER BY prepared
 LIMIT 1
 
+-- name: logins_in_ledger
+-- Of a role's setting in the database, the role's, and the database's, the first holds.
+SELECT rolname::text
+FROM pg_roles
+CROSS JOIN LATERAL (
+    SELECT coalesce(
+        (
+            SELECT split_part(setting, '=', 2)
+            FROM pg_db_role_setting
+            CROSS JOIN unnest(setconfig) AS configured (setting)
+            WHERE setrole IN (0, pg_roles.oid)
+              AND setdatabase IN (
+                  0, (SELECT oid FROM pg_database WHERE datname = current_database())
+              )
+              AND starts_with(setting, 'search_path=')
+            ORDER BY setrole <> 0 DESC, setdatabase <> 0 DESC
+            LIMIT 1
+        ),
+        '"$user", public'
+    ) AS path
+) AS searched
+WHERE rolcanlogin
+  AND 'tallyweir' = ANY (
+      string_to_array(
+          replace(translate(path, '" ', ''), '$user', rolname), ','
+      )
+  )
+ORDER BY rolname
+
 -- name: backend
 SELECT pg_backend_pid()
 

@@ -7,6 +7,51 @@ SELECT relation, %(installation)s, %(pipeline)s
 FROM unnest(%(relations)s::text[]) AS written (relation)
 ORDER BY relation
 ON CONFLICT DO NOTHING
+RETURNING relation
+
+-- name: elsewhere
+-- Where a table is that somebody may mean by a name without a schema: anywhere if there
+-- is none in public, else where a login finds it before that one.
+SELECT nspname, meant.relation IS NOT NULL
+FROM pg_class
+JOIN pg_namespace ON pg_namespace.oid = relnamespace
+CROSS JOIN to_regclass(format('public.%%I', %(table)s::text)) AS meant (relation)
+WHERE relname = %(table)s
+  AND relkind IN ('r', 'p', 'v', 'm', 'f')
+  AND nspname NOT IN ('public', 'information_schema')
+  AND nspname !~ '^(pg_|tallyweir_)'
+  AND NOT (nspname = 'tallyweir' AND relname = ANY (%(ledger)s::text[]))
+  AND has_schema_privilege(pg_namespace.oid, 'USAGE')
+  AND (
+      nspname = 'tallyweir'
+      OR %(is_new)s
+      AND (
+          meant.relation IS NULL
+          OR EXISTS (
+              SELECT
+              FROM pg_roles
+              WHERE rolname = nspname
+                AND rolcanlogin
+          )
+          OR EXISTS (
+              SELECT
+              FROM pg_db_role_setting
+              JOIN pg_database ON datname = current_database()
+              CROSS JOIN unnest(setconfig) AS configured (setting)
+              CROSS JOIN LATERAL (
+                  SELECT string_to_array(
+                      translate(split_part(setting, '=', 2), '" ', ''), ','
+                  ) AS path
+              ) AS searched
+              WHERE setdatabase IN (0, pg_database.oid)
+                AND starts_with(setting, 'search_path=')
+                AND array_position(path, nspname::text)
+                    < coalesce(array_position(path, 'public'), 1000)
+          )
+      )
+  )
+ORDER BY nspname
+LIMIT 1
 
 -- name: owned_by_others
 -- Two names may be one table: a partition and the whole, a view and what it shows.
