@@ -66,6 +66,7 @@ _ALL = [
     ("0036_late_events_kept",),
     ("0037_buckets_attached",),
     ("0041_table_owners",),
+    ("0042_accepted_losses",),
     ("0044_row_digests",),
 ]
 

@@ -45,6 +45,7 @@ COMMAND_MODULES = (
     "services.cli.offsets",
     "services.cli.snapshot",
     "services.cli.accept_gap",
+    "services.cli.accept_loss",
     "services.cli.indoubt",
     "services.cli.repair",
     "services.cli.resolver",

@@ -25,6 +25,7 @@ from sinks.postgres.epoch_claims import (
 )
 from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.instants import to_datetime, to_microseconds
+from sinks.postgres.lost_tables import check_not_lost
 from sinks.postgres.naming import application_name, state_table
 from sinks.postgres.publication import PostgresPublication, StagedPublication
 from sinks.postgres.publish_clock import PublishClock
@@ -100,8 +101,9 @@ class PostgresHome(PostgresDecisionLedger):
         version with it.
 
         Raises:
-            ConfigurationError: A table exists with other columns or is another
-                pipeline's (``TABLE_OWNED``), the role lacks a privilege,
+            ConfigurationError: A table exists with other columns, is another
+                pipeline's (``TABLE_OWNED``), or has lost its rows (``TABLE_LOST``);
+                the role lacks a privilege,
                 ``PIPELINE_DISCARDED``, or ``judge_claim`` refuses.
             RetryableError: The server is unreachable, an older driver's publish
                 transaction does not end, ``PAUSED``, or ``TABLES_SWITCHED``.
@@ -381,6 +383,7 @@ class PostgresHome(PostgresDecisionLedger):
         outputs = self._outputs_here()
         try:
             self._owner(connection).claim(connection, outputs)
+            check_not_lost(connection, self._layout.pipeline, outputs)
             create_result_tables(connection, outputs, partial(state_table, number))
         except psycopg.errors.LockNotAvailable as error:
             doing = "checking the result tables"

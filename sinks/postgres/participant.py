@@ -19,6 +19,7 @@ from sinks.postgres.branch_names import HOME, staged_for
 from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_microseconds
+from sinks.postgres.lost_tables import check_not_lost_beside
 from sinks.postgres.migrations import migrate_participant
 from sinks.postgres.naming import TableNames, application_name, state_table
 from sinks.postgres.output_moves import (
@@ -123,7 +124,7 @@ class PostgresParticipant(PostgresPreparedBranches):
 
         Raises:
             ConfigurationError: A table exists with other columns, or is another
-                pipeline's (``TABLE_OWNED``).
+                pipeline's (``TABLE_OWNED``), or is gone (``TABLE_LOST``).
             RetryableError: The database did not answer, or an orphan has a lock.
 
         Crash:
@@ -143,7 +144,8 @@ class PostgresParticipant(PostgresPreparedBranches):
                 installation=self._claim.installation, pipeline=self._layout.pipeline
             )
             try:
-                owner.claim(connection, outputs)
+                had = owner.claim(connection, outputs)
+                check_not_lost_beside(connection, self._claim, had, outputs)
                 owner.release(connection, outputs)
                 create_result_tables(connection, outputs, self._state)
             except psycopg.errors.LockNotAvailable as error:

@@ -33,8 +33,13 @@ class TableOwner:
     installation: str
     pipeline: str
 
-    def claim(self, connection: _Connection, outputs: Iterable[Output]) -> None:
+    def claim(
+        self, connection: _Connection, outputs: Iterable[Output]
+    ) -> frozenset[str]:
         """Claim the tables of some outputs in one database; the caller commits.
+
+        Returns:
+            Those that it had already, as ``schema.table``.
 
         Raises:
             ConfigurationError: ``TABLE_OWNED``: another pipeline has one of them, or
@@ -51,6 +56,7 @@ class TableOwner:
             raise self._refusal(*row)
         for table in tables:
             check_meant(connection, table, is_new=qualified(table) in new)
+        return frozenset(relations) - new
 
     def release(self, connection: _Connection, outputs: Iterable[Output]) -> None:
         """Let go of the tables that none of its outputs there writes any more.

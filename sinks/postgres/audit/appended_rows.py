@@ -28,6 +28,7 @@ from sinks.postgres.audit.audited_databases import AuditedDatabases
 from sinks.postgres.audit.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
+    accepted_losses,
     fetch,
     read_positions,
 )
@@ -98,9 +99,10 @@ def count_appended_rows(
             pipeline=pipeline.name,
             output_table=output.table,
         )
+        is_owing = any(one["sequence"] >= output.owing_from for one in claims)
         missing = list(missing_columns(databases, output))
         if missing:
-            rows.violations += missing if claims else ()
+            rows.violations += missing if is_owing else ()
             continue
         tally = _count(databases, pipeline.name, output, ranges, rows)
         rows.violations += _broken_ranges(output, tally, ranges, claims, branches)
@@ -134,6 +136,7 @@ def check_append_outputs(
         checked=rows.checked,
         unit="rows",
         violations=[*rows.violations, *beyond],
+        note=accepted_losses(pipeline.appends),
     )
 
 
@@ -285,6 +288,8 @@ def _broken_ranges(
     conditional = {claim["sequence"] for claim in claims if claim["is_conditional"]}
     incomplete = conditional | branches.pending_sequences
     for sequence, where, committed in sorted(ranges.committed_by_range()):
+        if sequence < output.owing_from:
+            continue
         claimed = committed if sequence in owing else 0
         found = tally.by_range.get((sequence, where), 0)
         if found > claimed or (found < claimed and sequence not in incomplete):
@@ -304,6 +309,8 @@ def _broken_claims(
     pending = branches.pending_sequences
     for claim in claims:
         sequence = claim["sequence"]
+        if sequence < output.owing_from:
+            continue
         found = tally.by_batch.get(sequence, 0)
         if sequence in pending and found <= claim["rows"] == claim["events"]:
             continue

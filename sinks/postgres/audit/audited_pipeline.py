@@ -6,9 +6,9 @@ pipeline's file nor Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,16 @@ _OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedLoss:
+    """Rows of an output that a person has given up."""
+
+    #: The last batch whose rows are not looked for any more.
+    through_sequence: int
+    rows: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedOutput:
     """One output of the pipeline, under the name that the ledger knows it by."""
 
@@ -47,6 +57,13 @@ class AuditedOutput:
     #: How long a window may still be revised, as Postgres reads an interval; None for
     #: outputs without windows.
     allowed_lateness: str | None
+    #: The newest one.
+    loss: AcceptedLoss | None = None
+
+    @property
+    def owing_from(self) -> int:
+        """The first batch whose rows are looked for."""
+        return 1 if self.loss is None else self.loss.through_sequence + 1
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -188,6 +205,10 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
     row = fetch_pipeline(connection, name)
     definition: Mapping[str, Any] = row["definition"]
     source = definition["source"]
+    losses = {
+        loss.pop("output_table"): AcceptedLoss(**loss)
+        for loss in fetch(connection, _LEDGER["accepted_losses"], pipeline=name)
+    }
     return AuditedPipeline(
         name=name,
         number=row["pipeline_number"],
@@ -197,7 +218,10 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
             schemas=_one_or_more(source["schema"]),
         ),
         guarantee=guarantee_of(definition),
-        outputs=tuple(_output(entry) for entry in definition["outputs"]),
+        outputs=tuple(
+            replace(_output(entry), loss=losses.get(entry["table"]))
+            for entry in definition["outputs"]
+        ),
         id_column=source["event_id"].get("field"),
         id_header=source["event_id"].get("header"),
         event_time=source["event_time"],
@@ -205,6 +229,16 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         bucket_seconds=row["bucket_seconds"],
         watermark=row["watermark"],
         last_sequence=row["last_sequence"],
+    )
+
+
+def accepted_losses(outputs: Iterable[AuditedOutput]) -> str:
+    """Say which rows of some outputs are not looked for; nothing where all are."""
+    return "; ".join(
+        f"{one.loss.rows} rows of {one.table} through batch "
+        f"{one.loss.through_sequence} were accepted as lost: {one.loss.reason}"
+        for one in outputs
+        if one.loss is not None
     )
 
 

@@ -27,6 +27,7 @@ from sinks.postgres.audit.audited_databases import AuditedDatabases
 from sinks.postgres.audit.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
+    accepted_losses,
     fetch,
 )
 from sinks.postgres.audit.ledger_ranges import LedgerRanges
@@ -73,9 +74,10 @@ def check_copied_rows(
             pipeline=pipeline.name,
             output_table=output.table,
         )
+        is_owing = any(one["sequence"] >= output.owing_from for one in claims)
         missing = list(missing_columns(databases, output))
         if missing:
-            violations += missing if claims else ()
+            violations += missing if is_owing else ()
             continue
         batches = _read_batches(databases, pipeline, output, ranges, found)
         violations += _broken_batches(output, batches, claims)
@@ -85,7 +87,13 @@ def check_copied_rows(
         "of events that were put aside in the end": found.put_aside,
     }
     return (
-        judge("append_outputs", checked=found.rows, unit="rows", violations=violations),
+        judge(
+            "append_outputs",
+            checked=found.rows,
+            unit="rows",
+            violations=violations,
+            note=accepted_losses(pipeline.appends),
+        ),
         judge(
             "repeated_rows",
             checked=found.repeated,
@@ -132,6 +140,8 @@ def _broken_batches(
 ) -> Iterator[str]:
     for claim in claims:
         sequence = claim["sequence"]
+        if sequence < output.owing_from:
+            continue
         batch = batches.get(sequence, _Batch())
         positions = batch.by_partition.total()
         where = f"{output.table}: batch {sequence}"
@@ -158,6 +168,8 @@ def _broken_ranges(
     owing = {row["sequence"] for row in claims if not row["is_conditional"]}
     for sequence, where, committed in sorted(ranges.committed_by_range()):
         found = batches.get(sequence, _Batch()).by_partition[where]
+        if sequence < output.owing_from:
+            continue
         if sequence in owing and found != committed:
             yield (
                 f"{output.table}: {found} events of batch {sequence} on {where}, the "

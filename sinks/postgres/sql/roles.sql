@@ -60,8 +60,10 @@ GRANT SELECT ON
     tallyweir.installation, tallyweir.pipeline, tallyweir.epoch_claim,
     tallyweir.partition_progress, tallyweir.batch, tallyweir.batch_partition,
     tallyweir.batch_output, tallyweir.batch_branch, tallyweir.accepted_gap,
+    tallyweir.accepted_loss,
     tallyweir.offset_reset, tallyweir.snapshot, tallyweir.restore,
-    tallyweir.seen_id_run, tallyweir.conservation, tallyweir.visible_through,
+    tallyweir.seen_id_run, tallyweir.conservation, tallyweir.standing_from,
+    tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.pause, tallyweir.drain, tallyweir.act, tallyweir.scaling_bounds,
     tallyweir.scaling_decision, tallyweir.erased_id, tallyweir.erased_row,
@@ -76,6 +78,10 @@ GRANT INSERT ON
     tallyweir.batch_run_input, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
     tallyweir.scaling_decision, tallyweir.pipeline_version
 TO tallyweir_publisher;
+-- Its start counts what is gone of a table that is empty.
+GRANT SELECT (pipeline, output_table) ON tallyweir.replaced_row TO tallyweir_publisher;
+GRANT SELECT (pipeline, output_table, rows) ON tallyweir.erased_result
+    TO tallyweir_publisher;
 -- A driver ends the drain that somebody has asked for.
 GRANT UPDATE (drained_epoch) ON tallyweir.drain TO tallyweir_publisher;
 -- A driver tells what nobody knew of the version that it runs.
@@ -135,7 +141,7 @@ GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
     tallyweir.batch_branch, tallyweir.accepted_gap, tallyweir.offset_reset,
-    tallyweir.snapshot, tallyweir.restore, tallyweir.duplicate_event,
+    tallyweir.accepted_loss, tallyweir.snapshot, tallyweir.restore, tallyweir.duplicate_event,
     tallyweir.filtered_event, tallyweir.relay_cursor, tallyweir.conservation, tallyweir.visible_through,
     tallyweir.visible_offset, tallyweir.batch_run, tallyweir.batch_run_input,
     tallyweir.standing_from, tallyweir.replaced_row, tallyweir.pause, tallyweir.drain,

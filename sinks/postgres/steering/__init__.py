@@ -5,6 +5,7 @@ Sending dead letters again is none: it leaves notes, and is in nobody's way.
 
 from __future__ import annotations
 
+from sinks.postgres.steering.accept_loss import accept_loss
 from sinks.postgres.steering.act import ActRequest, check_reason
 from sinks.postgres.steering.actor import act_as
 from sinks.postgres.steering.discard import Discarded, discard
@@ -72,6 +73,7 @@ __all__ = [
     "Switch",
     "Tombs",
     "WaitingLetter",
+    "accept_loss",
     "act_as",
     "begin_redrive",
     "check_reason",

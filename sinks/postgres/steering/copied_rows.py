@@ -26,6 +26,7 @@ COPIED = (
     *("epoch_claim", "act", "pipeline_version", "partition_progress"),
     *("batch", "batch_partition", "offset_reset", "restore"),
     *("batch_output", "batch_measures", "accepted_gap", "batch_run", "batch_run_input"),
+    "accepted_loss",
     *("dead_letter", "late_event", "expired_event", "duplicate_event"),
     *("filtered_event", "replaced_row", "redrive", "keyed_state", "keyed_timer"),
     *("erased_id", "erased_row", "erased_result"),

@@ -21,6 +21,13 @@ SELECT pipeline_number,
 FROM tallyweir.pipeline AS pipeline
 WHERE pipeline = %(pipeline)s;
 
+-- name: accepted_losses
+-- The newest of each output.
+SELECT DISTINCT ON (output_table) output_table, through_sequence, rows, reason
+FROM tallyweir.accepted_loss
+WHERE pipeline = %(pipeline)s
+ORDER BY output_table, through_sequence DESC;
+
 -- name: known_pipelines
 SELECT pipeline
 FROM tallyweir.pipeline

@@ -1,0 +1,61 @@
+"""``accept-loss``: go on without rows of a result table that are gone.
+
+Crash:
+    The loss is accepted in one commit. A command that died before it changed nothing;
+    one that died after it finds no loss when it is called again, and says so.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli.pipeline_name import pipeline_name
+from services.cli.rendering import example, say
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=example(
+            "tallyweir accept-loss orders paid_orders --reason 'dropped by mistake'",
+            "tallyweir accept-loss orders paid_orders --reason 'look first' --dry-run",
+        )
+    )(accept_loss)
+
+
+def accept_loss(
+    pipeline: Annotated[
+        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
+    ],
+    table: Annotated[str, typer.Argument(help="The result table that is gone.")],
+    reason: Annotated[
+        str, typer.Option(help="Why the loss is acceptable; the ledger keeps it.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what is lost.")
+    ] = False,
+) -> None:
+    """Write to the ledger that the rows of a result table are given up.
+
+    Refused when nothing is lost. The next start makes the table again; verify names
+    the loss instead of looking for the rows.
+    """
+    from services.endpoints import resolve_endpoints
+    from sinks.postgres import steering
+    from sinks.postgres.connection import connect
+
+    name = pipeline_name(pipeline)
+    request = steering.ActRequest(
+        pipeline=name, kind="accept-loss", reason=reason, dry_run=dry_run
+    )
+    dsn = resolve_endpoints().home_dsn
+    with connect(dsn, application_name="tallyweir accept-loss") as home:
+        lost = steering.accept_loss(home, request, table)
+    say(lost.told())
+    say(
+        "Nothing was changed (--dry-run)."
+        if dry_run
+        else f"Written to the ledger. Pipeline {name} can start."
+    )
