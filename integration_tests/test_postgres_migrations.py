@@ -67,6 +67,7 @@ _ALL = [
     ("0037_buckets_attached",),
     ("0041_table_owners",),
     ("0042_accepted_losses",),
+    ("0043_exact_values",),
     ("0044_row_digests",),
 ]
 

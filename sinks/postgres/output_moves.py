@@ -16,6 +16,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import staged_for
 from sinks.postgres.columns import names, table_identifier
+from sinks.postgres.exact_values import exact_sources
 from sinks.postgres.home_layout import Output
 from sinks.postgres.insertable import RowSkippedError, skips_rows
 from sinks.postgres.instants import to_datetime
@@ -157,7 +158,7 @@ class OutputMoves:
             target=table_identifier(output.table),
             staging=self._tables.staging(staged),
             columns=names(output.columns),
-            sources=sql.SQL(", ").join(c.from_staging for c in output.columns),
+            sources=exact_sources(self._connection, output.table, output.columns),
         )
         with _row_refusals():
             moved = self._connection.execute(statement, self._values)

@@ -21,6 +21,7 @@ from sinks.postgres.branch_names import staged_for
 from sinks.postgres.columns import names, table_identifier
 from sinks.postgres.connection import abandon
 from sinks.postgres.corrections import Corrections
+from sinks.postgres.exact_values import exact_sources
 from sinks.postgres.home_layout import Output
 from sinks.postgres.insertable import RowSkippedError
 from sinks.postgres.naming import TableNames
@@ -107,6 +108,9 @@ class _RejectionSearch:
         try:
             self._connection.execute(_SQL["bisection_settings"])
             self._connection.execute(_SQL["check_constraints_at_once"])
+            self._sources = exact_sources(
+                self._connection, self._output.table, self._output.columns
+            )
             if self._corrections is not None:
                 self._corrections.delete(self._output)
             numbered = self._connection.execute(
@@ -159,7 +163,7 @@ class _RejectionSearch:
             target=table_identifier(self._output.table),
             numbered=self._numbered,
             columns=names(self._output.columns),
-            sources=sql.SQL(", ").join(c.from_staging for c in self._output.columns),
+            sources=self._sources,
         )
         try:
             with self._connection.transaction():

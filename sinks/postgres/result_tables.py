@@ -12,6 +12,7 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branchable import check_branchable
 from sinks.postgres.columns import Column, names, table_identifier, type_name
 from sinks.postgres.copyable import check_copyable
+from sinks.postgres.exact_values import exact_source, read_types, unfit_types
 from sinks.postgres.home_layout import Output
 from sinks.postgres.insertable import check_insertable, raises_always
 from sinks.postgres.keyed_table import KeyedTable
@@ -51,14 +52,17 @@ def create_result_tables(
         state: Names the state table of a window table.
 
     Raises:
-        ConfigurationError: ``TABLE_DIFFERS``, showing both lists of columns, or what
+        ConfigurationError: ``TABLE_DIFFERS``, showing both lists of columns,
+            ``TABLE_TYPES_DIFFER``: a column would change what is written, or what
             ``check_copyable`` or ``check_branchable`` raises.
     """
     outputs = tuple(outputs)
     for output in outputs:
         check_insertable(connection, output)
         if isinstance(output, AppendTable):
-            created = _create_or_check(connection, output.table, output.columns)
+            created = _create_or_check(
+                connection, output.table, output.columns, per_value=True
+            )
             if output.copied_by_tasks and not created:
                 check_copyable(connection, output)
         elif isinstance(output, WindowTable):
@@ -85,7 +89,8 @@ def check_result_tables(connection: _Connection, outputs: Iterable[Output]) -> N
         check_insertable(connection, output)
         for table, columns in output.tables.items():
             found = _read_columns(connection, table_identifier(table))
-            _check(connection, table, columns, found)
+            per_value = isinstance(output, AppendTable)
+            _check(connection, table, columns, found, per_value=per_value)
         if isinstance(output, WindowTable):
             _check_window_key(connection, output)
 
@@ -146,9 +151,20 @@ def _execute(connection: _Connection, statement: str, output: WindowTable) -> No
 
 
 def _create_or_check(
-    connection: _Connection, table: str, columns: Sequence[Column]
+    connection: _Connection,
+    table: str,
+    columns: Sequence[Column],
+    *,
+    per_value: bool = False,
 ) -> bool:
-    """Return whether the table was made here."""
+    """Return whether the table was made here.
+
+    Args:
+        connection: To its database.
+        table: Its name.
+        columns: Those that are written.
+        per_value: Whether a value that a column would change can be refused.
+    """
     found = _read_columns(connection, table_identifier(table))
     if not found:
         definitions = sql.SQL(", ").join(column.definition for column in columns)
@@ -156,7 +172,7 @@ def _create_or_check(
             sql.SQL("CREATE TABLE {} ({})").format(table_identifier(table), definitions)
         )
         return True
-    _check(connection, table, columns, found)
+    _check(connection, table, columns, found, per_value=per_value)
     return False
 
 
@@ -165,6 +181,8 @@ def _check(
     table: str,
     columns: Sequence[Column],
     found: list[tuple[str, str, bool]],
+    *,
+    per_value: bool,
 ) -> None:
     existing = {name for name, *_ in found}
     wanted = {column.name for column in columns}
@@ -175,6 +193,7 @@ def _check(
     if wanted <= existing and not demanding:
         unassignable = _find_unassignable(connection, table, columns)
         if unassignable is None:
+            _check_exact(connection, table, columns, per_value=per_value)
             return
     raise ConfigurationError(
         "TABLE_DIFFERS",
@@ -190,6 +209,28 @@ def _described(found: list[tuple[str, str, bool]]) -> str:
     if not found:
         return "is not there"
     return f"exists with ({', '.join(f'{name} {kind}' for name, kind, _ in found)})"
+
+
+def _check_exact(
+    connection: _Connection, table: str, columns: Sequence[Column], *, per_value: bool
+) -> None:
+    unfit = unfit_types(connection, table, columns, per_value=per_value)
+    if unfit:
+        raise ConfigurationError(
+            "TABLE_TYPES_DIFFER",
+            saw=f"In table {table}, {'; '.join(unfit)}.",
+            why="The column would round, cut or pad values, and no single one can be "
+            "refused."
+            if not per_value
+            else "The column would change nearly every value.",
+            fix="Give the columns the types that the pipeline writes: "
+            + " ".join(
+                f"ALTER TABLE {table} ALTER COLUMN {column.name} TYPE "
+                f"{column.postgres_type};"
+                for column in columns
+                if any(one.startswith(f"{column.name} is ") for one in unfit)
+            ),
+        )
 
 
 def _difference(
@@ -209,8 +250,13 @@ def _find_unassignable(
     connection: _Connection, table: str, columns: Sequence[Column]
 ) -> str | None:
     """Let Postgres itself say whether the columns can be assigned."""
+    types = read_types(connection, table)
     typed_nulls = sql.SQL(", ").join(
-        sql.SQL("CAST(NULL AS {})").format(type_name(column.postgres_type))
+        exact_source(
+            column,
+            sql.SQL("CAST(NULL AS {})").format(type_name(column.postgres_type)),
+            types.get(column.name),
+        )
         for column in columns
     )
     statement = sql.SQL("INSERT INTO {} ({}) SELECT {} WHERE false").format(
@@ -219,7 +265,11 @@ def _find_unassignable(
     try:
         with connection.transaction():
             connection.execute(statement)
-    except (psycopg.errors.DatatypeMismatch, psycopg.errors.GeneratedAlways) as error:
+    except (
+        psycopg.errors.CannotCoerce,
+        psycopg.errors.DatatypeMismatch,
+        psycopg.errors.GeneratedAlways,
+    ) as error:
         return error.diag.message_primary or str(error)
     except psycopg.Error as error:
         if not is_row_rejection(error):

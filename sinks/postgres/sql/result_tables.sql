@@ -52,8 +52,8 @@ CREATE TABLE IF NOT EXISTS {state} (
 CREATE INDEX ON {target} (tallyweir_sequence)
 
 -- name: column_types
--- Without their modifiers, which COPY applies as INSERT does.
-SELECT attname::text, format_type(atttypid, NULL)
+-- With their modifiers, by which a column rounds.
+SELECT attname::text, format_type(atttypid, atttypmod)
 FROM pg_attribute
 WHERE attrelid = to_regclass(%(table)s)
   AND attnum > 0
