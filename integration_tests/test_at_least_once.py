@@ -308,6 +308,7 @@ def test_a_table_that_does_not_take_repeated_copies_is_refused(
     execute(home_dsn, f"CREATE TABLE public.numbers ({_POSITION}, {columns})")
     exact = replace(_layout(Guarantee.EXACTLY_ONCE), pipeline="exact")
     PostgresDriver(dsn=home_dsn, layout=exact)
+    execute(home_dsn, "DELETE FROM tallyweir_state.result_table")
     with pytest.raises(ConfigurationError, match=code):
         PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
 

@@ -12,6 +12,7 @@ from integration_tests.harness.filed_ids import HOUR, LAYOUT, FiledIds
 from integration_tests.harness.postgres_driver import (
     PIPELINE,
     PostgresDriver,
+    append_table,
     execute,
     query,
 )
@@ -26,6 +27,7 @@ from services.bench.lent_ids import (
 from services.bench.row_parts import RowParts
 from sinks.postgres import catalog_merge
 from sinks.postgres.connection import connect
+from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.run_source import PostgresRunSource
 from sinks.protocol.errors import FatalError
 from sinks.seen_ids import bucket_merge
@@ -43,11 +45,17 @@ def world(home_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fil
     return FiledIds(dsn=home_dsn, directory=tmp_path)
 
 
+def _beside(pipeline: str) -> HomeLayout:
+    """Describe another pipeline, with a table of its own."""
+    outputs = (append_table(pipeline, number="bigint"),)
+    return replace(LAYOUT, pipeline=pipeline, outputs=outputs)
+
+
 def test_a_driver_finds_the_ids_that_its_pipeline_was_lent(
     world: FiledIds, tmp_path: Path
 ) -> None:
     """Runs and chunks, with their payloads' hashes, before its first batch."""
-    PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline=_BORROWER))
+    PostgresDriver(dsn=world.dsn, layout=_beside(_BORROWER))
     world.publish_hours(3)
     world.merge()
     lent = read_buckets(world.dsn, PIPELINE)
@@ -72,7 +80,7 @@ def test_a_bucket_with_runs_beside_its_chunks_is_not_lent(
     world: FiledIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All would be of batch 0: chunks with fewer IDs than are found when fetched."""
-    PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline=_BORROWER))
+    PostgresDriver(dsn=world.dsn, layout=_beside(_BORROWER))
     monkeypatch.setattr(catalog_merge, "_MARGIN_BATCHES", 2)
     monkeypatch.setattr(catalog_merge, "_OPEN_IDS_KEPT", 1)
     world.publish_hours(1)
@@ -93,7 +101,7 @@ def test_what_was_lent_is_taken_back_and_what_batches_have_added_stays(
     world: FiledIds,
 ) -> None:
     """So that verify can count what batches have added."""
-    lender = PostgresDriver(dsn=world.dsn, layout=replace(LAYOUT, pipeline="lender"))
+    lender = PostgresDriver(dsn=world.dsn, layout=_beside("lender"))
     lender.home.close()
     world.publish_hours(2)
     lend(world.dsn, lender=PIPELINE, borrower="lender")

@@ -27,6 +27,10 @@ from sinks.protocol.errors import ConfigurationError
 
 _LAYOUT = layout_of(append_table("public.numbers", number="bigint"))
 _POSITION = "kafka_topic text, kafka_partition integer, kafka_offset bigint"
+_SELECTED = (
+    "SELECT DISTINCT 1::bigint AS number, 't' AS kafka_topic, 0 AS kafka_partition, "
+    "0::bigint AS kafka_offset"
+)
 _WINDOWS = WindowTable(
     table="public.by_origin",
     staging_table="output_1",
@@ -192,3 +196,41 @@ def test_a_privilege_taken_away_while_running_is_told(home_dsn: str) -> None:
         assert "POSTGRES_PERMISSION" == raised.value.code
         assert "numbers" in raised.value.saw
         assert [] == query(home_dsn, "SELECT * FROM tallyweir.batch")
+
+
+def test_a_schema_that_does_not_exist_is_named_with_the_fix(home_dsn: str) -> None:
+    """It is the user's to make, with the rights that he wants there."""
+    layout = layout_of(append_table("missing.numbers", number="bigint"))
+    error = _refused(home_dsn, layout)
+    assert "POSTGRES_SCHEMA_MISSING" == error.code
+    assert 'schema "missing" does not exist' in error.saw
+    execute(home_dsn, "CREATE SCHEMA missing")
+    PostgresDriver(dsn=home_dsn, layout=layout)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"CREATE MATERIALIZED VIEW numbers AS {_SELECTED}",
+        "CREATE SEQUENCE numbers",
+        f"CREATE TYPE numbers AS (number bigint, {_POSITION})",
+        f"CREATE VIEW numbers AS {_SELECTED}",
+    ],
+    ids=["materialized view", "sequence", "type", "view"],
+)
+def test_what_has_the_tables_name_and_is_no_table_is_the_users_to_change(
+    home_dsn: str, statement: str
+) -> None:
+    """Whatever Postgres says about it; it is no defect to report."""
+    execute(home_dsn, "SET search_path = public", statement)
+    assert _refused(home_dsn, _LAYOUT).code in {"TABLE_DIFFERS", "TABLE_UNFIT"}
+
+
+def test_a_table_of_too_many_columns_is_refused_with_what_postgres_says(
+    home_dsn: str,
+) -> None:
+    """A limit of Postgres, told as one."""
+    columns = dict.fromkeys((f"c{n}" for n in range(1_700)), "bigint")
+    error = _refused(home_dsn, layout_of(append_table("numbers", **columns)))
+    assert "TABLE_UNFIT" == error.code
+    assert "at most 1600 columns" in error.saw

@@ -271,8 +271,8 @@ def test_the_command_migrates_every_database_and_grants_when_asked(
         home, billing = out.splitlines()
         assert home.startswith("home: applied 0001_ledger, 0002_conservation_view, ")
         assert (
-            "billing: applied 0001_marker, 0002_state_schema, 0003_table_owners, "
-            "0004_exact_values" == billing
+            "billing: applied 0001_marker, 0002_state_schema, 0003_row_digests, "
+            "0004_table_owners, 0005_exact_values" == billing
         )
         code, out, told = line.run("migrate")
         assert (0, "home: up to date\nbilling: up to date\n", "") == (code, out, told)

@@ -106,7 +106,12 @@ def test_a_pipeline_begins_while_somebody_reads_the_catalog(
     """And no other one waits for it."""
     with _read_for_long(driver.dsn):
         other = PostgresDriver(
-            dsn=driver.dsn, layout=replace(_LAYOUT, pipeline="another")
+            dsn=driver.dsn,
+            layout=replace(
+                _LAYOUT,
+                pipeline="another",
+                outputs=(append_table("others", number="bigint"),),
+            ),
         )
         assert PublishOutcome.COMMITTED is _publish(other, 0)
 

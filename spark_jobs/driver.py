@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sinks.postgres.columns import qualified
 from sinks.postgres.epoch_claims import Drain
 from sinks.postgres.home import PostgresHome
 from sinks.postgres.migrations import migrate
@@ -70,7 +71,11 @@ _FAILURES_MAX = 5
 #: These last as long as they last; giving up would need a person to start again.
 _PATIENT = frozenset(
     {
-        *("FENCED_FOR_NOW", "KAFKA_UNREACHABLE", "PAUSED", "POSTGRES_UNREACHABLE"),
+        "FENCED_FOR_NOW",
+        "KAFKA_UNREACHABLE",
+        "PAUSED",
+        "POSTGRES_CONNECTIONS",
+        "POSTGRES_UNREACHABLE",
         "TABLE_LOCKED",
     }
 )
@@ -233,6 +238,11 @@ class Driver:
             self._log.info(
                 "driver started",
                 epoch=home.claim.epoch,
+                tables=[
+                    qualified(table)
+                    for output in home.layout.outputs
+                    for table in output.tables
+                ],
                 positions={str(tp): offset for tp, offset in sorted(starts.items())},
             )
             self._run_query(prepared, parts)

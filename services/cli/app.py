@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from services.cli.rendering import render_error
+from sinks.protocol.errors import ConfigurationError
 
 # Each module has ``register(app)``. All of them load at every start, so they import
 # what is heavy (psycopg, confluent_kafka) inside the command: ``--help`` stays fast.
@@ -87,12 +89,31 @@ def build_app() -> typer.Typer:
     return app
 
 
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse arguments that are not text in the locale's encoding.
+
+    Raises:
+        ConfigurationError: ``ARGUMENT_NOT_TEXT``.
+    """
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(
+                "ARGUMENT_NOT_TEXT",
+                saw=f"The argument {argument!r} is not text in this locale.",
+                why="Names and reasons are kept as text.",
+                fix="Write it in UTF-8, and check LANG and LC_ALL.",
+            ) from error
+
+
 def main() -> int:
     """Run the command in ``sys.argv``; every error becomes lines and an exit code."""
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
+        check_arguments(arguments)
         build_app()(arguments, prog_name="tallyweir")
     except Exception as error:  # noqa: BLE001 - the outermost loop of the process
         return render_error(error, debug=debug)

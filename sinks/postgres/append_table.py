@@ -34,11 +34,6 @@ class AppendTable:
     kind: ClassVar[str] = "append"
 
     @property
-    def written_tables(self) -> tuple[str, ...]:
-        """The tables that it alone may write."""
-        return (self.table,)
-
-    @property
     def columns(self) -> tuple[Column, ...]:
         return (*self.event_columns, *POSITION_COLUMNS)
 

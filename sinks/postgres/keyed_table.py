@@ -71,11 +71,6 @@ class KeyedTable:
         return (HOME,)
 
     @property
-    def written_tables(self) -> tuple[str, ...]:
-        """The tables that it alone may write."""
-        return (self.table,)
-
-    @property
     def staging_columns(self) -> tuple[Column, ...]:
         return (*self.event_columns, *POSITION_COLUMNS, EVENT_TIME, KEY, SHARD)
 

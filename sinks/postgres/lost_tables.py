@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import qualified, table_identifier
@@ -72,7 +73,7 @@ def check_not_lost(
         ConfigurationError: ``TABLE_LOST``.
     """
     for output in outputs:
-        if not output.written_tables:
+        if not output.tables:
             continue
         lost = find_lost(connection, pipeline, output.table, kind=output.kind)
         if lost is not None:
@@ -145,8 +146,18 @@ def accept_lost(
     )
 
 
+def forget_windows(connection: _Connection, state: sql.Identifier) -> None:
+    """Let the windows of a lost table that are open begin again from nothing."""
+    if _exists(connection, state):
+        connection.execute(_SQL["forget_windows"].format(state=state))
+
+
 def _is_there(connection: _Connection, table: str) -> bool:
-    name = table_identifier(table).as_string(connection)
+    return _exists(connection, table_identifier(table))
+
+
+def _exists(connection: _Connection, table: sql.Identifier) -> bool:
+    name = table.as_string(connection)
     row = connection.execute(_SQL["is_there"], {"table": name}).fetchone()
     assert row is not None
     return bool(row[0])

@@ -49,11 +49,6 @@ class OutboxTable:
         return (HOME,)
 
     @property
-    def written_tables(self) -> tuple[str, ...]:
-        """The tables that it alone may write: none, as all share the outbox."""
-        return ()
-
-    @property
     def staging_columns(self) -> tuple[Column, ...]:
         key = Column(name=OUTBOX_KEY, postgres_type=self.key.postgres_type)
         return (*self.fields, key, OUTBOX_EVENT_ID, *POSITION_COLUMNS)

@@ -278,7 +278,7 @@ def writes_of(outputs: Iterable[Output]) -> dict[str, bool]:
     writes: dict[str, bool] = {}
     for output in outputs:
         is_window = isinstance(output, WindowTable)
-        for table in output.written_tables:
+        for table in output.tables:
             writes[table] = is_window and table == output.table
     return writes
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import psycopg
 from psycopg import sql
@@ -10,7 +11,13 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branchable import check_branchable
-from sinks.postgres.columns import Column, names, table_identifier, type_name
+from sinks.postgres.columns import (
+    Column,
+    names,
+    qualified,
+    table_identifier,
+    type_name,
+)
 from sinks.postgres.copyable import check_copyable
 from sinks.postgres.exact_values import exact_source, read_types, unfit_types
 from sinks.postgres.home_layout import Output
@@ -30,6 +37,12 @@ from sinks.protocol.errors import ConfigurationError
 _SQL = load_statements("sinks.postgres", "result_tables.sql")
 
 _Connection = psycopg.Connection[TupleRow]
+
+#: What an error means whatever it is about.
+_OTHERWISE_TOLD = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.InvalidSchemaName,
+)
 
 #: What is left of 63 bytes beside the suffix of the revisions table.
 _REVISED_NAME_BYTES_MAX = 63 - len("_revisions")
@@ -53,28 +66,15 @@ def create_result_tables(
 
     Raises:
         ConfigurationError: ``TABLE_DIFFERS``, showing both lists of columns,
-            ``TABLE_TYPES_DIFFER``: a column would change what is written, or what
+            ``TABLE_TYPES_DIFFER``: a column would change what is written,
+            ``TABLE_UNFIT``: Postgres refuses the table or its names, or what
             ``check_copyable`` or ``check_branchable`` raises.
     """
     outputs = tuple(outputs)
     for output in outputs:
-        check_insertable(connection, output)
-        if isinstance(output, AppendTable):
-            created = _create_or_check(
-                connection, output.table, output.columns, per_value=True
-            )
-            if output.copied_by_tasks and not created:
-                check_copyable(connection, output)
-        elif isinstance(output, WindowTable):
-            _create_window_tables(connection, output, state(output.table))
-        elif isinstance(output, KeyedTable):
-            created = _create_or_check(connection, output.table, output.result_columns)
-            if created:
-                connection.execute(
-                    _SQL["add_sequence_index"].format(
-                        target=table_identifier(output.table)
-                    )
-                )
+        with _unfit(output.table):
+            check_insertable(connection, output)
+            _create_tables(connection, output, state)
     check_branchable(connection, outputs)
 
 
@@ -93,6 +93,57 @@ def check_result_tables(connection: _Connection, outputs: Iterable[Output]) -> N
             _check(connection, table, columns, found, per_value=per_value)
         if isinstance(output, WindowTable):
             _check_window_key(connection, output)
+
+
+@contextmanager
+def _unfit(table: str) -> Iterator[None]:
+    """Say of what Postgres refuses about a table that the table is the cause.
+
+    Nothing but names and types of the user's is new in these statements, so whatever
+    is wrong with one is wrong with those.
+    """
+    try:
+        yield
+    except (psycopg.ProgrammingError, psycopg.NotSupportedError) as error:
+        if isinstance(error, _OTHERWISE_TOLD):
+            raise
+        raise _table_unfit(table, error) from error
+    except psycopg.OperationalError as error:
+        # Limits of a table, such as its number of columns, and one that is not ready.
+        if (error.sqlstate or "")[:2] not in {"54", "55"} or isinstance(
+            error, psycopg.errors.LockNotAvailable
+        ):
+            raise
+        raise _table_unfit(table, error) from error
+
+
+def _table_unfit(table: str, error: psycopg.Error) -> ConfigurationError:
+    return ConfigurationError(
+        "TABLE_UNFIT",
+        saw=f"Postgres answered {error.sqlstate} about table {qualified(table)}: "
+        f"{error.diag.message_primary}.",
+        why="The pipeline cannot make the table, or not write it as it is.",
+        fix="Change the table or the names in the pipeline file, as the answer says.",
+    )
+
+
+def _create_tables(
+    connection: _Connection, output: Output, state: Callable[[str], sql.Identifier]
+) -> None:
+    if isinstance(output, AppendTable):
+        created = _create_or_check(
+            connection, output.table, output.columns, per_value=True
+        )
+        if output.copied_by_tasks and not created:
+            check_copyable(connection, output)
+    elif isinstance(output, WindowTable):
+        _create_window_tables(connection, output, state(output.table))
+    elif isinstance(output, KeyedTable):
+        created = _create_or_check(connection, output.table, output.result_columns)
+        if created:
+            connection.execute(
+                _SQL["add_sequence_index"].format(target=table_identifier(output.table))
+            )
 
 
 def _create_window_tables(

@@ -30,12 +30,19 @@ _RETRYABLE = (
 _CONFIGURATION = {
     "28": ("POSTGRES_LOGIN_REFUSED", "Correct the user or password in the DSN."),
     "3D": ("POSTGRES_DATABASE_MISSING", "Create the database, or correct the DSN."),
+    "3F": (
+        "POSTGRES_SCHEMA_MISSING",
+        "Create it, with the right to make tables there, or correct the table's name.",
+    ),
     "42501": ("POSTGRES_PERMISSION", "Grant the privilege to the pipeline's role."),
 }
 
 #: Keys by which our tables refer to a pipeline, or to a claim on it. Both are kept for
 #: as long as the pipeline is, so a row that misses its own is of one that is gone.
 _OF_PIPELINE = ("_pipeline_fkey", "_pipeline_epoch_fkey")
+
+#: Said while connecting, when libpq tells no state, by a server that is full.
+_FULL = ("too many clients", "too many connections", "remaining connection slots")
 
 #: Errors that one row of data is to blame for.
 _ROW_REJECTED = (
@@ -67,8 +74,8 @@ def translate(error: psycopg.Error, *, doing: str) -> TallyweirError:
             return ConfigurationError(
                 code, saw=saw, why="The pipeline cannot work like this.", fix=fix
             )
-    if not state and (refused := _without_session(saw, message)) is not None:
-        return refused
+    if (told := _of_words(state, saw, message)) is not None:
+        return told
     if isinstance(error, psycopg.OperationalError) and not state:
         return RetryableError(
             "POSTGRES_UNREACHABLE",
@@ -106,6 +113,17 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise translate(error, doing=doing) from error
+    except UnicodeEncodeError as error:
+        raise _unstorable(f"{error.object!r} was given while {doing}.") from error
+
+
+def _unstorable(saw: str) -> ConfigurationError:
+    return ConfigurationError(
+        "TEXT_UNSTORABLE",
+        saw=saw,
+        why="Postgres holds no NUL and nothing that is not Unicode.",
+        fix="Leave such characters out of the name or the reason.",
+    )
 
 
 def _is_gone(error: psycopg.Error) -> bool:
@@ -117,13 +135,26 @@ def _matches(state: str, prefixes: tuple[str, ...]) -> bool:
     return any(state.startswith(prefix) for prefix in prefixes)
 
 
-def _without_session(saw: str, message: str) -> ConfigurationError | None:
-    """Find what the server refused to open a session for.
+def _of_words(state: str, saw: str, message: str) -> TallyweirError | None:
+    """Find why no session was opened, or no statement sent.
 
-    libpq tells that without its SQLSTATE. This one look at the words only chooses
-    between waiting and asking for help; a server with another language is retried,
-    which is safe.
+    libpq and psycopg tell that without a SQLSTATE. This one look at the words only
+    chooses between waiting and asking for help; a server with another language is
+    retried, which is safe.
     """
+    if state == "53300" or (not state and any(words in message for words in _FULL)):
+        return RetryableError(
+            "POSTGRES_CONNECTIONS",
+            saw=saw,
+            why="The server, or a limit of the role or the database, takes no more "
+            "sessions.",
+            fix="End sessions that nobody needs (pg_stat_activity), or raise "
+            "max_connections or the CONNECTION LIMIT that it names.",
+        )
+    if state:
+        return None
+    if "cannot contain NUL" in message:
+        return _unstorable(saw)
     if any(
         words in message
         for words in (
@@ -132,7 +163,7 @@ def _without_session(saw: str, message: str) -> ConfigurationError | None:
             'role "',
             'database "',
         )
-    ) and ("too many connections" not in message):
+    ):
         return ConfigurationError(
             "POSTGRES_LOGIN_REFUSED",
             saw=saw,

@@ -45,7 +45,7 @@ class TableOwner:
             ConfigurationError: ``TABLE_OWNED``: another pipeline has one of them, or
                 two outputs share one; or ``TABLE_ELSEWHERE``.
         """
-        tables = [table for output in outputs for table in output.written_tables]
+        tables = [table for output in outputs for table in output.tables]
         relations = sorted(map(qualified, tables))
         self._check_different(relations)
         values = self._values(relations)
@@ -63,7 +63,7 @@ class TableOwner:
 
         Only once nobody works by a former version; the caller commits.
         """
-        kept = [qualified(name) for output in outputs for name in output.written_tables]
+        kept = [qualified(name) for output in outputs for name in output.tables]
         connection.execute(_SQL["release"], self._values(kept))
 
     def _values(self, relations: Iterable[str]) -> dict[str, object]:

@@ -78,12 +78,6 @@ class WindowTable:
     kind: ClassVar[str] = "window"
 
     @property
-    def written_tables(self) -> tuple[str, ...]:
-        """The tables that it alone may write."""
-        revisions = (revisions_table(self.table),) if self.keeps_revisions else ()
-        return (self.table, *revisions)
-
-    @property
     def keys(self) -> tuple[Column, ...]:
         return (WINDOW_START, *self.by)
 

@@ -23,7 +23,11 @@ from spark_jobs.pipeline.enrichment import KAFKA_KEY, Enrichment
 from spark_jobs.pipeline.expressions import find_mistyped, find_unknown_columns
 from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.monitoring import Monitoring
-from spark_jobs.pipeline.names import KAFKA_TOPIC, check_output_column
+from spark_jobs.pipeline.names import (
+    KAFKA_TOPIC,
+    check_distinct,
+    check_output_column,
+)
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
@@ -85,6 +89,7 @@ def find_column_problems(
 ) -> Iterator[Problem]:
     """Find what ``check_columns`` refuses."""
     known = [field.name for field in fields]
+    yield from check_distinct(known, "fields", ("source", "schema"))
     types = {field.name: field.type for field in fields}
     for problem in _check_source(pipeline.source, fields):
         yield problem.under("source")

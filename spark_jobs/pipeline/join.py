@@ -17,10 +17,10 @@ from spark_jobs.pipeline.databases import InHome
 from spark_jobs.pipeline.durations import check_duration
 from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.names import (
-    check_column,
     check_distinct,
     check_output_column,
     check_output_table,
+    check_stored_column,
 )
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
 
@@ -76,7 +76,7 @@ class JoinSide:
             yield empty_value(("select",))
         for column, of_event in self.select.items():
             yield from check_output_column(column, ("select", column))
-            yield from check_column(of_event, ("select", column))
+            yield from check_stored_column(of_event, ("select", column))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ RESERVED_COLUMNS = frozenset(
         "final",
     }
 )
+#: What every row of Postgres has; no column may be called so. Case counts.
+_SYSTEM_COLUMNS = frozenset({"cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"})
 RESERVED_PREFIX = "tallyweir_"
 
 _PIPELINE = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -100,9 +102,23 @@ def check_column(name: str, at: Path) -> Iterator[Problem]:
         yield _bad_name(f"The column is called {name!r}.", _IDENTIFIER_RULE, at)
 
 
+def check_stored_column(name: str, at: Path) -> Iterator[Problem]:
+    """Find what keeps a name from being a column of a table that we make."""
+    yield from check_column(name, at)
+    if name in _SYSTEM_COLUMNS:
+        yield Problem(
+            code="PIPELINE_RESERVED_NAME",
+            at=at,
+            saw=f"The column is called {name!r}.",
+            why="Every table of Postgres has a system column of this name.",
+            fix="Choose another name: in a new version of the contract, with this one "
+            "as its alias; or leave the column out of the output.",
+        )
+
+
 def check_output_column(name: str, at: Path) -> Iterator[Problem]:
     """Find what keeps a name from being a column of a results table."""
-    yield from check_column(name, at)
+    yield from check_stored_column(name, at)
     folded = name.casefold()
     if folded in RESERVED_COLUMNS or folded.startswith(RESERVED_PREFIX):
         yield Problem(

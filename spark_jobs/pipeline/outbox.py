@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 from spark_jobs.pipeline.databases import InHome
 from spark_jobs.pipeline.expressions import check_condition
-from spark_jobs.pipeline.names import check_column, check_distinct, check_topic
+from spark_jobs.pipeline.names import (
+    check_column,
+    check_distinct,
+    check_stored_column,
+    check_topic,
+)
 from spark_jobs.pipeline.problems import Problem, raise_if_any
 
 
@@ -52,5 +57,5 @@ class OutboxOutput(InHome):
                 fix="Name columns, or leave it out for all of them.",
             )
         for index, column in enumerate(self.select):
-            yield from check_column(column, ("select", index))
+            yield from check_stored_column(column, ("select", index))
         yield from check_distinct(list(self.select), "columns", ("select",))

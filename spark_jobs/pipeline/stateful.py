@@ -27,10 +27,10 @@ from spark_jobs.pipeline.databases import InHome
 from spark_jobs.pipeline.durations import check_duration
 from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.names import (
-    check_column,
     check_distinct,
     check_output_column,
     check_output_table,
+    check_stored_column,
 )
 from spark_jobs.pipeline.problems import (
     Path,
@@ -139,7 +139,7 @@ class StatefulOutput(InHome):
             yield from _check_type(kind, ("columns", column))
         yield from check_distinct([*self.key, *self.columns], "columns", ("columns",))
         for index, column in enumerate(self.select or ()):
-            yield from check_column(column, ("select", index))
+            yield from check_stored_column(column, ("select", index))
         for name in self.state:
             if not _NAME.fullmatch(name):
                 yield _bad_state(f"A state is called {name!r}.", ("state", name))

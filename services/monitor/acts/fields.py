@@ -60,6 +60,10 @@ class ActField:
             if self.is_required:
                 raise self._wrong("nothing was given", "Fill it in.")
             return
+        if "\0" in value or any("\ud800" <= one <= "\udfff" for one in value):
+            raise self._wrong(
+                "a NUL, or half of a character", "Leave it out, or type it again."
+            )
         if len(value) > TEXT_MAX:
             raise self._wrong(f"{len(value)} characters", f"Use at most {TEXT_MAX}.")
         if self.kind is FieldKind.NUMBER and not (

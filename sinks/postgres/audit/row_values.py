@@ -24,6 +24,7 @@ from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatab
 from sinks.postgres.audit.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
+    accepted_losses,
     fetch,
 )
 from sinks.postgres.audit.branches import BranchFindings
@@ -171,9 +172,7 @@ class _OutputAudit:
         self._output = output
         self._told = told
         self._branches = branches
-        self._claims = _read_claims(
-            databases.home.connection, pipeline.name, output.table
-        )
+        self._claims = _read_claims(databases.home.connection, pipeline.name, output)
         self.rows = 0
         self.violations: list[str] = []
         self._former = 0
@@ -207,6 +206,8 @@ class _OutputAudit:
             )
         if self._former:
             missed.append(f"{self._former} rows from before digests were kept")
+        if self._output.loss is not None:
+            missed.append(accepted_losses([self._output]))
         if self._waiting:
             missed.append(f"{self._waiting} windows with events that wait to be shown")
         return _coverage(
@@ -417,10 +418,19 @@ class _OutputAudit:
         return f"{self._output.table}{_place(database)}"
 
 
-def _read_claims(home: Connection[TupleRow], pipeline: str, table: str) -> _Claims:
-    rows = fetch(
-        home, _VALUES["claimed_digests"], pipeline=pipeline, output_table=table
-    )
+def _read_claims(
+    home: Connection[TupleRow], pipeline: str, output: AuditedOutput
+) -> _Claims:
+    rows = [
+        row
+        for row in fetch(
+            home,
+            _VALUES["claimed_digests"],
+            pipeline=pipeline,
+            output_table=output.table,
+        )
+        if row["sequence"] >= output.owing_from
+    ]
     by_batch: dict[str, dict[int | None, RowDigest]] = {}
     kept = [row for row in rows if row["digests"] is not None]
     for row in kept:

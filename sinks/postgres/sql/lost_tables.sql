@@ -57,3 +57,6 @@ INSERT INTO tallyweir.accepted_loss (
     pipeline, output_table, through_sequence, rows, reason
 )
 VALUES (%(pipeline)s, %(output_table)s, %(through_sequence)s, %(rows)s, %(reason)s)
+
+-- name: forget_windows
+DELETE FROM {state}

@@ -79,9 +79,7 @@ GRANT INSERT ON
     tallyweir.scaling_decision, tallyweir.pipeline_version
 TO tallyweir_publisher;
 -- Its start counts what is gone of a table that is empty.
-GRANT SELECT (pipeline, output_table) ON tallyweir.replaced_row TO tallyweir_publisher;
-GRANT SELECT (pipeline, output_table, rows) ON tallyweir.erased_result
-    TO tallyweir_publisher;
+GRANT SELECT ON tallyweir.replaced_row, tallyweir.erased_result TO tallyweir_publisher;
 -- A driver ends the drain that somebody has asked for.
 GRANT UPDATE (drained_epoch) ON tallyweir.drain TO tallyweir_publisher;
 -- A driver tells what nobody knew of the version that it runs.

@@ -12,7 +12,13 @@ from psycopg.rows import TupleRow
 from sinks.postgres.audit.audited_pipeline import read_pipeline
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import qualified
-from sinks.postgres.lost_tables import LostRows, accept_lost, find_lost
+from sinks.postgres.lost_tables import (
+    LostRows,
+    accept_lost,
+    find_lost,
+    forget_windows,
+)
+from sinks.postgres.naming import state_table
 from sinks.postgres.steering.act import ActRequest, acting
 from sinks.protocol.errors import ConfigurationError
 
@@ -22,7 +28,8 @@ def accept_loss(
 ) -> LostRows:
     """Give up the rows that all batches so far have brought into a table of the home.
 
-    A driver at work is fenced, and makes the table again when it starts over.
+    A driver at work is fenced, and makes the table again when it starts over. Windows
+    that are open begin again from nothing: their rows are gone with the others.
 
     Args:
         connection: To the home, not inside of a transaction.
@@ -39,16 +46,16 @@ def accept_loss(
     """
     with acting(connection, request) as act:
         pipeline = read_pipeline(connection, request.pipeline)
-        lost = next(
-            (
-                find_lost(connection, pipeline.name, output.table, kind=output.kind)
-                for output in pipeline.outputs
-                if qualified(output.table) == qualified(table)
-                and output.databases == (HOME,)
-                and output.kind != "outbox"
-            ),
-            None,
-        )
+        named = [
+            output
+            for output in pipeline.outputs
+            if qualified(output.table) == qualified(table)
+            and output.databases == (HOME,)
+            and output.kind != "outbox"
+        ]
+        lost = None
+        for output in named:
+            lost = find_lost(connection, pipeline.name, output.table, kind=output.kind)
         if lost is None:
             raise ConfigurationError(
                 "NO_LOSS",
@@ -64,5 +71,6 @@ def accept_loss(
             through=act.last_sequence,
             reason=request.reason,
         )
+        forget_windows(connection, state_table(pipeline.number, lost.table))
         act.detail.update(table=lost.table, rows=lost.rows, batches=lost.batches)
     return lost

@@ -28,6 +28,8 @@ from sinks.protocol.errors import (
             RetryableError,
             "POSTGRES_UNAVAILABLE",
         ),
+        (pg.TooManyConnections(), RetryableError, "POSTGRES_CONNECTIONS"),
+        (pg.InvalidSchemaName(), ConfigurationError, "POSTGRES_SCHEMA_MISSING"),
         (pg.InvalidPassword(), ConfigurationError, "POSTGRES_LOGIN_REFUSED"),
         (pg.InvalidCatalogName(), ConfigurationError, "POSTGRES_DATABASE_MISSING"),
         (pg.InsufficientPrivilege(), ConfigurationError, "POSTGRES_PERMISSION"),
@@ -96,3 +98,26 @@ def test_the_original_error_stays_the_cause() -> None:
     with pytest.raises(FatalError) as raised, translated("testing"):
         raise original
     assert original is raised.value.__cause__
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "FATAL:  sorry, too many clients already",
+        'FATAL:  too many connections for role "a"',
+        "FATAL:  remaining connection slots are reserved for roles with SUPERUSER",
+    ],
+)
+def test_a_server_that_is_full_is_told_from_one_that_is_away(message: str) -> None:
+    """Another fix helps."""
+    error = translate(psycopg.OperationalError(message), doing="connecting")
+    assert "POSTGRES_CONNECTIONS" == error.code
+    assert "max_connections" in error.fix
+
+
+def test_a_text_that_postgres_cannot_hold_is_a_mistake_of_who_gave_it() -> None:
+    """A NUL, and what the command line could not decode."""
+    zero = psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    assert "TEXT_UNSTORABLE" == translate(zero, doing="pausing").code
+    with pytest.raises(ConfigurationError, match="TEXT_UNSTORABLE"), translated("p"):
+        "\udcff".encode()

@@ -209,6 +209,26 @@ def test_expressions_may_ask_for_the_topic() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["ctid", "xmin", "tableoid"])
+def test_a_field_with_the_name_of_a_system_column_is_refused(name: str) -> None:
+    """No table could have it; in other letters it is a name like any."""
+    pipeline = Pipeline(name="p", source=SOURCE, outputs=(AppendOutput(table="t"),))
+    fields = (*FIELDS, _field(name, "long"))
+    assert [problem[:2] for problem in _problems(pipeline, fields)] == [
+        ("Pipeline.outputs[0]", "PIPELINE_RESERVED_NAME")
+    ]
+    check_columns(pipeline, (*FIELDS, _field(name.upper(), "long")))
+
+
+def test_fields_that_differ_in_case_only_are_refused() -> None:
+    """Spark could not tell them apart, in any expression."""
+    pipeline = Pipeline(name="p", source=SOURCE, outputs=(AppendOutput(table="t"),))
+    fields = (*FIELDS, _field("Origin", "string"))
+    assert [problem[:2] for problem in _problems(pipeline, fields)] == [
+        ("Pipeline.source.schema", "PIPELINE_DUPLICATE_NAME")
+    ]
+
+
 @pytest.mark.parametrize("columns", [None, ("event_id",)])
 def test_a_field_with_a_name_of_ours_is_refused_only_where_it_is_written(
     columns: tuple[str, ...] | None,

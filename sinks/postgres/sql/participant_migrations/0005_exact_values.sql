@@ -1,5 +1,5 @@
 -- What refuses a value that a column would not hold as it is.
--- depends: 0003_table_owners
+-- depends: 0004_table_owners
 
 -- The home's migration of this name makes the same function.
 CREATE OR REPLACE FUNCTION tallyweir_state.would_change(

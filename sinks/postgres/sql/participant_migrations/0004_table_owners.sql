@@ -1,5 +1,5 @@
 -- Which pipeline a result table belongs to.
--- depends: 0002_state_schema
+-- depends: 0003_row_digests
 
 -- The home's migration of this name makes the same table, where this is a home too.
 CREATE TABLE IF NOT EXISTS tallyweir_state.result_table (
