@@ -1,7 +1,13 @@
 -- Result tables whose rows are gone.
 
 -- name: is_there
-SELECT to_regclass(%(table)s) IS NOT NULL
+SELECT EXISTS (
+    SELECT
+    FROM pg_class
+    WHERE oid = to_regclass(%(table)s)
+      -- What can be read; not a type or an index of that name.
+      AND relkind IN ('r', 'p', 'v', 'm', 'f')
+)
 
 -- name: has_rows
 SELECT EXISTS (SELECT FROM {table})
