@@ -85,7 +85,8 @@ def evaluate(
     spark: SparkSession, texts: Sequence[str], rows: pa.Table
 ) -> tuple[list[list[Any]], list[list[str | None]]]:
     """Return the values of expressions on rows, and why they have none."""
-    events = spark.createDataFrame(rows)
+    # Of rows that Spark has at hand it computes while it plans, without compiling.
+    events = spark.createDataFrame(rows).repartition(1)
     tried = TriedExpressions(events)
     columns: dict[str, Column] = {}
     for number, text in enumerate(texts):

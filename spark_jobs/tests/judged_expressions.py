@@ -98,6 +98,12 @@ _JOIN = JoinOutput(
 _CASES: dict[str, tuple[tuple[Rule, ...], str | None, Sequence[Output], Any]] = {
     "rule": (_rules(NEGATIVE="pieces * cents >= 0"), None, [_APPEND], _LARGE),
     "argument": ((), None, [_window("sum(pieces * cents)")], _LARGE),
+    "shared": (
+        _rules(NEGATIVE="pieces * cents >= 0"),
+        None,
+        [_window("sum(pieces * cents)")],
+        _LARGE,
+    ),
     "widened": ((), None, [_window("sum(cast(pieces AS bigint) * cents)")], _LARGE),
     "where": (
         (),
@@ -224,6 +230,7 @@ _GIVE = (
     "if(zero = 0, 1, 1 / zero)",
     "zero = 0 OR 1 / zero > 0",
     "l + -1 + 1",
+    "-l + 9223372036854775807 + 5",
     "cast(NULL AS int) + 1",
 )
 
@@ -257,7 +264,9 @@ def _judged(
         "timestamp": _NOON,
     }
     schema = to_arrow_schema(empty_batch(spark).schema)
-    raw = spark.createDataFrame(pa.Table.from_pylist([record], schema))
+    records = pa.Table.from_pylist([record], schema)
+    # As in ``evaluate``.
+    raw = spark.createDataFrame(records).repartition(1)
     recipe = EventFrameRecipe(pipeline=pipeline, contracts=contracts)
     built = recipe.build(raw, [], SourcePlaces(("t",)))
     table = recipe.for_tasks(built, ()).toArrow().combine_chunks()

@@ -65,6 +65,11 @@ _OVERFLOWS = "pieces * cents overflows int."
             "EXPRESSION_FAILED",
             f"by_hour.total, pieces * cents, has no value: {_OVERFLOWS}",
         ),
+        (
+            "shared",
+            "EXPRESSION_FAILED",
+            f"The rule NEGATIVE, pieces * cents >= 0, has no value: {_OVERFLOWS}",
+        ),
         ("widened", "COMMITTED", None),
         (
             "where",
@@ -178,5 +183,6 @@ def test_what_an_expression_asks_for_is_no_failure(answers: Any) -> None:  # noq
         "if(zero = 0, 1, 1 / zero)": "1.0",
         "zero = 0 OR 1 / zero > 0": "True",
         "l + -1 + 1": str(2**63 - 1),
+        "-l + 9223372036854775807 + 5": "5",
         "cast(NULL AS int) + 1": "None",
     }
