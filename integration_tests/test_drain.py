@@ -195,6 +195,9 @@ def test_a_pipeline_that_drains_is_called_so_and_the_command_waits(
     for _ in range(2):
         with pytest.raises(RetryableError, match="DRAIN_UNFINISHED"):
             said("--timeout", "0")
+    # That nobody is there to end it is said before it is waited for.
+    waited = ["drain", DEPARTURES, "--keep-windows", "--reason", "r", "--timeout", "0"]
+    assert "NO DRIVER IS AT WORK" in CliRunner().invoke(build_app(), waited).output
     with psycopg.connect(home_dsn) as home:
         status = audit.read_status(home, DEPARTURES)
         (summary,) = audit.read_overview(home)

@@ -15,7 +15,9 @@ from integration_tests.harness.postgres_driver import (
     PIPELINE,
     SECOND_US,
     PostgresDriver,
+    append_table,
     execute,
+    layout_of,
     query,
 )
 from integration_tests.harness.versioned_windows import (
@@ -272,4 +274,40 @@ def _without_outputs() -> HomeLayout:
     definition = {**json.loads(FIRST.definition), "outputs": []}
     return replace(
         FIRST, outputs=(), definition=json.dumps(definition), definition_hash="none"
+    )
+
+
+def test_a_first_contract_that_was_wrong_is_mended_by_an_update(home_dsn: str) -> None:
+    """All that was read died of it, so nothing is held against another one."""
+    former = _appending("number", "bigint", writers=((1, "wrong.v1"),))
+    wanted = _appending("number", "text", writers=((2, "right.v1"),))
+    PostgresDriver(dsn=home_dsn, layout=former).append([(1,), (2,)])
+    execute(
+        home_dsn,
+        "DELETE FROM numbers",
+        "UPDATE tallyweir.batch_partition SET committed = 0, dead = read",
+    )
+    assert "UPDATE_NEEDED" == _refused(home_dsn, wanted)
+    changed = change(home_dsn, wanted)
+    assert Verdict.NEEDS_MIGRATION is changed.plan.verdict
+    PostgresDriver(dsn=home_dsn, layout=wanted).append([("x",)])
+    assert [("x",)] == query(home_dsn, "SELECT number FROM numbers")
+    # From now on there are events that another contract would contradict.
+    third = _appending("number", "text", writers=((3, "third.v1"),))
+    assert "CONTRACT_CHANGED" == _refused(home_dsn, third)
+
+
+def _appending(
+    column: str, kind: str, *, writers: tuple[tuple[int, str], ...]
+) -> HomeLayout:
+    layout = layout_of(append_table("numbers", **{column: kind}))
+    definition = json.dumps(
+        {
+            "name": PIPELINE,
+            "source": {"topic": "numbers", "schema": writers[0][1]},
+            "outputs": [{"table": "numbers", "kind": "append"}],
+        }
+    )
+    return replace(
+        layout, definition=definition, definition_hash=definition, writers=writers
     )

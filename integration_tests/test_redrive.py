@@ -181,6 +181,23 @@ def test_a_dry_run_tells_the_same_and_does_nothing(world: _World) -> None:
     assert len(world.read(0)) == 2
 
 
+def test_letters_of_the_version_in_force_are_told(world: _World) -> None:
+    """They may die of the same again; those of a former version may live."""
+    world.bury([_sent(1), _sent(2), _sent(3)])
+    assert world.redrive(dry_run=True).same_version == 3
+    warned = "of them died under the version that is in force"
+    assert warned in " ".join(world.redrive(dry_run=True).told(dry_run=True))
+    with psycopg.connect(world.home_dsn) as home:
+        home.execute(
+            "INSERT INTO tallyweir.pipeline_version (pipeline, version, definition, "
+            "definition_hash, from_sequence, reason) SELECT pipeline, 9, definition, "
+            "'other', last_sequence, 'mended' FROM tallyweir.pipeline"
+        )
+    report = world.redrive(dry_run=True)
+    assert (report.sent, report.same_version) == (3, 0)
+    assert warned not in " ".join(report.told(dry_run=True))
+
+
 def test_a_group_or_one_letter_is_chosen(world: _World) -> None:
     """Others stay as they are."""
     world.bury([_sent(1), _sent(2)])

@@ -25,6 +25,9 @@ from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, read_setting
 KAFKA_VARIABLE = "TALLYWEIR_KAFKA_BOOTSTRAP"
 ACTS_DSN_VARIABLE = "TALLYWEIR_ACTS_DSN"
 
+#: On which no broker listens.
+_NOBODYS_PORT = 1
+
 # Any of libpq's own variables that says where a server is.
 _LIBPQ_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
 
@@ -107,6 +110,55 @@ def resolve_home_dsn() -> str:
     return _start_embedded_postgres() if dsn is None else dsn
 
 
+def find_endpoints() -> Endpoints:
+    """Find both servers, and start none: for commands that only look, or act.
+
+    A Kafka that does not run is found where it was last, so that what the home database
+    knows can be told all the same.
+
+    Raises:
+        ConfigurationError: As ``find_home_dsn``.
+    """
+    home_dsn = find_home_dsn()
+    bootstrap = given_kafka_bootstrap()
+    if bootstrap is None:
+        from services.embedded.servers import embedded_kafka  # noqa: PLC0415 - slow
+
+        bootstrap = f"127.0.0.1:{embedded_kafka().last_port() or _NOBODYS_PORT}"
+    return Endpoints(kafka_bootstrap=bootstrap, home_dsn=home_dsn)
+
+
+def find_home_dsn() -> str:
+    """Find the home database, and start nothing.
+
+    Raises:
+        ConfigurationError: ``SERVER_NOT_RUNNING``.
+    """
+    dsn = given_home_dsn()
+    if dsn is not None:
+        return dsn
+    from services.embedded.servers import embedded_postgres  # noqa: PLC0415 - slow
+
+    server = embedded_postgres()
+    if server.is_running():
+        return server.dsn
+    raise ConfigurationError(
+        "SERVER_NOT_RUNNING",
+        saw=f"{HOME_DSN_VARIABLE} is not set, and the embedded Postgres does not run.",
+        why="There is no home database to ask, and to look at one starts none.",
+        fix=f"{launcher()} up starts the embedded servers; or set {HOME_DSN_VARIABLE}.",
+    )
+
+
+def find_databases() -> dict[str, str]:
+    """Find what ``resolve_databases`` does, and start nothing.
+
+    Raises:
+        TallyweirError: The variable is malformed, or as ``find_home_dsn``.
+    """
+    return _with_others(find_home_dsn())
+
+
 def resolve_acts_dsn(home_dsn: str) -> str:
     """Find the home database as who acts on it: by default as everybody else.
 
@@ -122,11 +174,14 @@ def resolve_databases() -> dict[str, str]:
     Raises:
         TallyweirError: The variable is malformed, or as ``resolve_home_dsn``.
     """
+    return _with_others(resolve_home_dsn())
+
+
+def _with_others(home_dsn: str) -> dict[str, str]:
     from sinks.postgres.branch_names import HOME  # noqa: PLC0415 - slow
     from sinks.postgres.databases import parse_databases  # noqa: PLC0415 - slow
 
-    others = parse_databases(os.environ, {})
-    return {HOME: resolve_home_dsn(), **others}
+    return {HOME: home_dsn, **parse_databases(os.environ, {})}
 
 
 def child_environment(endpoints: Endpoints) -> dict[str, str]:

@@ -43,12 +43,12 @@ def accept_gap(
 
     Refused when nothing is lost. The pipeline starts at the log's start afterwards.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import find_endpoints
     from services.topic_log import TopicLog
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
-    endpoints = resolve_endpoints()
+    endpoints = find_endpoints()
     name = pipeline_name(pipeline)
     with connect(endpoints.home_dsn, application_name="tallyweir accept-gap") as home:
         topics = audit.read_source(home, name).topics

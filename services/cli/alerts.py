@@ -60,7 +60,7 @@ def alerts(
     from services.alerts.channels import make_channels
     from services.alerts.rules_file import read_rules
     from services.alerts.service import AlertService
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import find_endpoints, resolve_endpoints
     from services.service_log import configure_logging
     from sinks.metrics_endpoint import serve_metrics
     from sinks.postgres.migrations import migrate
@@ -70,11 +70,12 @@ def alerts(
     asked = read_rules(rules)
     channels = make_channels(asked.channels, os.environ)
     configure_logging()
+    if check:
+        found = find_endpoints()
+        _check(asked, found.home_dsn, found.kafka_bootstrap)
+        return
     endpoints = resolve_endpoints()
     migrate(endpoints.home_dsn)
-    if check:
-        _check(asked, endpoints.home_dsn, endpoints.kafka_bootstrap)
-        return
     metrics = AlertMetrics()
     service = AlertService(
         endpoints.home_dsn,
@@ -106,11 +107,11 @@ def show(
     ] = False,
 ) -> None:
     """Show what fires now, as the alerts service has found it."""
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres.alerting.firing import read_firing
     from sinks.postgres.connection import connect
 
-    with connect(resolve_home_dsn(), application_name="tallyweir alerts") as home:
+    with connect(find_home_dsn(), application_name="tallyweir alerts") as home:
         firing = read_firing(home)
     if as_json:
         say_json({"firing": [asdict(one) for one in firing]})

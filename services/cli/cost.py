@@ -51,14 +51,14 @@ def cost(
     from services.cost.estimate import estimate_cost
     from services.cost.prices import read_prices
     from services.cost.what_if import imagine
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
     span = _span(since)
     known = None if prices is None else read_prices(prices)
     name = pipeline_name(pipeline)
-    with connect(resolve_home_dsn(), application_name="tallyweir cost") as home:
+    with connect(find_home_dsn(), application_name="tallyweir cost") as home:
         usage = audit.read_usage(home, name, span=span)
     estimate = None if known is None else estimate_cost(usage, known)
     what_ifs: tuple[WhatIf, ...] = ()

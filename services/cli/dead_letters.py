@@ -52,12 +52,12 @@ def list_letters(
     skip: Annotated[int, typer.Option(min=0, help="Leave out so many.")] = 0,
 ) -> None:
     """List dead letters by reason, or 50 of one reason, newest batches first."""
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name=_APPLICATION) as home:
         if group is None:
             say_table(
@@ -105,7 +105,7 @@ def show(
     """
     from contextlib import closing
 
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import find_endpoints
     from services.redrive.letter_report import letter_json, told
     from services.redrive.record_name import parse_record
     from services.redrive.source_records import KnownRecord, SourceRecords
@@ -114,7 +114,7 @@ def show(
 
     name = pipeline_name(pipeline)
     place = parse_record(record)
-    endpoints = resolve_endpoints()
+    endpoints = find_endpoints()
     with connect(endpoints.home_dsn, application_name=_APPLICATION) as home:
         letter = audit.read_letter(
             home,
@@ -160,7 +160,7 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
     driver reads them like anything else. A dead letter claims no ID, so two copies of
     it count once; docs/dead-letters.md tells what holds without IDs.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import find_endpoints
     from services.redrive.record_name import parse_record
     from services.redrive.redriver import redrive as send_again
     from sinks.postgres.connection import connect
@@ -174,7 +174,7 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
             why="Records in a topic cannot be taken back.",
             fix=f"tallyweir dead-letters list {name} shows the groups.",
         )
-    endpoints = resolve_endpoints()
+    endpoints = find_endpoints()
     selection = RedriveSelection(
         pipeline=name,
         group=group,

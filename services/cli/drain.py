@@ -70,12 +70,13 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
     """Read nothing more of a pipeline, finish what there is, and verify it.
 
     The driver ends it: it closes what is to be closed, pauses the pipeline and ends.
-    Without a driver the drain waits for the next one that is started. Nothing is lost
+    Without a driver, which is said at once, the drain waits for the next one that is
+    started. Nothing is lost
     that is not read: a driver goes on there after `resume`, which also calls off a
     drain that has not ended. Exit code 75 when the time is over: the same call waits
     on. Exit code 1 when it is drained and not verified.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from services.steering.waiting_report import waiting_told
     from sinks.postgres import audit, steering
     from sinks.postgres.connection import connect
@@ -84,7 +85,7 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
     request = steering.ActRequest(
         pipeline=name, kind="drain", reason=reason, dry_run=dry_run
     )
-    with connect(resolve_home_dsn(), application_name="tallyweir drain") as home:
+    with connect(find_home_dsn(), application_name="tallyweir drain") as home:
         asked = steering.drain(home, request, closes_windows=close_windows)
         waiting = audit.read_waiting(home, name, databases)
         if not as_json:
@@ -124,6 +125,9 @@ def _await_end(
                 fix="Nothing; tallyweir drain asks for it anew.",
             )
         now = time.monotonic()
+        if now >= tells_at:
+            note(_waited_for(home, name, asked))
+            tells_at = now + _TELL_S
         if now - began >= timeout:
             raise RetryableError(
                 "DRAIN_UNFINISHED",
@@ -132,10 +136,21 @@ def _await_end(
                 fix="Start its driver, or wait on by the same call; tallyweir status "
                 f"{name} tells which it is, and tallyweir resume {name} calls it off.",
             )
-        if now >= tells_at:
-            note(f"{name} is {asked.told()}; its driver ends it, or the next one")
-            tells_at = now + _TELL_S
         time.sleep(_POLL_S)
+
+
+def _waited_for(home: Connection[TupleRow], name: str, asked: Drain) -> str:
+    """Say what a drain waits for: a role may not see the sessions of others."""
+    from sinks.postgres import audit
+
+    driver = audit.read_driver(home, name)
+    if driver is not None and driver.is_connected:
+        return f"{name} is {asked.told()}; its driver ends it"
+    return (
+        f"{name} is {asked.told()}. NO DRIVER IS AT WORK that could end it, as far as "
+        f"this role sees: start it (tallyweir run FILE), or call the drain off "
+        f"(tallyweir resume {name})"
+    )
 
 
 def _say_end(

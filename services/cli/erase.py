@@ -72,7 +72,7 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
     again. Aggregates of windows stay. A driver at work drops the batch at hand and
     goes on by itself.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from services.steering.erasure import erase_events, erasure_told
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
@@ -82,7 +82,7 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
         pipeline=name, kind="erase", reason=reason, dry_run=dry_run
     )
     receipt = steering.parse_receipt(name, again.read_text("utf-8")) if again else None
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir erase") as home:
         erasure = erase_events(
             home,
@@ -109,12 +109,12 @@ def erasures(
     ] = False,
 ) -> None:
     """List what was erased, or print the receipt that `erase --again` takes."""
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir erasures") as home:
         tombs = steering.read_tombs(home, name)
         done = steering.read_erasures(home, name)

@@ -60,7 +60,7 @@ def fork(
     The pipeline file of the new one has its name, and the tables that readers know.
     The other pipeline is not stopped.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from services.steering.fork_report import fork_told
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
@@ -68,7 +68,7 @@ def fork(
     request = steering.ActRequest(
         pipeline=pipeline_name(pipeline), kind="fork", reason=reason, dry_run=dry_run
     )
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir fork") as home:
         made = steering.fork(home, request, pipeline_name(new), empty=empty or ())
     say("\n".join(fork_told(made)))
@@ -94,12 +94,12 @@ def diff(
 
     Exit code 1 when an output differs.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     front, shadowing = pipeline_name(pipeline), pipeline_name(new)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir diff") as home:
         found = steering.diff(home, front, shadowing)
     found = tuple(one for one in found if output in {None, one.table})
@@ -129,7 +129,7 @@ def switch(
     Both are fenced by it and go on where they stand, each under its own name. Called
     with the two exchanged, it takes that back.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from services.steering.fork_report import switch_told
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
@@ -138,7 +138,7 @@ def switch(
     request = steering.ActRequest(
         pipeline=front, kind="switch", reason=reason, dry_run=dry_run
     )
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir switch") as home:
         done = steering.switch(home, request, shadowing)
     say("\n".join(switch_told(done, front, shadowing)))
@@ -162,7 +162,7 @@ def discard(
     Its shadow tables go and all that is kept of it, but for a note. A pipeline whose
     tables readers find is refused.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from services.steering.fork_report import discard_told
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
@@ -173,7 +173,7 @@ def discard(
         reason=reason,
         dry_run=dry_run,
     )
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir discard") as home:
         done = steering.discard(home, request)
     say("\n".join(discard_told(done)))

@@ -74,9 +74,9 @@ def show(
     Looks into the home and each database of TALLYWEIR_DATABASES, changes nothing and
     waits for nothing. A driver at work has branches in doubt for moments.
     """
-    from services.endpoints import resolve_databases
+    from services.endpoints import find_databases
 
-    found = find_in_doubt(resolve_databases())
+    found = find_in_doubt(find_databases())
     if as_json:
         say_json(_as_json(found))
     else:
@@ -184,7 +184,7 @@ def check_may_finish(
 
 
 def _finish(text: str, wanted: InDoubtVerdict) -> None:
-    from services.endpoints import resolve_databases
+    from services.endpoints import find_databases
     from sinks.postgres.audit.in_doubt import list_prepared, read_claims
     from sinks.postgres.branch_names import HOME
     from sinks.postgres.connection import connect
@@ -192,7 +192,7 @@ def _finish(text: str, wanted: InDoubtVerdict) -> None:
     from sinks.postgres.prepared_branches import PostgresPreparedBranches
     from sinks.postgres.session import Session
 
-    databases = resolve_databases()
+    databases = find_databases()
     name = "tallyweir indoubt"
     with connect(databases[HOME], application_name=name) as home:
         claims = read_claims(home)

@@ -33,12 +33,12 @@ def logs(
     Each with the batch that it is about, or that was at hand. The home database keeps
     3,000; everything else that a driver says is on its standard error only.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres.connection import connect
     from sinks.postgres.driver_log import read_driver_log
 
     name = pipeline_name(pipeline)
-    with connect(resolve_home_dsn(), application_name="tallyweir logs") as home:
+    with connect(find_home_dsn(), application_name="tallyweir logs") as home:
         found = read_driver_log(home, name, sequence=batch, limit=newest)
     for line in reversed(found):
         said = " ".join(f"{key}={value}" for key, value in line.detail.items())

@@ -48,12 +48,12 @@ def monitor(
     the address may look, so it listens on this machine only unless --host says
     otherwise. docs/monitor.md has the formula of every number.
     """
-    from services.endpoints import resolve_acts_dsn, resolve_endpoints
+    from services.endpoints import find_endpoints, resolve_acts_dsn
     from services.monitor.service import serve_monitor
     from services.service_log import configure_logging
 
+    endpoints = find_endpoints()
     configure_logging()
-    endpoints = resolve_endpoints()
     serve_monitor(
         home_dsn=endpoints.home_dsn,
         acts_dsn=resolve_acts_dsn(endpoints.home_dsn),

@@ -57,11 +57,11 @@ def show(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
     Headroom is the time until Kafka deletes the next record by retention.ms of the
     topic; with nothing left to read there is no such record.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import find_endpoints
     from services.pipeline_offsets import read_offsets
 
     name = pipeline_name(pipeline)
-    found = read_offsets(resolve_endpoints(), name, now=datetime.now(UTC))
+    found = read_offsets(find_endpoints(), name, now=datetime.now(UTC))
     if as_json:
         say_json({"pipeline": name, "partitions": [asdict(part) for part in found]})
         return
@@ -100,7 +100,7 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
     duplicates; dead letters, filtered and expired events get another chance. Refused
     where IDs are not known. A driver at work goes on from there by itself.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import find_endpoints
     from services.steering.position_move import (
         move_positions,
         move_told,
@@ -108,7 +108,7 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
     )
     from sinks.postgres.connection import connect
 
-    endpoints = resolve_endpoints()
+    endpoints = find_endpoints()
     name = pipeline_name(pipeline)
     target = parse_target(to_time, to_offset or ())
     with connect(endpoints.home_dsn, application_name="tallyweir offsets") as home:

@@ -43,12 +43,12 @@ def pause(
     A driver at work drops the batch at hand whole and waits; it need not answer.
     What comes meanwhile waits in Kafka: watch its retention.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir pause") as home:
         paused = steering.pause(home, name, reason=reason, dry_run=dry_run)
     if paused is None:
@@ -62,12 +62,12 @@ def pause(
 
 def resume(pipeline: _Pipeline, dry_run: _DryRun = False) -> None:
     """End a pause, or call off a drain: a driver that waits goes on within seconds."""
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir resume") as home:
         ended = steering.resume(home, name, dry_run=dry_run)
     say(f"Pipeline {name} was {ended.told()}.")

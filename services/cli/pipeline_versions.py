@@ -54,12 +54,12 @@ def plan(file: _File, as_json: _Json = False) -> None:
     `update` does. 78: it cannot follow; each reason names the way out.
     """
     from services.cli.plan_report import say_plan
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     described = _describe(file)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir plan") as home:
         made = steering.plan_update(home, described.pipeline, described.version)
     if as_json:
@@ -82,7 +82,7 @@ def update(
     A driver at work is fenced, drops the batch at hand whole, and ends unless it runs
     this very version: start it with the new file.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
@@ -93,7 +93,7 @@ def update(
         dry_run=dry_run,
         watched_batches=watch,
     )
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir update") as home:
         changed = steering.update(home, request, described.version)
     _say_changed(changed, f"Start it with: tallyweir run {file}", dry_run=dry_run)
@@ -107,13 +107,13 @@ def rollback(
 ) -> None:
     """Let a former version come into force again, with all that is kept since."""
     from services.cli.pipeline_name import pipeline_name
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     name = pipeline_name(pipeline)
     request = steering.ChangeRequest(pipeline=name, reason=reason, dry_run=dry_run)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir rollback") as home:
         changed = steering.rollback(home, request, version)
     _say_changed(
@@ -134,13 +134,13 @@ def versions(
     """List a pipeline's versions, the newest first: that one is in force."""
     from services.cli.pipeline_name import pipeline_name
     from services.cli.plan_report import say_versions
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from services.steering.pipeline_versions import versions_json
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir versions") as home:
         if show is not None:
             one = steering.read_version(home, name, show)
@@ -159,9 +159,9 @@ def versions(
 
 def _describe(file: Path) -> DescribedFile:
     from services.described_version import describe_file
-    from services.endpoints import child_environment, resolve_endpoints
+    from services.endpoints import child_environment, find_endpoints
 
-    described = describe_file(file, child_environment(resolve_endpoints()))
+    described = describe_file(file, child_environment(find_endpoints()))
     if isinstance(described, int):
         # The process has told what is wrong.
         raise typer.Exit(described)

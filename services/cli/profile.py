@@ -40,7 +40,7 @@ def profile(
     """
     import tempfile
 
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from services.profiling.flame_graph import Stack, draw_flame_graph
     from services.profiling.found_driver import find_driver
     from services.profiling.jvm_samples import JvmRecording
@@ -50,7 +50,7 @@ def profile(
     from sinks.postgres.profiles import ProfileKind, TakenProfile, keep_profile
 
     name = pipeline_name(pipeline)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir profile") as home:
         driver = find_driver(read_overview(home), name)
     note(f"sampling process {driver.process_id} and its workers for {seconds} s")

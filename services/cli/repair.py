@@ -44,7 +44,7 @@ def repair(
     one database. It only reads and prints: a person decides and does the steps. Exit
     code 1 when something disagrees.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres.audit.repair import find_disagreement
     from sinks.postgres.audit.repair_steps import repair_steps
     from sinks.postgres.connection import connect
@@ -55,7 +55,7 @@ def repair(
         )
     databases = pipeline_databases(pipeline)
     name = pipeline_name(pipeline)
-    with connect(resolve_home_dsn(), application_name="tallyweir repair") as home:
+    with connect(find_home_dsn(), application_name="tallyweir repair") as home:
         found = find_disagreement(home, name, databases)
     steps = repair_steps(found)
     if as_json:

@@ -43,13 +43,13 @@ def samples(
     Kept where the pipeline file has monitor.samples, without what monitor.redact
     names. Exit code 1 when there are none.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from services.samples_json import samples_json
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
     name = pipeline_name(pipeline)
-    with connect(resolve_home_dsn(), application_name="tallyweir samples") as home:
+    with connect(find_home_dsn(), application_name="tallyweir samples") as home:
         found = audit.read_samples(home, name, step=step)
     if as_json:
         say_json(samples_json(name, found))

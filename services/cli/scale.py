@@ -66,7 +66,7 @@ def scale(  # noqa: PLR0913 - its options
     steered on a cluster, the batch size everywhere; what has no bounds is left alone.
     docs/scaling.md has the rules and the formula of every number.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from services.steering.scaling_bounds import (
         bounds_told,
         change_bounds,
@@ -81,7 +81,7 @@ def scale(  # noqa: PLR0913 - its options
         off=off,
     )
     name = pipeline_name(pipeline)
-    with connect(resolve_home_dsn(), application_name="tallyweir scale") as home:
+    with connect(find_home_dsn(), application_name="tallyweir scale") as home:
         if off or wanted != NOT_SCALED:
             wanted = change_bounds(home, name, wanted, off=off, dry_run=dry_run)
         found = audit.read_scaling(home, name, limit=decisions)

@@ -69,12 +69,12 @@ def take(
 
     While a snapshot is there, the seen IDs that it needs are not forgotten.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     known = pipeline_name(pipeline)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir snapshot") as home:
         taken = steering.take_snapshot(
             home, known, name, reason=reason, dry_run=dry_run
@@ -89,12 +89,12 @@ def take(
 
 def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
     """List the snapshots of a pipeline, the oldest batch first."""
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     known = pipeline_name(pipeline)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir snapshot") as home:
         found = steering.list_snapshots(home, known)
     columns = ("name", "sequence", "watermark", "taken_at", "taken_by", "bytes")
@@ -116,12 +116,12 @@ def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
 
 def drop(pipeline: _Pipeline, name: _Name, dry_run: _DryRun = False) -> None:
     """Forget a snapshot, and with the driver's next start the IDs kept for it."""
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
     known = pipeline_name(pipeline)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir snapshot") as home:
         dropped = steering.drop_snapshot(home, known, name, dry_run=dry_run)
     if dry_run:
@@ -144,11 +144,11 @@ def restore(
     Refused if Kafka does not hold it any more. A driver at work goes on from there by
     itself. What the relay has sent stays sent: it is sent again under the same IDs.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import find_endpoints
     from services.steering.snapshot_restore import restore_snapshot, restored_told
     from sinks.postgres.connection import connect
 
-    endpoints = resolve_endpoints()
+    endpoints = find_endpoints()
     known = pipeline_name(pipeline)
     with connect(endpoints.home_dsn, application_name="tallyweir restore") as home:
         restored = restore_snapshot(

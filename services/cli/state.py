@@ -38,11 +38,11 @@ def state(
 
     Exit code 1 when it keeps nothing.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     name = pipeline_name(pipeline)
     with connect(dsn, application_name="tallyweir state") as home:
         report = audit.read_key(home, name, key)

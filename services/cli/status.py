@@ -57,14 +57,14 @@ def status(
     DRAINED: it has.
     docs/status.md has the formula of every number.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import find_endpoints
     from services.gauged import gauges_json
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
     from sinks.postgres.pipeline_gauges import read_newest_gauges
 
     databases = pipeline_databases(pipeline)
-    endpoints = resolve_endpoints()
+    endpoints = find_endpoints()
     name = pipeline_name(pipeline)
     with connect(endpoints.home_dsn, application_name="tallyweir status") as home:
         found = audit.read_status(home, name, databases)

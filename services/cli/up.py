@@ -46,14 +46,26 @@ def down(
     delete_data: Annotated[
         bool, typer.Option("--delete-data", help="Remove their data too, for good.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also under processes that use them.")
+    ] = False,
 ) -> None:
-    """Stop the embedded Kafka and Postgres cleanly; their data stays."""
+    """Stop the embedded Kafka and Postgres cleanly; their data stays.
+
+    Refused while a driver, or another process of ours, works with them: it would wait
+    for them until they are started again.
+    """
+    from services.embedded.clients import check_unused
     from services.embedded.servers import embedded_kafka, embedded_postgres
 
-    for name, server in (
-        ("Kafka", embedded_kafka()),
-        ("Postgres", embedded_postgres()),
-    ):
+    kafka, postgres = embedded_kafka(), embedded_postgres()
+    if not force:
+        ports = (
+            kafka.is_running() and kafka.last_port(),
+            postgres.is_running() and postgres.last_port(),
+        )
+        check_unused(port for port in ports if port)
+    for name, server in (("Kafka", kafka), ("Postgres", postgres)):
         stopped = server.stop()
         say(f"{name}: {'stopped' if stopped else 'was not running'}")
         if delete_data:

@@ -73,19 +73,19 @@ def verify(
     fails or when nothing was committed yet; docs/operations.md has a row for each
     check, with what to do then.
     """
-    from services.endpoints import resolve_endpoints, resolve_home_dsn
+    from services.endpoints import find_endpoints, find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
     if since is not None and not replay:
         raise typer.BadParameter("--since says from where on to --replay.")
     databases = pipeline_databases(pipeline)
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     name = pipeline_name(pipeline)
     with connect(dsn, application_name="tallyweir verify") as home:
         receipt = audit.verify(home, name, databases)
         if recount:
-            check = _recount(home, resolve_endpoints().kafka_bootstrap, name)
+            check = _recount(home, find_endpoints().kafka_bootstrap, name)
             receipt = receipt.with_check(check)
         found = None
         if replay:

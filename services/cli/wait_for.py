@@ -47,14 +47,14 @@ def wait_for(
     record; `why` tells what. With --timeout 0 it only looks. Exit code 75 when the
     time is over: the same call may be made again.
     """
-    from services.endpoints import resolve_home_dsn
+    from services.endpoints import find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
     name = pipeline_name(pipeline)
     place = TopicPartition(topic, partition)
     began = time.monotonic()
-    dsn = resolve_home_dsn()
+    dsn = find_home_dsn()
     with connect(dsn, application_name="tallyweir wait-for") as home:
         while not audit.is_visible(home, name, place, offset):
             if time.monotonic() - began >= timeout:

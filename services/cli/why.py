@@ -39,13 +39,13 @@ def why(
     Exit code 1 when nothing is known of the ID; it then says what was searched and
     what cannot be known.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import find_endpoints
     from services.id_fingerprints import fingerprints_of
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
     databases = pipeline_databases(pipeline)
-    endpoints = resolve_endpoints()
+    endpoints = find_endpoints()
     name = pipeline_name(pipeline)
 
     def probe(key: bytes, event_id: str) -> tuple[bytes, ...]:

@@ -87,6 +87,10 @@ class EmbeddedKafka:
         """``host:port`` for clients; the same after every restart, if still free."""
         return f"127.0.0.1:{self._ports()['port']}"
 
+    def last_port(self) -> int | None:
+        """Return where it listens, or did when it ran last; None if it never ran."""
+        return self._ports()["port"] if self._ports_file.exists() else None
+
     def is_running(self) -> bool:
         """Whether the process runs; ``start`` also waits until it answers."""
         return self.daemon.find() is not None

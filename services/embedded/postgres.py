@@ -70,8 +70,12 @@ class EmbeddedPostgres:
     @property
     def login(self) -> tuple[Path, str]:
         """A password file for libpq, and a connection URI without the password."""
-        port = json.loads(self._port_file.read_text())["port"]
-        return self._pass_file, f"postgresql://{USER}@127.0.0.1:{port}/{DATABASE}"
+        uri = f"postgresql://{USER}@127.0.0.1:{self._port()}/{DATABASE}"
+        return self._pass_file, uri
+
+    def last_port(self) -> int | None:
+        """Return where it listens, or did when it ran last; None if it never ran."""
+        return self._port() if self._port_file.exists() else None
 
     def is_running(self) -> bool:
         """Whether the process runs; ``start`` also waits until it answers."""
@@ -203,9 +207,11 @@ class EmbeddedPostgres:
         return str(self.directory) if fits else ""
 
     def _dsn_of(self, database: str) -> str:
-        port = json.loads(self._port_file.read_text())["port"]
         password = self._password_file.read_text()
-        return f"postgresql://{USER}:{password}@127.0.0.1:{port}/{database}"
+        return f"postgresql://{USER}:{password}@127.0.0.1:{self._port()}/{database}"
+
+    def _port(self) -> int:
+        return int(json.loads(self._port_file.read_text())["port"])
 
     def _answers(self) -> bool:
         if self.daemon.find() is None:

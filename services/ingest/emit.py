@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from schemas.codec import EventRecord
 from schemas.contract import Contract
@@ -76,13 +77,32 @@ def plan_faults(  # noqa: PLR0913 (keyword-only; each is a part of the plan)
         )
     return FaultPlan(
         contract=contract,
-        id_of=lambda record: str(record[event_id]),
+        id_of=partial(_text_of, event_id, may_be_empty=False),
         id_field=event_id,
-        key_of=None if key is None else lambda record: str(record[key]).encode(),
+        key_of=None
+        if key is None
+        else lambda record: _text_of(key, record, may_be_empty=True).encode(),
         rates=rates,
         seed=seed,
         partitions=partitions,
     )
+
+
+def _text_of(name: str, record: EventRecord, *, may_be_empty: bool) -> str:
+    """Return a field that an event cannot be sent without.
+
+    Raises:
+        EncodeError: The record has none, or it is null.
+    """
+    value = record.get(name)
+    if value is None or (value == "" and not may_be_empty):
+        raise EncodeError(
+            "RECORD_MISFIT",
+            saw=f"The record has no {name}.",
+            why="An event is identified, or keyed, by it.",
+            fix="Give the record one.",
+        )
+    return str(value)
 
 
 def emit(  # noqa: PLR0913 (keyword-only)

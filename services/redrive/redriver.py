@@ -42,6 +42,8 @@ class RedriveReport:
         not_read: Skipped, because the pipeline does not read their topic, or because
             they are of a batch run.
         headers_lost: Skipped, because their event's ID was in the headers.
+        same_version: Of those sent, those that died under the version in force: where
+            nothing but the pipeline's file decides, they die again.
     """
 
     sent: int = 0
@@ -50,12 +52,16 @@ class RedriveReport:
     uncertain: int = 0
     not_read: int = 0
     headers_lost: int = 0
+    same_version: int = 0
 
     def told(self, *, dry_run: bool) -> tuple[str, ...]:
         """Say it in lines, for people."""
         sent = "would be sent" if dry_run else "sent"
         counted = {
             f"{_letters(self.sent)} {sent} again": self.sent,
+            "of them died under the version that is in force, and die of the same "
+            "again unless a lookup, a model, a table or a contract has changed: start "
+            "or update the pipeline with the mended file first": self.same_version,
             "of them without headers, which the topic has no more": (
                 self.without_headers
             ),
@@ -170,6 +176,9 @@ class _Redrive:
                 self.report.without_headers += 1
             chosen.append((letter, headers))
         self.report.sent += len(chosen)
+        self.report.same_version += sum(
+            letter.is_of_version_in_force for letter, _ in chosen
+        )
         if chosen and not self._dry_run:
             self._send(chosen)
 

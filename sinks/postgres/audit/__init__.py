@@ -56,6 +56,7 @@ from sinks.postgres.audit.progress import (
     PipelineState,
     Status,
     WindowStatus,
+    read_driver,
     read_status,
 )
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
@@ -124,6 +125,7 @@ __all__ = [
     "read_bottleneck",
     "read_charts",
     "read_dead_letters",
+    "read_driver",
     "read_evidence",
     "read_forks",
     "read_history",

@@ -347,6 +347,19 @@ def driver_of(row: DictRow, sessions: Iterable[str]) -> DriverStatus | None:
     )
 
 
+def read_driver(connection: Connection[TupleRow], pipeline: str) -> DriverStatus | None:
+    """Read who has claimed last, and whether it is connected; None before the first.
+
+    Raises:
+        ConfigurationError: No such pipeline.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="looking for a driver"):
+        read_pipeline(connection, pipeline)
+        row = fetch_one(connection, _PROGRESS["pipeline_state"], pipeline=pipeline)
+        return driver_of(row, read_driver_sessions(connection))
+
+
 def read_driver_sessions(connection: Connection[TupleRow]) -> set[str]:
     """Read the names of all drivers' sessions, in the caller's snapshot."""
     rows = fetch(connection, _OVERVIEW["driver_sessions"])

@@ -66,6 +66,8 @@ class WaitingLetter:
         attempts: How often it was sent, or about to be.
         sent_at: When Kafka had acknowledged the last of them.
         asked_at: When the last of them was noted.
+        is_of_version_in_force: Of the pipeline's versions it was the one in force that
+            read the record.
     """
 
     topic: str
@@ -78,6 +80,7 @@ class WaitingLetter:
     attempts: int
     sent_at: datetime | None
     asked_at: datetime | None
+    is_of_version_in_force: bool
 
     @property
     def position(self) -> RecordPosition:

@@ -32,6 +32,7 @@ class HeldTable:
             ends after it. None if none has begun.
         keys: Values and timers that a function or a join keeps.
         other_owner: Another pipeline that the table belongs to, if one does.
+        is_empty: The table is there and has no row.
     """
 
     columns: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
@@ -41,6 +42,7 @@ class HeldTable:
     begun_through_us: int | None = None
     keys: int = 0
     other_owner: str | None = None
+    is_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +53,14 @@ class Holdings:
         number: The pipeline's.
         bucket_seconds: How much event time a bucket of its seen IDs covers.
         tables: By name, also those that another version made.
+        has_events: Something that was read became more than a dead letter.
     """
 
     number: int
     bucket_seconds: int
     watermark_us: int | None = None
     tables: Mapping[str, HeldTable] = field(default_factory=dict)
+    has_events: bool = True
 
     def table(self, name: str) -> HeldTable:
         """Return what there is of a table; nothing where there is none."""
@@ -69,7 +73,7 @@ def read_holdings(
     """Look at the tables of some versions, inside of the caller's transaction."""
     row = connection.execute(_SQL["pipeline"], {"pipeline": pipeline}).fetchone()
     assert row is not None
-    number, watermark, bucket_seconds = row
+    number, watermark, bucket_seconds, has_events = row
     outputs = {o["table"]: o for layout in layouts for o in layout["outputs"]}
     return Holdings(
         number=number,
@@ -80,6 +84,7 @@ def read_holdings(
             for table, output in outputs.items()
             if output["is_home"]
         },
+        has_events=has_events,
     )
 
 
@@ -100,6 +105,11 @@ def _read_table(
         if output["kind"] == "outbox"
         else find_other_owner(connection, pipeline, table)
     )
+    is_empty = False
+    if columns:
+        is_empty = (
+            connection.execute(_SQL["any_row"].format(target=target)).fetchone() is None
+        )
     keys = 0
     if output["kind"] == "stateful":
         values = {"pipeline": pipeline, "table": table}
@@ -107,7 +117,9 @@ def _read_table(
         assert row is not None
         (keys,) = row
     if output["kind"] != "window" or not {"window_start", "final"} <= columns.keys():
-        return HeldTable(columns=columns, keys=keys, other_owner=other_owner)
+        return HeldTable(
+            columns=columns, keys=keys, other_owner=other_owner, is_empty=is_empty
+        )
     state = state_table(number, table)
     state_columns = tuple(name for name, *_ in _columns(connection, state))
     edge = sql.Identifier(
@@ -140,6 +152,7 @@ def _read_table(
         waiting_rows=waiting,
         begun_through_us=to_microseconds(begun),
         other_owner=other_owner,
+        is_empty=is_empty,
     )
 
 

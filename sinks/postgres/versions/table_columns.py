@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from psycopg import sql
@@ -25,9 +26,12 @@ def reckon_columns(
     table = after["table"]
     if not after["is_home"]:
         return _elsewhere(table, [n for n in wanted if n not in former], wanted)
-    there = holdings.table(table).columns
+    held = holdings.table(table)
+    there = held.columns
     if not there:
         return Reckoning()
+    # What revisions hold is not looked at.
+    may_change = held.is_empty and not after.get("revisions")
     retyped = [
         name
         for name, kind in wanted.items()
@@ -37,6 +41,11 @@ def reckon_columns(
     demanding = [name for name in left if not there[name][1]]
     findings = [_retyped(table, n, former[n], wanted[n]) for n in retyped]
     findings += [_demanding(table, name) for name in demanding]
+    statements: list[sql.Composed] = []
+    if may_change:
+        findings = [_of_an_empty_table(finding) for finding in findings]
+        statements += [change_type(table, name, wanted[name]) for name in retyped]
+        statements += [allow_null(table, name) for name in demanding]
     findings += [
         Finding(
             verdict=Verdict.COMPATIBLE,
@@ -60,8 +69,13 @@ def reckon_columns(
     tables = [table, *([after["revisions"]] if after.get("revisions") else [])]
     return Reckoning(
         findings=tuple(findings),
-        statements=tuple(
-            add_column(one, name, wanted[name]) for one in tables for name in missing
+        statements=(
+            *statements,
+            *(
+                add_column(one, name, wanted[name])
+                for one in tables
+                for name in missing
+            ),
         ),
     )
 
@@ -70,6 +84,30 @@ def add_column(table: str, name: str, kind: str) -> sql.Composed:
     """Add a column to a table, if the table is there and the column is not."""
     return sql.SQL("ALTER TABLE IF EXISTS {} ADD COLUMN IF NOT EXISTS {} {}").format(
         table_identifier(table), sql.Identifier(name), type_name(kind)
+    )
+
+
+def change_type(table: str, name: str, kind: str) -> sql.Composed:
+    """Change the type of a column of a table that has no row."""
+    return sql.SQL("ALTER TABLE {} ALTER COLUMN {} TYPE {} USING NULL").format(
+        table_identifier(table), sql.Identifier(name), type_name(kind)
+    )
+
+
+def allow_null(table: str, name: str) -> sql.Composed:
+    """Let a column stay empty."""
+    return sql.SQL("ALTER TABLE {} ALTER COLUMN {} DROP NOT NULL").format(
+        table_identifier(table), sql.Identifier(name)
+    )
+
+
+def _of_an_empty_table(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        verdict=Verdict.NEEDS_MIGRATION,
+        why="The table is empty, so the column is changed.",
+        fix="",
+        code="",
     )
 
 

@@ -23,7 +23,8 @@ SELECT letter.kafka_topic AS topic,
        letter.payload,
        coalesce(note.attempt, 0) AS attempts,
        note.sent_at,
-       note.asked_at
+       note.asked_at,
+       letter.sequence > in_force.from_sequence AS is_of_version_in_force
 FROM (
     SELECT DISTINCT ON (kafka_topic, kafka_partition, kafka_offset) *
     FROM tallyweir.dead_letter
@@ -37,6 +38,11 @@ FROM (
       AND sequence <= %(through_sequence)s
     ORDER BY kafka_topic, kafka_partition, kafka_offset, sequence DESC
 ) AS letter
+CROSS JOIN (
+    SELECT coalesce(max(from_sequence), 0) AS from_sequence
+    FROM tallyweir.pipeline_version
+    WHERE pipeline = %(pipeline)s
+) AS in_force
 {newest_note}
 WHERE (%(group)s::text IS NULL OR letter.reason = %(group)s)
   -- Of what was erased there is nothing to send.

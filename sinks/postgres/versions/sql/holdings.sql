@@ -1,9 +1,20 @@
 -- What a home holds of a pipeline.
 
 -- name: pipeline
-SELECT pipeline_number, watermark, bucket_seconds
-FROM tallyweir.pipeline
+SELECT pipeline_number, watermark, bucket_seconds,
+       EXISTS (
+           SELECT
+           FROM tallyweir.batch_partition AS part
+           WHERE part.pipeline = pipeline.pipeline
+             AND part.read > part.dead
+       ) AS has_events
+FROM tallyweir.pipeline AS pipeline
 WHERE pipeline = %(pipeline)s;
+
+-- name: any_row
+SELECT
+FROM {target}
+LIMIT 1;
 
 -- name: kept_keys
 SELECT (

@@ -129,7 +129,7 @@ def version(
     )
 
 
-def held(output: dict[str, Any], **more: int) -> HeldTable:
+def held(output: dict[str, Any], **more: object) -> HeldTable:
     """Return what a home holds of an output that has been written."""
     columns = {name: (kind, True) for name, kind in output["columns"]}
     state = tuple(name for name, *_ in output.get("state", ()))
@@ -137,11 +137,19 @@ def held(output: dict[str, Any], **more: int) -> HeldTable:
     return HeldTable(**values)
 
 
-def holdings(*outputs: dict[str, Any], **more: int) -> Holdings:
+def holdings(
+    *outputs: dict[str, Any],
+    has_events: bool = True,
+    **more: object,
+) -> Holdings:
     """Return what a home holds of some outputs."""
     tables = {output["table"]: held(output, **more) for output in outputs}
     return Holdings(
-        number=7, bucket_seconds=3600, watermark_us=100 * HOUR_US, tables=tables
+        number=7,
+        bucket_seconds=3600,
+        watermark_us=100 * HOUR_US,
+        tables=tables,
+        has_events=has_events,
     )
 
 

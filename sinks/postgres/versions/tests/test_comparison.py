@@ -181,6 +181,42 @@ def test_another_meaning_of_events_is_refused(
     assert {code} == codes(plan)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"source": {"event_id": {"field": "other"}}},
+        {"source": {"event_time": "other"}},
+        {"writers": [[2, "other.v1"]]},
+    ],
+)
+def test_a_first_contract_that_was_wrong_is_mended_by_an_update(
+    changed: dict[str, Any],
+) -> None:
+    """Nothing was read but dead letters, so no ID, clock or row is of the former."""
+    nothing = holdings(append(), has_events=False)
+    plan = compare(version(append()), version(append(), **changed), nothing)
+    assert Verdict.NEEDS_MIGRATION is plan.verdict
+    (told,) = plan.of(Verdict.NEEDS_MIGRATION)
+    assert "nothing but dead letters" in told.why
+    assert not told.fix
+
+
+def test_columns_of_a_table_without_rows_are_changed_by_an_update() -> None:
+    """There is no row that would have to be written again."""
+    former, wanted = append([["n", "integer"], ["m", "text"]]), append([["n", "text"]])
+    columns = {"n": ("integer", True), "m": ("text", False)}
+    held = holdings(former)
+    empty = replace(held, tables={"views": HeldTable(columns=columns, is_empty=True)})
+    full = replace(held, tables={"views": HeldTable(columns=columns)})
+    assert {"TABLE_DIFFERS"} == codes(compare(version(former), version(wanted), full))
+    plan = compare(version(former), version(wanted), empty)
+    assert Verdict.NEEDS_MIGRATION is plan.verdict
+    assert [
+        'ALTER TABLE "views" ALTER COLUMN "n" TYPE text USING NULL',
+        'ALTER TABLE "views" ALTER COLUMN "m" DROP NOT NULL',
+    ] == plan.ddl
+
+
 def test_a_guarantee_is_not_taken_back() -> None:
     """As ever: the tables may hold rows twice."""
     once = version(append())

@@ -1,0 +1,78 @@
+"""Which of our processes on this machine are connected to an embedded server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import psutil
+
+from sinks.protocol.errors import ConfigurationError
+
+#: What our processes are started as: ``python -m`` one of these.
+_PROGRAMS = ("spark_jobs", "services.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A process that works with a server.
+
+    Attributes:
+        command: What it is, as people type it.
+    """
+
+    process_id: int
+    command: str
+
+    def __str__(self) -> str:
+        return f"process {self.process_id} ({self.command})"
+
+
+def check_unused(ports: Iterable[int]) -> None:
+    """Refuse to take servers away from processes of ours that work with them.
+
+    Args:
+        ports: Of servers that run.
+
+    Raises:
+        ConfigurationError: ``SERVERS_IN_USE``.
+    """
+    clients = find_clients(set(ports))
+    if clients:
+        raise ConfigurationError(
+            "SERVERS_IN_USE",
+            saw=f"At work with the servers: {', '.join(map(str, clients))}.",
+            why="A driver would wait for them until they are started again, and others "
+            "would fail.",
+            fix="End them first: kill PROCESS ends each in good order; or stop the "
+            "servers all the same with --force, which loses nothing.",
+        )
+
+
+def find_clients(ports: Collection[int]) -> list[Client]:
+    """Return our processes that are connected to one of some ports of this machine.
+
+    Those of other users are not found, and neither is this process.
+    """
+    found = []
+    for process in psutil.process_iter():
+        try:
+            program = _program(process.cmdline())
+            if program is None or process.pid == os.getpid():
+                continue
+            connections = process.net_connections("tcp")
+        except psutil.Error:
+            continue
+        # What listens has no other end.
+        if any(getattr(one.raddr, "port", None) in ports for one in connections):
+            found.append(Client(process_id=process.pid, command=program))
+    return found
+
+
+def _program(command: list[str]) -> str | None:
+    """Return what of a command line people know it by; None if it is not ours."""
+    for at, word in enumerate(command[:-1]):
+        if word == "-m" and command[at + 1].startswith(_PROGRAMS):
+            return " ".join(command[at + 1 :])
+    return None
