@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
@@ -127,3 +129,61 @@ def test_ids_that_belong_to_sources_are_told_with_that_doubt(
     assert "it may be of another source" in told
     unknown = explain(connection, PIPELINE, "never", fake_fingerprint)
     assert "see that --source is the event's" in "\n".join(narrate_unknown(unknown, {}))
+
+
+def test_an_output_whose_condition_left_a_copy_out_is_told(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """By the condition of the version that was in force, not by today's."""
+    connection.execute("CREATE TABLE large (LIKE departures)")
+    connection.execute(
+        "INSERT INTO tallyweir.batch_output (pipeline, sequence, output_table, kind, "
+        "events, rows, late, revised) SELECT pipeline, sequence, 'large', 'append', 0, "
+        "0, 0, 0 FROM tallyweir.batch"
+    )
+    outputs = [
+        {"kind": "append", "table": "departures", "columns": None},
+        {"kind": "append", "table": "large", "columns": None, "where": "seats > 300"},
+    ]
+    for version, where in enumerate(("seats > 300", "seats > 400"), start=1):
+        outputs[1]["where"] = where
+        connection.execute(
+            "INSERT INTO tallyweir.pipeline_version (pipeline, version, definition, "
+            "definition_hash, from_sequence, reason) SELECT pipeline, %s, jsonb_set("
+            "definition, '{outputs}', %s), %s, %s, 'a test' FROM tallyweir.pipeline",
+            (version, json.dumps(outputs), where, 0 if version == 1 else 3),
+        )
+    connection.execute(
+        "UPDATE tallyweir.pipeline SET definition = jsonb_set(definition, "
+        "'{outputs}', %s)",
+        (json.dumps(outputs),),
+    )
+    connection.commit()
+
+    assert scenario.sequence == 3
+    told = "\n".join(
+        narrate(
+            explain(connection, PIPELINE, "0-0", fake_fingerprint),
+            lambda _payload: None,
+        )
+    )
+    assert "was committed to departures in batch 1" in told
+    assert "large has no row of the copy at orders[0] offset 0" in told
+    assert "meets its condition: seats > 300." in told
+
+
+def test_an_event_of_windows_only_is_told_by_its_batch_and_its_time(
+    connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Windows keep no IDs; the catalog does, by batch and by event time."""
+    connection.execute("DELETE FROM departures")
+    connection.execute(
+        "UPDATE tallyweir.batch_output SET events = 3 WHERE kind = 'window'"
+    )
+    connection.commit()
+
+    assert scenario.sequence == 3
+    explanation = explain(connection, PIPELINE, "0-0", fake_fingerprint)
+    told = "\n".join(narrate(explanation, lambda _payload: None))
+    assert "Batch 1 added its events to the windows of departures_by_hour" in told
+    assert "from 2026-03-01 01:00:00 UTC to 2026-03-01 02:00:00 UTC" in told

@@ -93,6 +93,31 @@ def report_payload(payload: bytes | None, contracts: EventContracts) -> PayloadR
     )
 
 
+def readable_field(payload: bytes | None, writer: Contract, name: str) -> object | None:
+    """Read one field of a payload that need not be an event.
+
+    Args:
+        payload: With its header; what comes behind the field is not looked at.
+        writer: The contract that the header names.
+        name: Of the field.
+
+    Returns:
+        Its value; None where it, or what comes before it, does not decode.
+    """
+    if payload is None:
+        return None
+    position = HEADER_BYTES
+    for count, node in enumerate(writer.tree.fields, start=1):
+        try:
+            position = compile_walker(node.node, node.name)(payload, position)
+        except MalformedError:
+            break
+        if node.name == name:
+            read = _read_values(payload[HEADER_BYTES:position], writer, count)
+            return read.get(name)
+    return None
+
+
 def _schema_id(payload: bytes | None) -> int | None:
     try:
         return split(payload)[0]

@@ -31,7 +31,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.codec import diagnose
+from schemas.errors import ReasonCode
 from schemas.event_contracts import EventContracts
+from schemas.payload_report import readable_field
+from schemas.wire_format import HEADER_BYTES, split
 from sinks.postgres.home_layout import Output
 from sinks.protocol.ports import RejectedBucket, Rejection
 from spark_jobs import event_frame as frame
@@ -50,6 +53,9 @@ EVENT_ID_BYTES_MAX = 256
 #: a window, what has expired) lies a few durations before it, none of them longer than
 #: a century, and so never before the year 1, where the range of Python's moments ends.
 EARLIEST_EVENT_TIME_US = int(dt.datetime(1000, 1, 1, tzinfo=dt.UTC).timestamp()) * 10**6
+
+#: Why a payload is no event although its first fields may be read.
+_BEGUN = frozenset({ReasonCode.MALFORMED, ReasonCode.TRAILING_BYTES})
 
 _HALF_BITS = 32
 _LOWER_HALF = (1 << _HALF_BITS) - 1
@@ -79,6 +85,7 @@ class ClassifiedEvents:
             brought to the tables. They are committed, or filtered: then nothing comes.
         fingerprints: Of the rows that have an ID, once they are known; else None.
         erased: Rows of which nothing may be kept; they are filtered.
+        read_ids: Of rows that are no event, the ID where it could be read all the same.
     """
 
     table: pa.Table
@@ -88,6 +95,7 @@ class ClassifiedEvents:
     corrections: I64Array = field(default_factory=lambda: np.empty(0, np.int64))
     fingerprints: npt.NDArray[np.uint64] | None = None
     erased: I64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    read_ids: dict[int, object] = field(default_factory=dict)
 
     def is_class(self, kind: EventClass) -> BoolArray:
         """Tell which rows are of a class."""
@@ -134,6 +142,7 @@ class Rules:
         rule_conditions: The condition behind each reason code of the pipeline.
         outputs: The pipeline's, which cannot keep every key.
         rejected_buckets: Those that the seen IDs of the batch have no room for.
+        id_field: That holds the producer's ID; None where a header does.
     """
 
     contracts: EventContracts
@@ -143,6 +152,7 @@ class Rules:
     outputs: Sequence[Output] = ()
     earliest_event_time_us: int | None = None
     rejected_buckets: tuple[RejectedBucket, ...] = ()
+    id_field: str | None = None
 
     def rejecting(self, refused: Iterable[Rejection], places: SourcePlaces) -> Rules:
         """Return the same rules for events of which Postgres has refused more."""
@@ -233,12 +243,22 @@ def _mark_undecodable(
         error = diagnose(values[row].as_py(), rules.contracts.writers)
         assert error is not None, "the two decoders disagree about a payload"
         events.mark_dead(row, str(error.reason_code), error.detail)
+        if error.reason_code in _BEGUN and rules.id_field is not None:
+            events.read_ids[row] = _read_id(values[row].as_py(), rules)
     if frame.UNDECODED in events.table.column_names:
         undecoded = np.asarray(events.array(frame.UNDECODED)) & is_event
         for row in np.flatnonzero(undecoded).tolist():
             events.mark_dead(
                 row, "MALFORMED", "Spark could not decode the event to compute with it."
             )
+
+
+def _read_id(payload: bytes, rules: Rules) -> object | None:
+    assert rules.id_field is not None
+    if len(payload) < HEADER_BYTES:
+        return None
+    writer = rules.contracts.writers[split(payload)[0]]
+    return readable_field(payload, writer, rules.id_field)
 
 
 def _mark_without_identity(events: ClassifiedEvents) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from spark_jobs import event_frame as frame
@@ -15,12 +17,18 @@ def id_text(rows: pa.Table) -> pa.ChunkedArray:
     return identity.cast(pa.string())
 
 
-def readable_ids(rows: pa.Table) -> pa.Array:
-    """Write the IDs of dead letters, as far as there are any that can be read."""
+def readable_ids(rows: pa.Table, read: Sequence[object]) -> pa.Array:
+    """Write the IDs of dead letters, as far as there are any that can be read.
+
+    Args:
+        rows: The letters.
+        read: What was read of those that are no event; None for the others.
+    """
     identity = rows.column(frame.EVENT_ID)
     if pa.types.is_string(identity.type):
         identity = identity.cast(pa.binary())
-    return pa.array([_readable(value) for value in identity.to_pylist()], pa.string())
+    values = zip(identity.to_pylist(), read, strict=True)
+    return pa.array([_readable(i if r is None else r) for i, r in values], pa.string())
 
 
 def _readable(value: object) -> str | None:

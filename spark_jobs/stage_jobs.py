@@ -25,7 +25,7 @@ from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
 from sinks.protocol.votes import BatchTally
 from spark_jobs.driver_stage import DriverStage
 from spark_jobs.event_classes import Rules
-from spark_jobs.event_frame import OFFSET, PLACE, EventFrameRecipe
+from spark_jobs.event_frame import EVENT_ID, OFFSET, PLACE, EventFrameRecipe
 from spark_jobs.home_layout import read_columns
 from spark_jobs.id_claims import IdClaims, terms_after, terms_of
 from spark_jobs.keyed.joined_events import as_stateful
@@ -312,6 +312,7 @@ class StageJobs:
                     rule.reason_code: rule.condition for rule in pipeline.validate
                 },
                 outputs=self.layout.outputs,
+                id_field=self.recipe.aliases.get(EVENT_ID),
             ).rejecting(rejected, self.places),
             places=self.places,
             decoded_fields=self.recipe.decoded_fields(read_columns(self.layout)),

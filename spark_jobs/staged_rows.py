@@ -301,7 +301,7 @@ class StagedRows:
                 dead.column(frame.TIMESTAMP),
                 pa.array([reason for reason, _ in reasons]),
                 pa.array([detail for _, detail in reasons]),
-                readable_ids(dead),
+                readable_ids(dead, [self.events.read_ids.get(row) for row in rows]),
                 dead.column(frame.KEY),
                 _payloads(dead),
             ],

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.codec import EventRecord, encode
+from schemas.codec import EventRecord, decode, encode
 from schemas.column_decoder import ColumnDecoder
 from schemas.contract import Contract, load_contract
 from schemas.event_contracts import EventContract, EventContracts
@@ -208,6 +208,24 @@ def test_bytes_behind_an_event_kill_it(contract: Contract) -> None:
     assert isinstance(payload, bytes)
     longer = {**good, frame.VALUE: payload + b"\0"}
     assert {1: "TRAILING_BYTES"} == _reasons(_rules(contract), good, longer)
+
+
+def test_the_id_of_what_is_no_event_is_read_where_it_can_be(contract: Contract) -> None:
+    """People ask by it what became of the record."""
+    good = _event(contract)
+    payload = good[frame.VALUE]
+    assert isinstance(payload, bytes)
+    id_field = contract.fields[0].name
+    rules = _rules(contract, id_field=id_field)
+    ids = {}
+    for broken in (payload + b"\0", payload[:-1], payload[:6], b"\0\0\0\0", b"x"):
+        row = {**good, frame.VALUE: broken, frame.EVENT_ID: None}
+        ids[broken] = _find_dead(_table(row), rules).read_ids.get(0)
+    read = decode(payload, {contract.schema_id: contract})[id_field]
+    assert [read, read, None, None, None] == list(ids.values())
+    # One that travels in a header is there anyhow.
+    row = {**good, frame.VALUE: payload[:-1]}
+    assert {} == _find_dead(_table(row), _rules(contract)).read_ids
 
 
 def test_a_clumsy_encoding_is_no_fault(contract: Contract) -> None:

@@ -6,7 +6,7 @@ The seen-ID catalog knows IDs without positions, so it is told beside the copies
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -96,14 +96,36 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """An output that did not take a copy which another output has.
+
+    Attributes:
+        condition: The output's, when the batch was published.
+    """
+
+    position: TopicPartition
+    offset: int
+    sequence: int
+    output: str
+    condition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogHit:
     """The ID in the seen-ID catalog.
 
     It is there again where an upsert corrected its event; the newest one counts.
+
+    Attributes:
+        bucket: Its event's time is from there on, in seconds since 1970.
+        bucket_seconds: And no later than so much behind that.
+        windows: The window outputs that the batch added events to.
     """
 
     bucket: int
+    bucket_seconds: int
     batch: PublishedBatch | None
+    windows: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +141,7 @@ class Explanation:
         positions: Where the pipeline stands, to compute what it has not read yet.
         awaited: Decided branches that are not committed yet; their rows are unseen.
         id_has_source: The ID alone does not tell one event from another.
+        left_out: Outputs whose condition was not true of a copy that others took.
     """
 
     pipeline: str
@@ -135,6 +158,7 @@ class Explanation:
     #: What the partitions of batch runs were: the name of a file, or a range.
     inputs: Mapping[TopicPartition, str]
     erased_by: tuple[ErasedBy, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -191,8 +215,12 @@ def explain(
         sequences = {row["sequence"] for row in [*found, *runs]} - {None}
         sequences |= {row["replaced_in"] for row in found if "replaced_in" in row}
         batches = _read_batches(connection, pipeline, sequences)
+        windows = _read_windows(connection, pipeline, [r["sequence"] for r in runs])
         decided = read_branches_of(connection, pipeline, sequences)
         branches = [branch for branch in decided if branch not in awaited]
+        left_out = _find_left_out(
+            connection, pipeline, found, searchable, {one.sequence for one in awaited}
+        )
         letters = fetch_one(connection, _LETTERS_WITHOUT_ID, pipeline=pipeline)
         positions = read_positions(connection, pipeline)
         inputs = read_input_names(connection, pipeline)
@@ -201,7 +229,12 @@ def explain(
         event_id=event_id,
         sightings=_sightings(found, batches, branches, redrives),
         catalog_hits=tuple(
-            CatalogHit(bucket=run["bucket"], batch=batches.get(run["sequence"]))
+            CatalogHit(
+                bucket=run["bucket"],
+                bucket_seconds=audited.bucket_seconds,
+                batch=batches.get(run["sequence"]),
+                windows=windows.get(run["sequence"], ()),
+            )
             for run in sorted(runs, key=itemgetter("sequence"))
         ),
         searched=_searched(audited, searchable),
@@ -213,6 +246,7 @@ def explain(
         guarantee=audited.guarantee,
         inputs=inputs,
         erased_by=erased_by,
+        left_out=left_out,
     )
 
 
@@ -273,6 +307,64 @@ def _find_committed(
                 }
             )
     return found
+
+
+def _read_windows(
+    connection: Connection[TupleRow], pipeline: str, sequences: Iterable[int]
+) -> dict[int, tuple[str, ...]]:
+    rows = fetch(
+        connection,
+        _EXPLANATION["windows_of"],
+        pipeline=pipeline,
+        sequences=sorted(set(sequences)),
+    )
+    found: dict[int, tuple[str, ...]] = {}
+    for row in rows:
+        had = found.get(row["sequence"], ())
+        found[row["sequence"]] = (*had, row["output_table"])
+    return found
+
+
+def _find_left_out(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    found: Iterable[DictRow],
+    searchable: Iterable[_Searchable],
+    unseen: Collection[int],
+) -> tuple[LeftOut, ...]:
+    """Find the outputs that would have the ID if their condition had been true of it.
+
+    Those whose tables lack the ID's column cannot be judged, and neither can batches
+    that are ``unseen`` in some database.
+    """
+    taken: dict[tuple[TopicPartition, int, int], set[str]] = {}
+    for row in found:
+        if row["fate"] is Fate.COMMITTED and row["sequence"] is not None:
+            place = TopicPartition(row["topic"], row["partition"])
+            copy = place, row["offset"], row["sequence"]
+            taken.setdefault(copy, set()).add(row["output"])
+    looked_at = {one.output.table for one in searchable}
+    taken = {copy: outputs for copy, outputs in taken.items() if copy[2] not in unseen}
+    conditions = fetch(
+        connection,
+        _EXPLANATION["outputs_of"],
+        pipeline=pipeline,
+        sequences=sorted({sequence for _, _, sequence in taken}),
+    )
+    return tuple(
+        LeftOut(
+            position=place,
+            offset=offset,
+            sequence=sequence,
+            output=row["output"],
+            condition=row["condition"],
+        )
+        for (place, offset, sequence), outputs in sorted(taken.items())
+        for row in conditions
+        if row["sequence"] == sequence
+        and row["output"] in looked_at
+        and row["output"] not in outputs
+    )
 
 
 def _find_replaced(

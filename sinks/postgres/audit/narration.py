@@ -58,6 +58,11 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
         )
     for number, hit in enumerate(explanation.catalog_hits):
         yield _tell_hit(hit, is_first=number == 0)
+    for one in explanation.left_out:
+        yield (
+            f"{one.output} has no row of the copy at {one.position} offset "
+            f"{one.offset}: it takes only what meets its condition: {one.condition}."
+        )
     yield from _tell_awaited(explanation)
     if explanation.id_has_source and any(
         s.fate is not Fate.COMMITTED for s in explanation.sightings
@@ -67,6 +72,8 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
             "source."
         )
     fates = {sighting.fate for sighting in explanation.sightings}
+    if not fates & {Fate.COMMITTED, Fate.REPLACED}:
+        yield from filter(None, map(_tell_windows, explanation.catalog_hits))
     if Fate.DUPLICATE in fates and not fates & {Fate.COMMITTED, Fate.REPLACED}:
         yield (
             "The first copy is in no output table that keeps IDs; it went into "
@@ -209,6 +216,21 @@ def _tell_hit(hit: CatalogHit, *, is_first: bool) -> str:
     return (
         f"The ID is remembered as seen (bucket of {_time(bucket)}), first "
         f"in {_batch(hit.batch)}; further copies are dropped."
+    )
+
+
+def _tell_windows(hit: CatalogHit) -> str | None:
+    """Tell of an event that no table has by its ID which windows it may be in."""
+    if not hit.windows or hit.batch is None:
+        return None
+    begin, end = (
+        datetime.fromtimestamp(at, tz=UTC)
+        for at in (hit.bucket, hit.bucket + hit.bucket_seconds)
+    )
+    return (
+        f"No table has a row of it by its ID. Batch {hit.batch.sequence} added its "
+        f"events to the windows of {', '.join(hit.windows)}; this one's time is from "
+        f"{_time(begin)} to {_time(end)}, so it is in rows of windows of that time."
     )
 
 

@@ -124,6 +124,35 @@ ORDER BY EXISTS (
          span.sequence
 LIMIT 1;
 
+-- name: outputs_of
+-- The append outputs that a batch was written to, each with its condition then.
+SELECT taken.sequence, taken.output_table AS output, output ->> 'where' AS condition
+FROM tallyweir.batch_output AS taken
+JOIN LATERAL (
+    SELECT definition
+    FROM tallyweir.pipeline_version AS version
+    WHERE version.pipeline = taken.pipeline
+      AND version.from_sequence < taken.sequence
+    ORDER BY version.version DESC
+    LIMIT 1
+) AS version_then ON true
+CROSS JOIN LATERAL jsonb_array_elements(version_then.definition -> 'outputs') AS output
+WHERE taken.pipeline = %(pipeline)s
+  AND taken.sequence = ANY (%(sequences)s)
+  AND taken.kind = 'append'
+  AND output ->> 'table' = taken.output_table
+  AND output ->> 'where' IS NOT NULL;
+
+-- name: windows_of
+-- The window outputs that a batch added events to.
+SELECT sequence, output_table
+FROM tallyweir.batch_output
+WHERE pipeline = %(pipeline)s
+  AND sequence = ANY (%(sequences)s)
+  AND kind = 'window'
+  AND events > 0
+ORDER BY sequence, output_table;
+
 -- name: batches
 SELECT sequence, epoch, published_at
 FROM tallyweir.batch
