@@ -66,12 +66,20 @@ class TopicLog:
             return {}
         with self._asking() as (admin, topic_ids):
             starts = self._offsets(admin, list(topic_ids), OffsetSpec.earliest())
+            # Before the stable ends, or what comes meanwhile would count as held back.
+            all_ends = self._offsets(
+                admin,
+                list(topic_ids),
+                OffsetSpec.latest(),
+                IsolationLevel.READ_UNCOMMITTED,
+            )
             ends = self._offsets(admin, list(topic_ids), OffsetSpec.latest())
         return {
             place: BrokerPosition(
                 topic_id=topic_id,
                 log_start_offset=starts[place],
                 log_end_offset=ends[place],
+                held_back=max(0, all_ends[place] - ends[place]),
             )
             for place, topic_id in topic_ids.items()
         }

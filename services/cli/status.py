@@ -18,6 +18,7 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
 if TYPE_CHECKING:
+    from services.open_transactions import HeldBack
     from sinks.diagnosis.bottleneck import Bottleneck
     from sinks.postgres.audit import (
         CommittedFigures,
@@ -59,6 +60,7 @@ def status(
     """
     from services.endpoints import find_endpoints
     from services.gauged import gauges_json
+    from services.open_transactions import find_held_back
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
     from sinks.postgres.pipeline_gauges import read_newest_gauges
@@ -70,6 +72,7 @@ def status(
         found = audit.read_status(home, name, databases)
         topics = audit.read_source(home, name).topics
         broker = _read_broker(endpoints.kafka_bootstrap, topics)
+        held_back = find_held_back(endpoints.kafka_bootstrap, broker or {})
         lags = lags_of(found.next_offsets, broker)
         total = None if lags is None else sum(lags.values())
         bottleneck = audit.read_bottleneck(home, name, lag=total)
@@ -83,10 +86,13 @@ def status(
             "hot_keys": [asdict(one) for one in hot_keys],
             "committed": asdict(committed),
             "gauges": gauges_json(gauges),
+            "held_back": None if broker is None else [_held_json(x) for x in held_back],
         }
         say_json(status_json(found, lags) | measured)
     else:
         _say_status(found, lags)
+        for one in held_back:
+            say(one.told())
         _say_gauges(committed, gauges)
         _say_custom(custom)
         _say_hot_keys(hot_keys)
@@ -131,6 +137,23 @@ def status_json(
         "pause": found.pause and asdict(found.pause),
         "drain": found.drain and asdict(found.drain),
         "databases": [asdict(database) for database in found.databases],
+    }
+
+
+def _held_json(found: HeldBack) -> dict[str, object]:
+    return {
+        "topic": found.place.topic,
+        "partition": found.place.partition,
+        "stable_offset": found.stable_offset,
+        "offsets": found.offsets,
+        "transactions": [
+            {
+                "transactional_id": one.transactional_id,
+                "producer_id": one.producer_id,
+                "began_at": one.began_at.isoformat(),
+            }
+            for one in found.transactions
+        ],
     }
 
 

@@ -11,7 +11,9 @@ import typer
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
+from services.source_lag import lags_of
 from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +43,7 @@ def why(
     """
     from services.endpoints import find_endpoints
     from services.id_fingerprints import fingerprints_of
+    from services.open_transactions import find_held_back
     from sinks.postgres import audit
     from sinks.postgres.connection import connect
 
@@ -60,11 +63,12 @@ def why(
         ):
             say(sentence)
         return
-    unread = _read_unread(
-        endpoints.kafka_bootstrap, read_from.topics, dict(explanation.positions)
-    )
+    broker = _read_broker(endpoints.kafka_bootstrap, read_from.topics)
+    unread = lags_of(explanation.positions, broker)
     for sentence in audit.narrate_unknown(explanation, unread):
         say(sentence)
+    for one in find_held_back(endpoints.kafka_bootstrap, broker or {}):
+        say(f"{one.told()} The event may be among them.")
     raise typer.Exit(1)
 
 
@@ -104,17 +108,13 @@ def readable_text(payload: bytes) -> str | None:
     return text if text.isprintable() else None
 
 
-def _read_unread(
-    bootstrap: str, topics: tuple[str, ...], positions: dict[TopicPartition, int]
-) -> dict[TopicPartition, int] | None:
+def _read_broker(
+    bootstrap: str, topics: tuple[str, ...]
+) -> dict[TopicPartition, BrokerPosition] | None:
     from services.topic_log import TopicLog
     from sinks.protocol.errors import TallyweirError
 
     try:
-        ends = TopicLog(bootstrap, *topics).read_positions()
+        return TopicLog(bootstrap, *topics).read_positions()
     except TallyweirError:
         return None
-    return {
-        place: position.log_end_offset - positions.get(place, position.log_start_offset)
-        for place, position in ends.items()
-    }

@@ -26,6 +26,10 @@ READY_S = 60.0
 
 _NUMBERS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
     "lag_offsets": ("Offsets yet to read.", lambda one: one["lag"]),
+    "held_back_offsets": (
+        "Offsets behind an open transaction, which nobody can read yet.",
+        lambda one: one["held_back"],
+    ),
     "catch_up_seconds": (
         "Lag by the last minute's rate.",
         lambda one: one["catch_up_s"],

@@ -34,13 +34,17 @@ def summary_json(
     """
     lags = lags_of(found.next_offsets, broker)
     lag = None if lags is None else sum(lags.values())
+    held_back = (
+        None if broker is None else sum(one.held_back for one in broker.values())
+    )
     return {
         "pipeline": found.pipeline,
         "guarantee": found.guarantee.value,
         "topics": list(found.topics),
         "state": found.state(lag).value,
-        "cause": found.cause(lag),
+        "cause": found.cause(lag) or _held_told(held_back),
         "lag": lag,
+        "held_back": held_back,
         "catch_up_s": found.catch_up_s(lag),
         "freshness_s": found.freshness_s,
         "since_commit_s": found.since_commit_s,
@@ -56,3 +60,12 @@ def summary_json(
         "committed": gauged and asdict(gauged.committed),
         "alerts": [asdict(one) for one in firing if one.pipeline == found.pipeline],
     }
+
+
+def _held_told(held_back: int | None) -> str | None:
+    if not held_back:
+        return None
+    return (
+        f"{held_back:,} offsets wait in Kafka behind an open transaction; tallyweir "
+        "status tells whose."
+    )

@@ -22,11 +22,18 @@ class StoredPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPosition:
-    """What the broker says about a partition."""
+    """What the broker says about a partition.
+
+    Attributes:
+        log_end_offset: Before what belongs to a transaction that is still open.
+        held_back: Offsets behind that, which nobody may read yet; 0 also where it was
+            not asked.
+    """
 
     topic_id: str
     log_start_offset: int
     log_end_offset: int
+    held_back: int = 0
 
 
 def decide_start(

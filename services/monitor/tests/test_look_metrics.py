@@ -17,6 +17,7 @@ _ONE: dict[str, Any] = {
     "pipeline": "departures",
     "state": "FENCED",
     "lag": None,
+    "held_back": None,
     "catch_up_s": None,
     "freshness_s": 2.5,
     "since_commit_s": 1.0,

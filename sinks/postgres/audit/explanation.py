@@ -6,7 +6,7 @@ The seen-ID catalog knows IDs without positions, so it is told beside the copies
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -215,7 +215,7 @@ def explain(
         sequences = {row["sequence"] for row in [*found, *runs]} - {None}
         sequences |= {row["replaced_in"] for row in found if "replaced_in" in row}
         batches = _read_batches(connection, pipeline, sequences)
-        windows = _read_windows(connection, pipeline, [r["sequence"] for r in runs])
+        hits = _catalog_hits(connection, audited, runs, batches)
         decided = read_branches_of(connection, pipeline, sequences)
         branches = [branch for branch in decided if branch not in awaited]
         left_out = _find_left_out(
@@ -228,15 +228,7 @@ def explain(
         pipeline=pipeline,
         event_id=event_id,
         sightings=_sightings(found, batches, branches, redrives),
-        catalog_hits=tuple(
-            CatalogHit(
-                bucket=run["bucket"],
-                bucket_seconds=audited.bucket_seconds,
-                batch=batches.get(run["sequence"]),
-                windows=windows.get(run["sequence"], ()),
-            )
-            for run in sorted(runs, key=itemgetter("sequence"))
-        ),
+        catalog_hits=hits,
         searched=_searched(audited, searchable),
         letters_without_id=letters["letters"],
         forgotten_before_s=audited.forgotten_before_s,
@@ -309,20 +301,30 @@ def _find_committed(
     return found
 
 
-def _read_windows(
-    connection: Connection[TupleRow], pipeline: str, sequences: Iterable[int]
-) -> dict[int, tuple[str, ...]]:
-    rows = fetch(
+def _catalog_hits(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    runs: Sequence[DictRow],
+    batches: Mapping[int, PublishedBatch],
+) -> tuple[CatalogHit, ...]:
+    windows: dict[int, tuple[str, ...]] = {}
+    for row in fetch(
         connection,
         _EXPLANATION["windows_of"],
-        pipeline=pipeline,
-        sequences=sorted(set(sequences)),
+        pipeline=pipeline.name,
+        sequences=sorted({run["sequence"] for run in runs}),
+    ):
+        had = windows.get(row["sequence"], ())
+        windows[row["sequence"]] = (*had, row["output_table"])
+    return tuple(
+        CatalogHit(
+            bucket=run["bucket"],
+            bucket_seconds=pipeline.bucket_seconds,
+            batch=batches.get(run["sequence"]),
+            windows=windows.get(run["sequence"], ()),
+        )
+        for run in sorted(runs, key=itemgetter("sequence"))
     )
-    found: dict[int, tuple[str, ...]] = {}
-    for row in rows:
-        had = found.get(row["sequence"], ())
-        found[row["sequence"]] = (*had, row["output_table"])
-    return found
 
 
 def _find_left_out(
