@@ -80,6 +80,8 @@ class LedgerScenario:
     epoch: int = 0
     next_offsets: dict[int, int] = field(default_factory=dict)
     last_id: str = "none"
+    #: Of another topic the same offsets are of other events.
+    id_prefix: str = ""
 
     def register(self, **first_offsets: int) -> LedgerScenario:
         """Create the result table and the pipeline, and claim its first epoch."""
@@ -151,7 +153,8 @@ class LedgerScenario:
         for partition, offset, fate in records:
             self._write_record(partition, offset, fate, event_time)
         if self.deduplicate:
-            self._write_runs([f"{p}-{o}" for p, o in committed], event_time)
+            ids = [f"{self.id_prefix}{p}-{o}" for p, o in committed]
+            self._write_runs(ids, event_time)
         self.connection.commit()
 
     def write_measures(self) -> None:
@@ -267,7 +270,7 @@ class LedgerScenario:
         self, partition: int, offset: int, fate: str, event_time: datetime
     ) -> None:
         position = (TOPIC, partition, offset)
-        event_id = f"{partition}-{offset}"
+        event_id = f"{self.id_prefix}{partition}-{offset}"
         place = (PIPELINE, *position, self.sequence)
         columns = "(pipeline, kafka_topic, kafka_partition, kafka_offset, sequence, "
         if fate in "CL":

@@ -46,6 +46,13 @@ def register(app: typer.Typer) -> None:
             "    --to-offset flights:1=1180 --reason 'a poisoned upload'",
         )
     )(reset)
+    group.command(
+        "accept-topic",
+        epilog=example(
+            "tallyweir offsets accept-topic departures \\",
+            "    --reason 'the topic was made again with 12 partitions' --dry-run",
+        ),
+    )(accept_topic)
     app.add_typer(
         group, name="offsets", epilog=example("tallyweir offsets show departures")
     )
@@ -133,6 +140,43 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
         "Nothing was changed (--dry-run)."
         if dry_run
         else f"Pipeline {name} goes on from there; a driver at work does so by itself."
+    )
+
+
+def accept_topic(
+    pipeline: _Pipeline,
+    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Do all of it, and take it back.")
+    ] = False,
+    as_json: _AsJson = False,
+) -> None:
+    """Read a topic from its start that was deleted and made again (TOPIC_RECREATED).
+
+    Seen IDs, windows, state and rows stay. What was read of the former topic is noted
+    under former:ID:TOPIC from now on, in the ledger and in the column kafka_topic of
+    the result tables. Refused where no topic has another id than before.
+    """
+    from services.endpoints import find_endpoints
+    from services.steering.position_move import accept_recreated, accepted_told
+    from sinks.postgres.connection import connect
+
+    endpoints = find_endpoints()
+    name = pipeline_name(pipeline)
+    with connect(endpoints.home_dsn, application_name="tallyweir offsets") as home:
+        accepted = accept_recreated(
+            home, endpoints.kafka_bootstrap, name, reason=reason, dry_run=dry_run
+        )
+    if as_json:
+        told = [asdict(one) for one in accepted]
+        say_json({"pipeline": name, "dry_run": dry_run, "topics": told})
+        return
+    for one in accepted:
+        say("\n".join(accepted_told(one)))
+    say(
+        "Nothing was changed (--dry-run)."
+        if dry_run
+        else f"Pipeline {name} can start, and reads from there."
     )
 
 

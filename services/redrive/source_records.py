@@ -17,8 +17,8 @@ from services.ingest.topics import SILENT_LOG
 from services.topic_log import BROKER_TIMEOUT_S, SILENCE_MAX_S
 from sinks.kafka_settings import client_config
 from sinks.postgres.steering import RecordPosition
-from sinks.protocol.batch_run import is_run_topic
 from sinks.protocol.errors import RetryableError
+from sinks.protocol.offsets import is_kafka_topic
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -133,7 +133,7 @@ class SourceRecords:
         self, topic: str, partition: int, records: Sequence[KnownRecord]
     ) -> list[KnownRecord]:
         """Leave out what the topic's log does not reach back to, or forward."""
-        if is_run_topic(topic):
+        if not is_kafka_topic(topic):
             # Kafka has none of that name, and need not answer.
             return []
         place = KafkaTopicPartition(topic, partition)

@@ -11,7 +11,6 @@ from sinks.postgres.relay_feed import (
     OUTBOX,
     DeadLetter,
     OutboxMessage,
-    RelayPlace,
 )
 
 DEAD_LETTER_SUFFIX = ".dlq"
@@ -76,7 +75,7 @@ def dead_letter_message(
         _CONNECT + "stage": _STAGES.get(letter.reason, _STAGE_OF_RULES),
         _CONNECT + "exception.class.name": letter.reason,
         _CONNECT + "exception.message": letter.detail,
-        **_identity(DEAD_LETTERS, place, pipeline, installation),
+        **_identity(DEAD_LETTERS, letter, pipeline, installation),
     }
     if letter.kafka_timestamp is not None:
         texts["ce_time"] = letter.kafka_timestamp.isoformat()
@@ -105,7 +104,7 @@ def outbox_message(
     """
     place = waiting.place
     texts = {
-        **_identity(OUTBOX, place, pipeline, installation),
+        **_identity(OUTBOX, waiting, pipeline, installation),
         "content-type": "application/json",
     }
     if waiting.event_id is not None:
@@ -121,8 +120,11 @@ def outbox_message(
 
 
 def _identity(
-    stream: str, place: RelayPlace, pipeline: str, installation: str
+    stream: str, message: DeadLetter | OutboxMessage, pipeline: str, installation: str
 ) -> dict[str, str]:
+    place = message.place
+    # At the same offset of the topic that had the name before there was another record.
+    renewed = f"@{message.renewed_id}" if message.renewed_id else ""
     return {
         "ce_specversion": "1.0",
         "ce_type": f"tallyweir.{stream}",
@@ -132,7 +134,7 @@ def _identity(
             [
                 stream,
                 *([place.target] if place.target else []),
-                place.topic,
+                f"{place.topic}{renewed}",
                 str(place.partition),
                 str(place.offset),
             ]

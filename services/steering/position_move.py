@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from psycopg.rows import TupleRow
 from services.pipeline_offsets import offsets_at
 from services.topic_log import TopicLog
 from sinks.postgres import audit, steering
-from sinks.postgres.steering import MovedPosition
+from sinks.postgres.steering import AcceptedTopic, MovedPosition
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import TopicPartition
 
@@ -104,6 +104,48 @@ def move_told(move: MovedPosition) -> tuple[str, ...]:
         fate = "stay so" if kind == "duplicate_event" else "get another chance"
         lines.append(f"  {records:,} are {_PUT_ASIDE[kind]}: they {fate}")
     return tuple(lines)
+
+
+def accept_recreated(
+    home: Connection[TupleRow],
+    bootstrap: str,
+    pipeline: str,
+    *,
+    reason: str,
+    dry_run: bool,
+) -> tuple[AcceptedTopic, ...]:
+    """Let a pipeline read topics that were made again, by ``steering.accept_topics``.
+
+    Raises:
+        ConfigurationError: As ``accept_topics``, or ``TOPIC_MISSING``.
+        RetryableError: As ``accept_topics``, or ``KAFKA_UNREACHABLE``.
+    """
+    topics = audit.read_source(home, pipeline).topics
+    broker = TopicLog(bootstrap, *topics).read_positions()
+    return steering.accept_topics(
+        home, pipeline, broker, reason=reason, dry_run=dry_run
+    )
+
+
+def accepted_told(accepted: AcceptedTopic) -> tuple[str, ...]:
+    """Say what accepting a topic means, in lines."""
+
+    def at(offsets: Mapping[int, int]) -> str:
+        return ", ".join(f"{one}: {offset:,}" for one, offset in offsets.items())
+
+    return (
+        f"{accepted.topic} has id {accepted.topic_id}, and had {accepted.former_id}",
+        f"  it is read from (by partition) {at(accepted.begins_at)}",
+        (
+            f"  of the former one, which was read to {at(accepted.stood_at)}, "
+            f"positions are noted under {accepted.former}"
+        ),
+        *(
+            f"  {rows:,} rows of {table} say so in kafka_topic"
+            for table, rows in accepted.rows.items()
+        ),
+        "  IDs, windows and state stay: an event that comes again is a duplicate",
+    )
 
 
 def _parse_time(text: str) -> datetime:

@@ -71,6 +71,7 @@ class DeadLetter:
         place: Where it was read, and in which batch.
         source_topic: Of Kafka's topics the one that it came from; of a batch run, the
             first of those that the pipeline's definition names.
+        renewed_id: The topic's id if another one had its name before; else None.
         kafka_timestamp: The record's own.
         reason: Stable code.
         detail: What was seen, for people.
@@ -80,6 +81,7 @@ class DeadLetter:
 
     place: RelayPlace
     source_topic: str
+    renewed_id: str | None
     kafka_timestamp: datetime | None
     reason: str
     detail: str
@@ -94,7 +96,7 @@ class OutboxMessage:
 
     Attributes:
         place: Of its event, and where it goes.
-        source_topic: As that of a dead letter.
+        source_topic: As that of a dead letter, as is ``renewed_id``.
         event_id: The producer's.
         key: Of the message.
         value: Of the message, JSON in UTF-8.
@@ -102,6 +104,7 @@ class OutboxMessage:
 
     place: RelayPlace
     source_topic: str
+    renewed_id: str | None
     event_id: str | None
     key: bytes | None = field(repr=False)
     value: bytes = field(repr=False)
@@ -282,10 +285,12 @@ def _columns(place: RelayPlace) -> dict[str, object]:
 
 
 def _dead_letter(row: TupleRow) -> DeadLetter:
-    *place, source_topic, kafka_timestamp, reason, detail, key, payload = row
+    *place, source_topic, renewed_id = row[:6]
+    kafka_timestamp, reason, detail, key, payload = row[6:]
     return DeadLetter(
         place=_place(tuple(place)),
         source_topic=source_topic,
+        renewed_id=renewed_id,
         kafka_timestamp=kafka_timestamp,
         reason=reason,
         detail=detail,
@@ -296,7 +301,7 @@ def _dead_letter(row: TupleRow) -> DeadLetter:
 
 def _outbox_message(row: TupleRow) -> OutboxMessage:
     sequence, topic, partition, offset, target, source_topic, *message = row
-    event_id, key, value = message
+    renewed_id, event_id, key, value = message
     return OutboxMessage(
         place=RelayPlace(
             sequence=sequence,
@@ -306,6 +311,7 @@ def _outbox_message(row: TupleRow) -> OutboxMessage:
             target=target,
         ),
         source_topic=source_topic,
+        renewed_id=renewed_id,
         event_id=event_id,
         key=None if key is None else bytes(key),
         value=bytes(value),

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TypeVar
 
 from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.offsets import TopicPartition, is_kafka_topic
 
 #: Kafka allows no colon in a topic's name.
 _PREFIX = "batch:"
@@ -137,9 +137,9 @@ def is_run_topic(topic: str) -> bool:
 def streamed(
     by_partition: Mapping[TopicPartition, _Held],
 ) -> dict[TopicPartition, _Held]:
-    """Leave out what belongs to batch runs."""
+    """Leave out what belongs to batch runs, and to topics that are no more."""
     return {
         topic_partition: held
         for topic_partition, held in by_partition.items()
-        if not is_run_topic(topic_partition.topic)
+        if is_kafka_topic(topic_partition.topic)
     }

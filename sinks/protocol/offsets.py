@@ -16,9 +16,22 @@ from enum import Enum
 from sinks.protocol.errors import FatalError
 
 
+def is_kafka_topic(topic: str) -> bool:
+    """Tell a topic of Kafka from what stands for one in the ledger.
+
+    Kafka allows no colon in a topic's name.
+    """
+    return ":" not in topic
+
+
+def former_topic(topic: str, topic_id: str) -> str:
+    """Return what a topic is noted under that was deleted and made again since."""
+    return f"former:{topic_id}:{topic}"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """One partition of one Kafka topic."""
+    """One partition of one Kafka topic, or of what stands for one."""
 
     topic: str
     partition: int

@@ -101,8 +101,9 @@ def check_topic_identity(stored: Mapping[str, str], broker: Mapping[str, str]) -
                 f"id {known}.",
                 why="The topic was deleted and created again, so its offsets mean "
                 "other events now.",
-                fix="Give the pipeline a new name to read the new topic from its "
-                "start, or restore the old topic.",
+                fix="tallyweir offsets accept-topic PIPELINE --reason TEXT has it read "
+                "from its start, and keeps IDs, windows and state (--dry-run tells "
+                "more); or restore the old topic.",
             )
 
 

@@ -16,11 +16,17 @@ from sinks.postgres.relay_feed import DeadLetter, OutboxMessage, RelayPlace
 
 
 def _message(
-    *, sequence: int = 7, offset: int = 42, reason: str = "MALFORMED", detail: str = "d"
+    *,
+    sequence: int = 7,
+    offset: int = 42,
+    reason: str = "MALFORMED",
+    detail: str = "d",
+    renewed_id: str | None = None,
 ) -> Message:
     letter = DeadLetter(
         place=RelayPlace(sequence=sequence, topic="orders", partition=3, offset=offset),
         source_topic="orders",
+        renewed_id=renewed_id,
         kafka_timestamp=datetime(2026, 1, 2, tzinfo=UTC),
         reason=reason,
         detail=detail,
@@ -43,6 +49,9 @@ def test_the_id_is_of_the_position_and_not_of_the_batch() -> None:
         b"/tallyweir/0123456789ab/p",
         b"dead_letter/orders/3/42",
     ) == _id(_message())
+    # The record at that offset of a topic that was made again is another one.
+    renewed = _id(_message(renewed_id="kQ3"))
+    assert b"dead_letter/orders@kQ3/3/42" == renewed[1]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +94,7 @@ def test_an_outbox_message_goes_by_its_key_or_else_by_its_origin() -> None:
                 sequence=7, topic="orders", partition=3, offset=42, target="out"
             ),
             source_topic="orders",
+            renewed_id=None,
             event_id=None,
             key=key,
             value=b"{}",

@@ -7,9 +7,8 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_pipeline import fetch, read_pipeline, snapshot
 from sinks.postgres.statements import load_statements
-from sinks.protocol.batch_run import is_run_topic
 from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.offsets import TopicPartition, is_kafka_topic
 
 _SQL = load_statements("sinks.postgres.audit", "visible_offset.sql")
 
@@ -43,7 +42,7 @@ def is_visible(
             topic=place.topic,
             partition=place.partition,
         )
-    if place.topic not in topics and not is_run_topic(place.topic):
+    if place.topic not in topics and is_kafka_topic(place.topic):
         reads = ", ".join(topics) or "no topic, and has only had batch runs"
         raise ConfigurationError(
             "TOPIC_NOT_READ",

@@ -21,8 +21,22 @@ SELECT dead.sequence, dead.kafka_topic, dead.kafka_partition, dead.kafka_offset,
                pipeline.definition #>> '{source,topic,0}',
                pipeline.definition #>> '{source,topic}'
            )
+           WHEN starts_with(dead.kafka_topic, 'former:')
+           THEN split_part(dead.kafka_topic, ':', 3)
            ELSE dead.kafka_topic
        END AS source_topic,
+       (
+           SELECT progress.topic_id
+           FROM tallyweir.partition_progress AS progress
+           JOIN tallyweir.partition_progress AS former
+               ON former.pipeline = progress.pipeline
+              AND starts_with(former.topic, 'former:')
+              AND split_part(former.topic, ':', 3) = progress.topic
+           WHERE progress.pipeline = dead.pipeline
+             AND progress.topic = dead.kafka_topic
+             AND progress.partition = dead.kafka_partition
+           LIMIT 1
+       ) AS renewed_id,
        dead.kafka_timestamp, dead.reason, dead.detail, dead.key, dead.payload
 FROM tallyweir.dead_letter AS dead
 JOIN tallyweir.pipeline AS pipeline USING (pipeline)
@@ -54,8 +68,22 @@ SELECT waiting.sequence, waiting.kafka_topic, waiting.kafka_partition,
                pipeline.definition #>> '{source,topic,0}',
                pipeline.definition #>> '{source,topic}'
            )
+           WHEN starts_with(waiting.kafka_topic, 'former:')
+           THEN split_part(waiting.kafka_topic, ':', 3)
            ELSE waiting.kafka_topic
        END AS source_topic,
+       (
+           SELECT progress.topic_id
+           FROM tallyweir.partition_progress AS progress
+           JOIN tallyweir.partition_progress AS former
+               ON former.pipeline = progress.pipeline
+              AND starts_with(former.topic, 'former:')
+              AND split_part(former.topic, ':', 3) = progress.topic
+           WHERE progress.pipeline = waiting.pipeline
+             AND progress.topic = waiting.kafka_topic
+             AND progress.partition = waiting.kafka_partition
+           LIMIT 1
+       ) AS renewed_id,
        waiting.event_id, waiting.key, waiting.value
 FROM tallyweir.outbox AS waiting
 JOIN tallyweir.pipeline AS pipeline USING (pipeline)
@@ -104,5 +132,5 @@ WHERE (stored.sequence, stored.kafka_topic, stored.kafka_partition,
 SELECT pipeline, topic, partition, next_offset
 FROM tallyweir.visible_offset
 -- Kafka knows nothing of the positions of batch runs.
-WHERE NOT starts_with(topic, 'batch:')
+WHERE strpos(topic, ':') = 0
 ORDER BY pipeline, topic, partition

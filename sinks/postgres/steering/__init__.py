@@ -47,6 +47,7 @@ from sinks.postgres.steering.snapshot import (
     take_snapshot,
 )
 from sinks.postgres.steering.switch import Switch, switch
+from sinks.postgres.steering.topic_acceptance import AcceptedTopic, accept_topics
 from sinks.postgres.steering.version_change import (
     ChangeRequest,
     list_versions,
@@ -57,6 +58,7 @@ from sinks.postgres.steering.version_change import (
 )
 
 __all__ = [
+    "AcceptedTopic",
     "ActRequest",
     "ChangeRequest",
     "Discarded",
@@ -74,6 +76,7 @@ __all__ = [
     "Tombs",
     "WaitingLetter",
     "accept_loss",
+    "accept_topics",
     "act_as",
     "begin_redrive",
     "check_reason",

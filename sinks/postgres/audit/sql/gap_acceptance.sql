@@ -16,7 +16,7 @@ SELECT set_config('lock_timeout', %(timeout)s, true),
 SELECT topic, partition, topic_id, next_offset, event_time_max
 FROM tallyweir.partition_progress
 WHERE pipeline = %(pipeline)s
-  AND NOT starts_with(topic, 'batch:')
+  AND strpos(topic, ':') = 0
 ORDER BY topic, partition;
 
 -- name: record_gap

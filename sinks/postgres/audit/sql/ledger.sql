@@ -16,7 +16,7 @@ SELECT pipeline_number,
            SELECT
            FROM tallyweir.partition_progress AS progress
            WHERE progress.pipeline = pipeline.pipeline
-             AND NOT starts_with(progress.topic, 'batch:')
+             AND strpos(progress.topic, ':') = 0
        ) AS is_streamed
 FROM tallyweir.pipeline AS pipeline
 WHERE pipeline = %(pipeline)s;
@@ -216,4 +216,4 @@ SELECT DISTINCT topic, topic_id
 FROM tallyweir.partition_progress
 WHERE pipeline = %(pipeline)s
   -- Kafka knows nothing of what batch runs have read.
-  AND NOT starts_with(topic, 'batch:');
+  AND strpos(topic, ':') = 0;

@@ -31,7 +31,7 @@ LIMIT 1;
 SELECT count(*) AS partitions
 FROM tallyweir.partition_progress
 WHERE pipeline = %(pipeline)s
-  AND NOT starts_with(topic, 'batch:');
+  AND strpos(topic, ':') = 0;
 
 -- name: since_commit
 SELECT coalesce(

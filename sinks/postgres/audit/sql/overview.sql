@@ -82,7 +82,7 @@ ORDER BY pipeline.pipeline;
 -- name: next_offsets
 SELECT pipeline, topic, partition, next_offset
 FROM tallyweir.partition_progress
-WHERE NOT starts_with(topic, 'batch:');
+WHERE strpos(topic, ':') = 0;
 
 -- name: driver_sessions
 SELECT application_name, count(*) AS sessions

@@ -56,7 +56,7 @@ FROM tallyweir.partition_progress AS part
 JOIN tallyweir.pipeline AS pipeline USING (pipeline)
 WHERE pipeline = %(pipeline)s
   -- What batch runs have read is read; no clock of theirs counts.
-  AND NOT starts_with(part.topic, 'batch:')
+  AND strpos(part.topic, ':') = 0
 ORDER BY part.topic, part.partition;
 
 -- name: recent_batches

@@ -4,7 +4,7 @@
 SELECT topic, partition, topic_id, next_offset
 FROM tallyweir.partition_progress
 WHERE pipeline = %(pipeline)s
-  AND NOT starts_with(topic, 'batch:')
+  AND strpos(topic, ':') = 0
 ORDER BY topic, partition;
 
 -- name: in_doubt

@@ -15,7 +15,7 @@ LIMIT 1;
 SELECT kind, done_at
 FROM tallyweir.act
 WHERE pipeline = %(pipeline)s
-  AND kind IN ('erase', 'switch')
+  AND kind IN ('erase', 'switch', 'offsets accept-topic')
   AND epoch > %(epoch)s
 ORDER BY epoch
 LIMIT 1;
@@ -60,7 +60,7 @@ WHERE pipeline = %(pipeline)s;
 -- name: stored_positions
 SELECT topic, partition, topic_id, next_offset
 FROM {copy}
-WHERE NOT starts_with(topic, 'batch:');
+WHERE strpos(topic, ':') = 0;
 
 -- name: taken_events
 SELECT count(DISTINCT sequence) AS batches,

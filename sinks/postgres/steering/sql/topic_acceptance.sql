@@ -1,0 +1,52 @@
+-- Positions of a topic that was deleted get a name of their own; one that was made again
+-- under its name begins anew.
+
+-- name: positions
+SELECT topic, partition, topic_id, next_offset
+FROM tallyweir.partition_progress
+WHERE pipeline = %(pipeline)s
+  AND strpos(topic, ':') = 0
+ORDER BY topic, partition;
+
+-- name: hold_relay
+-- Until the act's end no relay begins.
+SELECT pg_try_advisory_xact_lock(%(lock)s) AS is_held;
+
+-- name: partly_sent
+SELECT count(*) AS letters
+FROM tallyweir.relay_cursor AS cursor
+JOIN tallyweir.dead_letter AS letter USING (pipeline, sequence)
+WHERE cursor.pipeline = %(pipeline)s
+  AND cursor.stream = 'dead_letter'
+  AND (letter.kafka_topic, letter.kafka_partition, letter.kafka_offset)
+      > (cursor.kafka_topic, cursor.kafka_partition, cursor.kafka_offset);
+
+-- name: pass_cursor
+-- By its name a letter of the cursor's batch could be behind it again.
+UPDATE tallyweir.relay_cursor
+SET sequence = sequence + 1,
+    kafka_topic = '',
+    kafka_partition = -1,
+    kafka_offset = -1
+WHERE pipeline = %(pipeline)s
+  AND stream = 'dead_letter'
+  AND kafka_topic <> '';
+
+-- name: rename
+UPDATE {table}
+SET {topic} = %(former)s
+WHERE pipeline = %(pipeline)s
+  AND {topic} = %(topic)s;
+
+-- name: rename_rows
+UPDATE {table}
+SET kafka_topic = %(former)s
+WHERE kafka_topic = %(topic)s;
+
+-- name: begin
+INSERT INTO tallyweir.partition_progress (
+    pipeline, topic, partition, topic_id, next_offset
+)
+VALUES (
+    %(pipeline)s, %(topic)s, %(partition)s, %(topic_id)s, %(next_offset)s
+);
