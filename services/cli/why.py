@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,13 @@ from services.cli.rendering import example, say
 from services.source_lag import lags_of
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg.rows import TupleRow
+
+    from schemas.contract import Contract
+    from sinks.postgres.audit import CatalogHit, Explanation
 
 
 def register(app: typer.Typer) -> None:
@@ -57,12 +64,15 @@ def why(
     with connect(endpoints.home_dsn, application_name="tallyweir why") as home:
         explanation = audit.explain(home, name, event_id, probe, databases)
         read_from = audit.read_source(home, name)
-    if explanation.is_known:
-        for sentence in audit.narrate(
-            explanation, payload_reader(read_from.schemas, pipeline)
-        ):
-            say(sentence)
-        return
+        if explanation.is_known:
+            for sentence in audit.narrate(
+                explanation, payload_reader(read_from.schemas, pipeline)
+            ):
+                say(sentence)
+            for hit in explanation.in_windows_only:
+                writers = _writers(read_from.schemas, pipeline)
+                _say_windows(home, endpoints.kafka_bootstrap, explanation, hit, writers)
+            return
     broker = _read_broker(endpoints.kafka_bootstrap, read_from.topics)
     unread = lags_of(explanation.positions, broker)
     for sentence in audit.narrate_unknown(explanation, unread):
@@ -81,22 +91,60 @@ def payload_reader(
     named that file.
     """
     from schemas.codec import decode
-    from schemas.errors import ContractError, DecodeError
-    from schemas.event_contracts import load_event_contracts
+    from schemas.errors import DecodeError
 
-    path = Path(pipeline)
-    try:
-        contracts = load_event_contracts(schemas, path if path.exists() else None)
-    except ContractError:
+    writers = _writers(schemas, pipeline)
+    if not writers:
         return lambda _payload: None
 
     def read(payload: bytes) -> str | None:
         try:
-            return str(decode(payload, contracts.writers))
+            return str(decode(payload, writers))
         except DecodeError:
             return readable_text(payload)
 
     return read
+
+
+def _writers(schemas: Sequence[str], pipeline: str) -> Mapping[int, Contract]:
+    """Load what decodes the pipeline's events; nothing where it cannot be found."""
+    from schemas.errors import ContractError
+    from schemas.event_contracts import load_event_contracts
+
+    path = Path(pipeline)
+    try:
+        found = load_event_contracts(schemas, path if path.exists() else None)
+    except ContractError:
+        return {}
+    return found.writers
+
+
+def _say_windows(
+    home: Connection[TupleRow],
+    bootstrap: str,
+    explanation: Explanation,
+    hit: CatalogHit,
+    writers: Mapping[int, Contract],
+) -> None:
+    """Say which rows of windows an event is in, if Kafka still has it."""
+    from services.event_search import find_event
+    from sinks.postgres import audit
+
+    assert hit.batch is not None
+    if explanation.id_field is None:
+        return
+    event = find_event(
+        bootstrap,
+        audit.read_batch_ranges(home, explanation.pipeline, hit.batch.sequence),
+        writers,
+        id_field=explanation.id_field,
+        event_id=explanation.event_id,
+    )
+    if event is None:
+        say("Kafka does not have it any more, or did not give it in time.")
+        return
+    for row in audit.find_window_rows(home, explanation.pipeline, event):
+        say(row.told())
 
 
 def readable_text(payload: bytes) -> str | None:

@@ -35,7 +35,7 @@ from sinks.postgres.audit.dead_letters import (
     read_dead_letters,
     read_letter,
 )
-from sinks.postgres.audit.explanation import Explanation, explain
+from sinks.postgres.audit.explanation import CatalogHit, Explanation, explain
 from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_gaps
 from sinks.postgres.audit.job_graph import JobGraph, read_job_graph
 from sinks.postgres.audit.keyed_state import KeyReport, read_key
@@ -68,10 +68,16 @@ from sinks.postgres.audit.usage import OutputUsage, StepUsage, Usage, read_usage
 from sinks.postgres.audit.verification import verify
 from sinks.postgres.audit.visible_offset import is_visible
 from sinks.postgres.audit.waiting import Waiting, WaitingWindows, read_waiting
+from sinks.postgres.audit.window_rows import (
+    WindowRow,
+    find_window_rows,
+    read_batch_ranges,
+)
 
 __all__ = [
     "AuditedPipeline",
     "AuditedSource",
+    "CatalogHit",
     "Charts",
     "Check",
     "CommittedFigures",
@@ -110,17 +116,20 @@ __all__ = [
     "Waiting",
     "WaitingWindows",
     "WholeLetter",
+    "WindowRow",
     "WindowStatus",
     "accept_gaps",
     "check_recount",
     "explain",
     "find_gaps",
+    "find_window_rows",
     "group_dead_letters",
     "is_visible",
     "narrate",
     "narrate_unknown",
     "note_receipt",
     "read_acts",
+    "read_batch_ranges",
     "read_batches",
     "read_bottleneck",
     "read_charts",

@@ -142,6 +142,7 @@ class Explanation:
         awaited: Decided branches that are not committed yet; their rows are unseen.
         id_has_source: The ID alone does not tell one event from another.
         left_out: Outputs whose condition was not true of a copy that others took.
+        id_field: That holds the IDs; None if they travel in a header.
     """
 
     pipeline: str
@@ -159,10 +160,19 @@ class Explanation:
     inputs: Mapping[TopicPartition, str]
     erased_by: tuple[ErasedBy, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    id_field: str | None = None
 
     @property
     def is_known(self) -> bool:
         return bool(self.sightings or self.catalog_hits or self.erased_by)
+
+    @property
+    def in_windows_only(self) -> tuple[CatalogHit, ...]:
+        """Where the ID is remembered, if windows have its event and no table by ID."""
+        fates = {sighting.fate for sighting in self.sightings}
+        if fates & {Fate.COMMITTED, Fate.REPLACED}:
+            return ()
+        return tuple(hit for hit in self.catalog_hits if hit.windows and hit.batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +249,7 @@ def explain(
         inputs=inputs,
         erased_by=erased_by,
         left_out=left_out,
+        id_field=audited.id_column,
     )
 
 

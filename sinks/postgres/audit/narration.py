@@ -72,8 +72,7 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
             "source."
         )
     fates = {sighting.fate for sighting in explanation.sightings}
-    if not fates & {Fate.COMMITTED, Fate.REPLACED}:
-        yield from filter(None, map(_tell_windows, explanation.catalog_hits))
+    yield from map(_tell_windows, explanation.in_windows_only)
     if Fate.DUPLICATE in fates and not fates & {Fate.COMMITTED, Fate.REPLACED}:
         yield (
             "The first copy is in no output table that keeps IDs; it went into "
@@ -219,10 +218,9 @@ def _tell_hit(hit: CatalogHit, *, is_first: bool) -> str:
     )
 
 
-def _tell_windows(hit: CatalogHit) -> str | None:
+def _tell_windows(hit: CatalogHit) -> str:
     """Tell of an event that no table has by its ID which windows it may be in."""
-    if not hit.windows or hit.batch is None:
-        return None
+    assert hit.batch is not None
     begin, end = (
         datetime.fromtimestamp(at, tz=UTC)
         for at in (hit.bucket, hit.bucket + hit.bucket_seconds)
