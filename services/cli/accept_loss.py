@@ -42,7 +42,7 @@ def accept_loss(
     Refused when nothing is lost. The next start makes the table again; verify names
     the loss instead of looking for the rows.
     """
-    from services.endpoints import resolve_endpoints
+    from services.endpoints import find_endpoints
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
@@ -50,7 +50,7 @@ def accept_loss(
     request = steering.ActRequest(
         pipeline=name, kind="accept-loss", reason=reason, dry_run=dry_run
     )
-    dsn = resolve_endpoints().home_dsn
+    dsn = find_endpoints().home_dsn
     with connect(dsn, application_name="tallyweir accept-loss") as home:
         lost = steering.accept_loss(home, request, table)
     say(lost.told())

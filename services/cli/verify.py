@@ -117,7 +117,7 @@ def keep_receipt(home: Connection[TupleRow], receipt: Receipt) -> None:
 
 
 def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
-    from services.endpoints import child_environment, resolve_endpoints
+    from services.endpoints import child_environment, find_endpoints
     from services.replay_process import run_replay
 
     path = Path(pipeline)
@@ -128,7 +128,7 @@ def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
             why="To compute it again its file is needed, and what that names.",
             fix="Name the file that the driver runs.",
         )
-    environment = child_environment(resolve_endpoints())
+    environment = child_environment(find_endpoints())
     asked = [] if since is None else [f"--since={since}"]
     result = run_replay(path, environment, *asked)
     if result.receipt is None:
