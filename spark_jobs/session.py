@@ -177,9 +177,14 @@ def start_session(
     )
     if settings.spark_master.startswith("local"):
         # Nobody else needs to reach the driver; elsewhere Spark finds the address.
-        builder = builder.config("spark.driver.host", "127.0.0.1").config(
-            "spark.driver.bindAddress", "127.0.0.1"
-        )
+        # What comes to its ports would be deserialised, whoever on this machine sent
+        # it; in this mode Spark draws the secret itself and shows it nowhere.
+        for key, value in {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.authenticate": "true",
+        }.items():
+            builder = builder.config(key, value)
     # Only where a profile is chosen: else Spark's own files say.
     for key, value in settings.executors.items():
         builder = builder.config(key, value)
