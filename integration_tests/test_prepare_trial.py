@@ -175,7 +175,7 @@ def test_a_role_needs_its_privileges_and_row_security_is_no_lack_of_them(
         ):
             try_tables("billing", connection, {"numbers": False}, _CLAIM)
         assert "POSTGRES_PERMISSION" == raised.value.code
-        assert f'GRANT INSERT ON "numbers" TO "{role}";' == raised.value.fix
+        assert f'GRANT INSERT ON "public"."numbers" TO "{role}";' == raised.value.fix
         execute(billing_dsn, raised.value.fix)
         with psycopg.connect(dsn, autocommit=True) as connection:
             assert () == try_tables("billing", connection, {"numbers": False}, _CLAIM)

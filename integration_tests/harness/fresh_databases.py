@@ -40,6 +40,10 @@ def fresh_database(
         connection.execute(
             sql.SQL("CREATE DATABASE {} ").format(identifier) + sql.SQL(options)
         )
+        # The server's role is called as the ledger's schema; as `up` does it.
+        connection.execute(
+            sql.SQL("ALTER DATABASE {} SET search_path = public").format(identifier)
+        )
     dsn = make_conninfo(server_dsn, dbname=database)
     yield dsn
     for gid in prepared(dsn):

@@ -116,8 +116,8 @@ def type_name(postgres_type: str) -> sql.SQL:
 
 
 def table_identifier(table: str) -> sql.Identifier:
-    """Quote ``table`` or ``schema.table``."""
-    return sql.Identifier(*table.split(".", 1))
+    """Quote ``schema.table``, or ``table`` of the schema public."""
+    return sql.Identifier(*qualified(table).split(".", 1))
 
 
 def qualified(table: str) -> str:

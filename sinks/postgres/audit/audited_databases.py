@@ -25,6 +25,7 @@ from sinks.postgres.audit.audited_pipeline import (
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import connect
 from sinks.postgres.databases import DATABASES_VARIABLE, parse_databases
+from sinks.postgres.foreign_code import keep_tables
 from sinks.postgres.sqlstate import translated
 from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
 
@@ -67,20 +68,32 @@ class AuditedDatabases:
         return tuple(one for name, one in self.by_name.items() if name != HOME)
 
     @contextmanager
-    def snapshots_beside_home(self) -> Iterator[None]:
-        """Make the block see one state of each database; the home's must be there."""
+    def snapshots(self, pipeline: AuditedPipeline) -> Iterator[None]:
+        """Make the block see one state of each database; the home's must be there.
+
+        Raises:
+            ConfigurationError: ``FOREIGN_CODE``.
+        """
         with ExitStack() as snapshots:
             for one in self.beside_home:
                 doing = f"reading database {one.name}"
                 snapshots.enter_context(snapshot(one.connection, doing=doing))
+            for one in self.by_name.values():
+                with translated(f"reading database {one.name}"):
+                    keep_tables(one.connection, pipeline, one.name)
             yield
 
     @contextmanager
-    def now(self) -> Iterator[None]:
-        """Let each statement of the block see what is committed when it begins."""
+    def now(self, pipeline: AuditedPipeline) -> Iterator[None]:
+        """Let each statement of the block see what is committed when it begins.
+
+        Raises:
+            ConfigurationError: ``FOREIGN_CODE``.
+        """
         with ExitStack() as transactions, translated("looking again"):
             for one in self.by_name.values():
                 transactions.enter_context(one.connection.transaction())
+                keep_tables(one.connection, pipeline, one.name)
             yield
 
     def of(self, output: AuditedOutput) -> tuple[AuditedDatabase, ...]:

@@ -171,13 +171,21 @@ def fetch_one(
     return row
 
 
+def pin_path(connection: Connection[TupleRow]) -> None:
+    """Let names without a schema be the server's own until the transaction ends."""
+    connection.execute(_LEDGER["pin_path"])
+
+
 def fetch_pipeline(connection: Connection[TupleRow], name: str) -> DictRow:
     """Return the pipeline's row as it is, inside of the caller's transaction.
+
+    Until that ends, functions, operators and tables without a schema are the server's.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, naming those that are known,
             ``PIPELINE_DISCARDED``, or ``LEDGER_MISSING``.
     """
+    pin_path(connection)
     try:
         rows = fetch(connection, _LEDGER["pipeline_row"], pipeline=name)
     except UndefinedTable as error:

@@ -211,7 +211,7 @@ def explain(
         unresolved = read_unresolved(connection, pipeline)
         names = databases_of(audited) | {branch.database for branch in unresolved}
         parts = connect_databases(opened, connection, names, databases)
-        with parts.snapshots_beside_home():
+        with parts.snapshots(audited):
             awaited = _not_marked(parts, unresolved)
             searchable = _searchable_outputs(parts, audited)
             found = _find_committed(parts, audited, searchable, event_id)

@@ -28,6 +28,7 @@ from sinks.postgres.audit.audited_pipeline import (
 )
 from sinks.postgres.audit.in_doubt import list_prepared
 from sinks.postgres.branch_names import database_of
+from sinks.postgres.foreign_code import keep_tables
 from sinks.postgres.prepared_branches import branch_prefix
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
@@ -136,6 +137,7 @@ def find_disagreement(
     """
     with snapshot(home, doing="reading a pipeline's definition"):
         audited = read_pipeline(home, pipeline)
+        keep_tables(home, audited)
     with ExitStack() as opened:
         databases = connect_databases(opened, home, databases_of(audited), conninfos)
         for database in databases.by_name.values():

@@ -121,7 +121,7 @@ def _deletion(
     for rows in found.rows_beyond:
         if rows.database == database:
             statement = _SQL["delete_rows"].format(
-                table=_qualified(rows.output.table), positions=positions
+                table=table_identifier(rows.output.table), positions=positions
             )
             lines.append(f"{statement.as_string()}  -- DELETE {rows.rows}")
     gids = [entry.gid for b in ahead for entry in b.only_marked]
@@ -132,11 +132,6 @@ def _deletion(
     )
     lines += [f"{markers.as_string()}  -- DELETE {len(gids)}", "COMMIT;"]
     return "\n".join(lines)
-
-
-def _qualified(table: str) -> sql.Identifier:
-    """Quote a table for whoever has another search path than we."""
-    return table_identifier(table if "." in table else f"public.{table}")
 
 
 def _time(instant: datetime) -> str:

@@ -79,11 +79,9 @@ def one_moment(
             names = databases_of(read_pipeline(home, pipeline))
         parts = connect_databases(opened, home, names, databases)
         for _ in range(_TRIES):
-            with (
-                snapshot(home, doing="reading the pipeline"),
-                parts.snapshots_beside_home(),
-            ):
+            with snapshot(home, doing="reading the pipeline"), ExitStack() as beside:
                 audited = read_pipeline(home, pipeline)
+                beside.enter_context(parts.snapshots(audited))
                 connections = {
                     name: one.connection for name, one in parts.by_name.items()
                 }

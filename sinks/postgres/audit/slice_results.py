@@ -256,7 +256,7 @@ def read_slice_results(
                 return None
             raise
         found = connect_databases(opened, connection, databases_of(audited), databases)
-        opened.enter_context(found.snapshots_beside_home())
+        opened.enter_context(found.snapshots(audited))
         reader = _Reader(
             databases=found,
             pipeline=audited,

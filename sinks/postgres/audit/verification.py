@@ -63,6 +63,7 @@ from sinks.postgres.audit.row_values import check_row_values
 from sinks.postgres.audit.seen_ids import check_seen_ids
 from sinks.postgres.audit.side_tables import PUT_ASIDE
 from sinks.postgres.audit.window_groups import check_window_groups
+from sinks.postgres.foreign_code import keep_tables
 from sinks.postgres.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
 
@@ -97,6 +98,7 @@ def verify(
     with ExitStack() as opened:
         with snapshot(connection, doing="verifying"):
             audited = read_pipeline(connection, pipeline)
+            keep_tables(connection, audited)
             size = fetch_one(connection, _LEDGER["ledger_size"], pipeline=pipeline)
             ledger_checks = (
                 _check_offset_ranges(connection, pipeline, size),
@@ -109,7 +111,7 @@ def verify(
             ranges = read_ledger_ranges(connection, pipeline)
             names = databases_of(audited) | read_used_databases(connection, pipeline)
             parts = connect_databases(opened, connection, names, databases)
-            with parts.snapshots_beside_home():
+            with parts.snapshots(audited):
                 branches = read_branches(parts, audited)
                 rows = count_appended_rows(parts, audited, ranges, branches)
                 if audited.guarantee is Guarantee.AT_LEAST_ONCE:
@@ -125,7 +127,7 @@ def verify(
                 _check_watermark(connection, pipeline, size["batches"]),
             )
             totals = read_totals(connection, pipeline)
-        with parts.now():
+        with parts.now(audited):
             appended = copied or (check_append_outputs(parts, audited, rows),)
             decided = check_branches(parts, audited, branches, miscounted)
     return Receipt(

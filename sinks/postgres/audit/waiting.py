@@ -90,7 +90,7 @@ def read_waiting(
         audited = read_pipeline(home, pipeline)
         parts = connect_databases(opened, home, databases_of(audited), databases)
         timers = fetch_one(home, _SQL["timers"], pipeline=pipeline)
-        with parts.snapshots_beside_home():
+        with parts.snapshots(audited):
             windows = tuple(
                 _read_windows(part, audited, output)
                 for output in audited.windows

@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.audit.audited_pipeline import read_pipeline
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import qualified
+from sinks.postgres.foreign_code import hold_tables
 from sinks.postgres.lost_tables import (
     LostRows,
     accept_lost,
@@ -46,6 +47,7 @@ def accept_loss(
     """
     with acting(connection, request) as act:
         pipeline = read_pipeline(connection, request.pipeline)
+        hold_tables(connection, pipeline)
         named = [
             output
             for output in pipeline.outputs

@@ -28,6 +28,7 @@ from sinks.postgres.audit.audited_pipeline import (
 )
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import table_identifier
+from sinks.postgres.foreign_code import hold_tables
 from sinks.postgres.naming import (
     revisions_table,
     runs_of_pipeline,
@@ -124,6 +125,7 @@ def discard(connection: Connection[TupleRow], request: ActRequest) -> Discarded:
                 connection.execute(_SQL[hold], {"pipeline": request.pipeline})
         # As it is now, or gone by somebody who was waited for.
         pipeline = read_pipeline(connection, request.pipeline)
+        hold_tables(connection, pipeline)
         done = _Discard(connection, pipeline).run(request.reason)
         if request.dry_run:
             raise Rollback

@@ -28,6 +28,7 @@ from sinks.postgres.audit.audited_pipeline import (
 from sinks.postgres.audit.keyed_state import spellings
 from sinks.postgres.audit.written_outputs import present_columns, read_written_outputs
 from sinks.postgres.branch_names import HOME
+from sinks.postgres.foreign_code import hold_tables
 from sinks.postgres.outbox_table import MESSAGE_COLUMNS
 from sinks.postgres.row_digest import row_hash, stored
 from sinks.postgres.statements import load_statements
@@ -157,6 +158,7 @@ def erase(
     name = request.act.pipeline
     with acting(connection, request.act, snapshots_of=(name,)) as act:
         pipeline = read_pipeline(connection, name)
+        hold_tables(connection, pipeline)
         _check_all_here(connection, pipeline)
         _check_nothing_copied(connection, pipeline)
         work = _Work(connection=connection, pipeline=pipeline, epoch=act.epoch)

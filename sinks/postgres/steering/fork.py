@@ -31,6 +31,7 @@ from sinks.postgres.audit.audited_pipeline import (
 )
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import qualified, table_identifier
+from sinks.postgres.foreign_code import hold_tables
 from sinks.postgres.naming import revisions_table
 from sinks.postgres.shadow_tables import read_shadow_tables
 from sinks.postgres.sqlstate import translated
@@ -170,6 +171,7 @@ def _fork(
     found: PresentTables,
 ) -> Fork:
     pipeline = read_pipeline(connection, request.pipeline)
+    hold_tables(connection, pipeline)
     if find_present(connection, pipeline, _copied(pipeline, empty)) != found:
         raise _tables_changed(pipeline.name)
     _check_fit(connection, pipeline, new, empty)

@@ -21,6 +21,7 @@ from sinks.postgres.audit.audited_pipeline import (
     fetch_one,
     read_pipeline,
 )
+from sinks.postgres.foreign_code import hold_tables
 from sinks.postgres.statements import load_statements
 from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
 from sinks.postgres.steering.offset_reset import check_nothing_in_doubt
@@ -118,6 +119,7 @@ def restore(  # noqa: PLR0913 - an act and what it needs
     with acting(connection, request, snapshots_of=(pipeline,)) as act:
         snapshot = find_snapshot(connection, pipeline, name)
         audited = read_pipeline(connection, pipeline)
+        hold_tables(connection, audited)
         _check(connection, audited, snapshot)
         positions = _check_in_kafka(connection, snapshot, broker)
         restored = _take_back(connection, audited, snapshot, act)

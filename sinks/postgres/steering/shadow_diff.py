@@ -22,6 +22,7 @@ from sinks.postgres.audit.audited_pipeline import (
     snapshot,
 )
 from sinks.postgres.columns import table_identifier
+from sinks.postgres.foreign_code import keep_tables
 from sinks.postgres.shadow_tables import read_shadow_tables
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
@@ -81,6 +82,8 @@ def diff(
     with snapshot(connection, doing="comparing two pipelines"):
         pipeline = read_pipeline(connection, front)
         other = read_pipeline(connection, shadowing)
+        for one in (pipeline, other):
+            keep_tables(connection, one)
         shadows = read_shadow_tables(connection, shadowing)
         if not shadows:
             raise ConfigurationError(

@@ -30,6 +30,7 @@ from sinks.postgres.audit.audited_pipeline import (
 )
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import table_identifier
+from sinks.postgres.foreign_code import hold_tables
 from sinks.postgres.naming import state_table
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
@@ -134,6 +135,7 @@ def take_snapshot(
             fetch_pipeline(connection, pipeline)
         with _undisturbed(connection, pipeline), _one_moment(connection):
             audited = read_pipeline(connection, pipeline)
+            hold_tables(connection, audited)
             check_at_home(audited)
             values = {
                 "pipeline": pipeline,

@@ -8,15 +8,16 @@ other in shadows. The same act with the two exchanged takes it back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, fetch_one
+from sinks.postgres.audit.audited_pipeline import fetch, fetch_one, read_pipeline
 from sinks.postgres.columns import table_identifier
+from sinks.postgres.foreign_code import hold_tables
 from sinks.postgres.naming import revisions_table, state_table
 from sinks.postgres.shadow_tables import read_shadow_tables
 from sinks.postgres.statements import load_statements
@@ -86,6 +87,7 @@ def switch(
                 fix=f"Name the pipeline in front first, and then its fork; tallyweir "
                 f"fork {front} NEW makes one.",
             )
+        _hold(connection, both)
         _check_read_as_far(connection, front, shadowing)
         written = _tables(connection, shadowing)
         switched = {t: s for t, s in shadows.items() if s in written}
@@ -116,6 +118,11 @@ def switch(
         for noted in (act, other):
             noted.detail.update(front=shadowing, tables=list(done.tables))
     return done
+
+
+def _hold(connection: Connection[TupleRow], pipelines: Iterable[str]) -> None:
+    for one in pipelines:
+        hold_tables(connection, read_pipeline(connection, one))
 
 
 def _check_read_as_far(

@@ -13,7 +13,12 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from sinks.faultpoints import VersionPoint, making
-from sinks.postgres.audit.audited_pipeline import fetch_pipeline, snapshot
+from sinks.postgres.audit.audited_pipeline import (
+    fetch_pipeline,
+    read_pipeline,
+    snapshot,
+)
+from sinks.postgres.foreign_code import hold_tables, keep_tables
 from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
 from sinks.postgres.versions.comparison import compare
 from sinks.postgres.versions.holdings import read_holdings
@@ -84,6 +89,7 @@ def plan_update(
         RetryableError: The server went away.
     """
     with snapshot(connection, doing="planning an update"):
+        keep_tables(connection, read_pipeline(connection, pipeline))
         _, plan = _plan(connection, pipeline, wanted)
         return plan
 
@@ -113,6 +119,7 @@ def update(
         making(VersionPoint.VERSION_IN_FORCE),
         _acting(connection, request, "update") as act,
     ):
+        hold_tables(connection, read_pipeline(connection, request.pipeline))
         in_force, plan = _plan(connection, request.pipeline, wanted)
         _check_other(in_force, wanted, request.pipeline)
         return _put_into_force(connection, request, act, plan, wanted=wanted)
@@ -140,6 +147,7 @@ def rollback(
         making(VersionPoint.VERSION_IN_FORCE),
         _acting(connection, request, "rollback") as act,
     ):
+        hold_tables(connection, read_pipeline(connection, request.pipeline))
         wanted = read_version(connection, request.pipeline, version).described()
         in_force, plan = _plan(connection, request.pipeline, wanted)
         _check_other(in_force, wanted, request.pipeline)

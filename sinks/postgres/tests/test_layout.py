@@ -80,7 +80,7 @@ def test_a_revisions_table_stays_in_its_tables_schema() -> None:
 
 def test_names_are_quoted_whatever_they_hold() -> None:
     """A name cannot end its quotes, and only the first dot separates a schema."""
-    assert '"a""; DROP"' == table_identifier('a"; DROP').as_string(None)
+    assert '"public"."a""; DROP"' == table_identifier('a"; DROP').as_string(None)
     assert '"a"."b.c"' == table_identifier("a.b.c").as_string(None)
 
 

@@ -1,5 +1,10 @@
 -- What the ledger says of a pipeline, and where it contradicts itself.
 
+-- name: pin_path
+-- A function or operator of public that fits a call better than the server's would be
+-- taken, and run with the rights of whoever acts, or looks.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- name: pipeline_row
 -- Everything that a check needs to know about the pipeline itself.
 SELECT pipeline_number,

@@ -82,8 +82,9 @@ ORDER BY name;
 SET LOCAL lock_timeout = {timeout};
 
 -- name: keep_tables
--- From being renamed and dropped, until the end. Neither publishes nor readers wait.
-LOCK TABLE {tables} IN ACCESS SHARE MODE;
+-- From being renamed, altered and dropped, until the end. Neither publishes nor readers
+-- wait.
+LOCK TABLE {tables} IN SHARE UPDATE EXCLUSIVE MODE;
 
 -- name: column_names
 SELECT coalesce(array_agg(attname ORDER BY attnum), '{}') AS columns

@@ -67,7 +67,7 @@ def test_an_added_column_is_added_to_the_table() -> None:
     plan = compare(version(former), version(wanted), holdings(former))
     assert Verdict.NEEDS_MIGRATION is plan.verdict
     assert plan.ddl == [
-        'ALTER TABLE IF EXISTS "views" ADD COLUMN IF NOT EXISTS "country" text'
+        'ALTER TABLE IF EXISTS "public"."views" ADD COLUMN IF NOT EXISTS "country" text'
     ]
     with pytest.raises(ConfigurationError, match=r"UPDATE_NEEDED.*views\.country"):
         plan.check_compatible()

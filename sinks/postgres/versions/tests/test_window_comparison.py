@@ -78,7 +78,7 @@ def test_a_removed_aggregate_shows_nothing_that_was_true_once() -> None:
         version(former), version(windows("views=count(*)")), holdings(former)
     )
     assert Verdict.NEEDS_MIGRATION is plan.verdict
-    assert 'UPDATE "by_page" SET "buys" = NULL WHERE NOT final' in plan.ddl
+    assert 'UPDATE "public"."by_page" SET "buys" = NULL WHERE NOT final' in plan.ddl
 
 
 @pytest.mark.parametrize(
