@@ -23,6 +23,7 @@ from integration_tests.harness.readings import (
 from schemas.codec import encode
 from schemas.contract import Contract
 from schemas.wire_format import frame
+from spark_jobs.dead_told import ALL_DIED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -245,7 +246,7 @@ def test_a_time_that_nobody_has_set_is_a_dead_letter(
             for name, at in (("go", _ZERO_TIME), ("late", year_999))
         ]
     )
-    world.run_to_the_end()
+    world.run_to_the_end(code=ALL_DIED)
     assert [None] == [batch["watermark_after"] for batch in world.ledger()]
     earliest = world.topic.send([sent(world.contract, event_id="first", at=year_1000)])
     world.run_to_the_end()

@@ -166,10 +166,11 @@ class DriverWorld:
         *,
         batch: int | None = None,
         environment: Mapping[str, str] | None = None,
+        code: int = 0,
     ) -> DriverProcess:
-        """Run a driver until it has read the topic; it must end well."""
+        """Run a driver until it has read the topic; it must end with this exit code."""
         with self.driver(once=True, batch=batch, environment=environment) as driver:
-            assert driver.wait() == 0, driver.text
+            assert driver.wait() == code, driver.text
         return driver
 
     def fetch(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:

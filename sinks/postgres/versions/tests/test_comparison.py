@@ -212,8 +212,8 @@ def test_columns_of_a_table_without_rows_are_changed_by_an_update() -> None:
     plan = compare(version(former), version(wanted), empty)
     assert Verdict.NEEDS_MIGRATION is plan.verdict
     assert [
-        'ALTER TABLE "views" ALTER COLUMN "n" TYPE text USING NULL',
-        'ALTER TABLE "views" ALTER COLUMN "m" DROP NOT NULL',
+        'ALTER TABLE "public"."views" ALTER COLUMN "n" TYPE text USING NULL',
+        'ALTER TABLE "public"."views" ALTER COLUMN "m" DROP NOT NULL',
     ] == plan.ddl
 
 
