@@ -160,10 +160,20 @@ def test_a_relay_keeps_it_from_being_done(home: LedgerScenario, home_dsn: str) -
             "kafka_topic, kafka_partition, kafka_offset, messages) SELECT pipeline, "
             "'dead_letter', sequence, '', 0, 0, 1 FROM tallyweir.dead_letter LIMIT 1"
         )
-    with pytest.raises(RetryableError, match="has sent a part"):
+    with pytest.raises(RetryableError, match="rest of a batch's dead letters"):
         _accept(home_dsn)
     with psycopg.connect(home_dsn) as connection:
         connection.execute("UPDATE tallyweir.relay_cursor SET kafka_topic = 'p'")
+        connection.execute(
+            "INSERT INTO tallyweir.outbox (pipeline, sequence, kafka_topic, "
+            "kafka_partition, kafka_offset, topic, value) VALUES (%s, 1, %s, 0, 0, "
+            "'target', '')",
+            (PIPELINE, TOPIC),
+        )
+    with pytest.raises(RetryableError, match="Messages of the outbox"):
+        _accept(home_dsn)
+    with psycopg.connect(home_dsn) as connection:
+        connection.execute("DELETE FROM tallyweir.outbox")
     _accept(home_dsn)
 
 

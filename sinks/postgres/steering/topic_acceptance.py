@@ -44,7 +44,6 @@ _POSITIONED = {
     "filtered_event": "kafka_topic",
     "replaced_row": "kafka_topic",
     "erased_row": "kafka_topic",
-    "outbox": "kafka_topic",
     "redrive": "kafka_topic",
 }
 
@@ -121,8 +120,8 @@ def _check_relayed(connection: Connection[TupleRow], pipeline: str) -> None:
     values = {"pipeline": pipeline, "lock": ADVISORY_LOCK}
     if not fetch_one(connection, _SQL["hold_relay"], **values)["is_held"]:
         saw = "A relay is at work."
-    elif fetch_one(connection, _SQL["partly_sent"], **values)["letters"]:
-        saw = "The relay has sent a part of a batch's dead letters."
+    elif fetch_one(connection, _SQL["partly_sent"], **values)["is_left"]:
+        saw = "Messages of the outbox, or the rest of a batch's dead letters, wait."
     else:
         connection.execute(_SQL["pass_cursor"], values)
         return

@@ -13,13 +13,20 @@ ORDER BY topic, partition;
 SELECT pg_try_advisory_xact_lock(%(lock)s) AS is_held;
 
 -- name: partly_sent
-SELECT count(*) AS letters
-FROM tallyweir.relay_cursor AS cursor
-JOIN tallyweir.dead_letter AS letter USING (pipeline, sequence)
-WHERE cursor.pipeline = %(pipeline)s
-  AND cursor.stream = 'dead_letter'
-  AND (letter.kafka_topic, letter.kafka_partition, letter.kafka_offset)
-      > (cursor.kafka_topic, cursor.kafka_partition, cursor.kafka_offset);
+-- Messages that wait are in the ledger's digests by their positions.
+SELECT EXISTS (
+           SELECT
+           FROM tallyweir.relay_cursor AS cursor
+           JOIN tallyweir.dead_letter AS letter USING (pipeline, sequence)
+           WHERE cursor.pipeline = %(pipeline)s
+             AND cursor.stream = 'dead_letter'
+             AND (letter.kafka_topic, letter.kafka_partition, letter.kafka_offset)
+                 > (cursor.kafka_topic, cursor.kafka_partition, cursor.kafka_offset)
+       ) OR EXISTS (
+           SELECT
+           FROM tallyweir.outbox AS message
+           WHERE message.pipeline = %(pipeline)s
+       ) AS is_left;
 
 -- name: pass_cursor
 -- By its name a letter of the cursor's batch could be behind it again.
