@@ -286,6 +286,7 @@ def test_a_first_contract_that_was_wrong_is_mended_by_an_update(home_dsn: str) -
         home_dsn,
         "DELETE FROM numbers",
         "UPDATE tallyweir.batch_partition SET committed = 0, dead = read",
+        "UPDATE tallyweir.batch_output SET events = 0, rows = 0",
     )
     assert "UPDATE_NEEDED" == _refused(home_dsn, wanted)
     changed = change(home_dsn, wanted)
