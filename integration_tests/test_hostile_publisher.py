@@ -180,6 +180,13 @@ ACTS: dict[str, Act] = {
         steering.ChangeRequest(pipeline=PIPELINE, reason="t", dry_run=True),
         describe_layout(LAYOUTS[1]),
     ),
+    "accept topic": lambda c: steering.accept_topics(
+        c,
+        PIPELINE,
+        {at: replace(one, topic_id="new") for at, one in broker_of(LOG).items()},
+        reason="t",
+        dry_run=True,
+    ),
 }
 #: On the fork's tables.
 FORK_ACTS: dict[str, Act] = {

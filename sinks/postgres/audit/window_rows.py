@@ -19,6 +19,7 @@ from sinks.postgres.audit.audited_pipeline import (
     snapshot,
 )
 from sinks.postgres.branch_names import HOME
+from sinks.postgres.foreign_code import keep_tables
 from sinks.postgres.statements import load_statements
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 
@@ -90,6 +91,7 @@ def find_window_rows(
     """
     with snapshot(connection, doing="looking for rows of windows"):
         audited = read_pipeline(connection, pipeline)
+        keep_tables(connection, audited)
         moment = event.get(audited.event_time)
         if not isinstance(moment, datetime):
             return ()

@@ -20,6 +20,7 @@ from sinks.postgres.audit.audited_pipeline import (
     fetch_one,
     read_pipeline,
 )
+from sinks.postgres.foreign_code import hold_tables
 from sinks.postgres.relay_feed import ADVISORY_LOCK
 from sinks.postgres.statements import load_statements
 from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, ActRequest, acting
@@ -90,7 +91,7 @@ def accept_topics(  # noqa: PLR0913 - an act and what it needs
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``, ``NOT_AT_HOME``,
-            or ``TOPIC_UNCHANGED``.
+            ``FOREIGN_CODE`` or ``TOPIC_UNCHANGED``.
         RetryableError: ``BATCH_IN_DOUBT``, ``RELAY_AT_WORK``, ``SNAPSHOT_AT_WORK``; or
             a publish held the pipeline's row for too long.
 
@@ -109,6 +110,7 @@ def accept_topics(  # noqa: PLR0913 - an act and what it needs
         check_nothing_in_doubt(connection, pipeline)
         audited = read_pipeline(connection, pipeline)
         check_at_home(audited)
+        hold_tables(connection, audited)
         _check_relayed(connection, pipeline)
         accepted = tuple(_accept_all(connection, audited, broker))
         act.detail["topics"] = [asdict(one) for one in accepted]
