@@ -305,7 +305,12 @@ def _appending(
     definition = json.dumps(
         {
             "name": PIPELINE,
-            "source": {"topic": "numbers", "schema": writers[0][1]},
+            "source": {
+                "topic": "numbers",
+                "schema": writers[0][1],
+                "event_id": {"field": "id"},
+                "event_time": "at",
+            },
             "outputs": [{"table": "numbers", "kind": "append"}],
         }
     )

@@ -68,7 +68,12 @@ def versioned_layout(
     definition = json.dumps(
         {
             "name": PIPELINE,
-            "source": {"topic": "numbers"},
+            "source": {
+                "topic": "numbers",
+                "schema": "number.v1",
+                "event_id": {"field": "id"},
+                "event_time": "at",
+            },
             "filter": note or None,
             "outputs": [
                 {
