@@ -154,7 +154,7 @@ def test_after_a_switch_the_former_version_is_discarded(
             "INSERT INTO tallyweir.batch_branch VALUES ('departures-2', 1, 'b', 'gid')",
         ),
         (
-            "DISCARD_DEPENDED_ON.*view shown",
+            "DISCARD_DEPENDED_ON.*view public.shown",
             f"CREATE VIEW public.shown AS SELECT event_id FROM {SHADOW}",
         ),
     ],

@@ -100,8 +100,9 @@ def test_a_lookup_table_is_not_taken_from_another_schema(home_dsn: str) -> None:
 def test_a_login_whose_path_leads_to_the_ledger_is_named(home_dsn: str) -> None:
     """Until its search path is set; the embedded server's database has it so."""
     with psycopg.connect(home_dsn, autocommit=True) as connection:
-        assert ["tallyweir"] == read_logins_in_ledger(connection)
         name = connection.info.dbname
+        connection.execute(f'ALTER DATABASE "{name}" RESET search_path')
+        assert ["tallyweir"] == read_logins_in_ledger(connection)
         connection.execute(f'ALTER DATABASE "{name}" SET search_path = public')
         assert [] == read_logins_in_ledger(connection)
         connection.execute(

@@ -40,6 +40,10 @@ _STATEMENTS = (
         "accepted_gap (pipeline, topic, partition, from_offset, until_offset, "
         "after_sequence, reason) VALUES (%(p)s, 'orders', 9, 0, 1, 1, 'test')"
     ),
+    (
+        "accepted_loss (pipeline, output_table, through_sequence, rows, reason) "
+        "VALUES (%(p)s, 'departures', 1, 1, 'test')"
+    ),
     "batch_measures VALUES (%(p)s, 1, '{}')",
     "batch_run VALUES (%(p)s, 'history', 1, 'append')",
     "batch_run_input VALUES (%(p)s, 'history', 0, 'file', 'checksum')",
