@@ -68,7 +68,12 @@ def test_rows_of_a_branch_in_doubt_may_not_come_from_elsewhere(
     receipt = verify(places.connection, PIPELINE, places.databases)
 
     assert failed(receipt) == {
-        "branches": ("billing: the markers of batch 3 count 0 rows, its tables took 1",)
+        "branches": (
+            "billing: the markers of batch 3 count 0 rows, its tables took 1",
+        ),
+        "row_values": (
+            "numbers in billing: 1 rows of batch 3 were written again since",
+        ),
     }
 
 

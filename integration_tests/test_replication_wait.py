@@ -99,6 +99,7 @@ def replicated(replicated_servers: _Replicated) -> _Replicated:
         replicated_servers.primary.dsn,
         "DROP TABLE IF EXISTS numbers",
         "DROP SCHEMA IF EXISTS tallyweir_participant CASCADE",
+        "TRUNCATE tallyweir_state.result_table",
     )
     return replicated_servers
 

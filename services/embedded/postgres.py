@@ -45,6 +45,14 @@ _SETTINGS = {
     "password_encryption": "scram-sha-256",
     "timezone": "UTC",
 }
+#: Finds a row once the path of a database's sessions is set.
+_PATH_SET = """
+SELECT
+FROM pg_db_role_setting AS setting
+JOIN pg_database AS database ON database.oid = setting.setdatabase
+WHERE database.datname = %s
+  AND 'search_path=public' = ANY (setting.setconfig)
+"""
 
 
 class EmbeddedPostgres:
@@ -226,6 +234,10 @@ class EmbeddedPostgres:
         with connect(
             self._dsn_of("postgres"), application_name="tallyweir up", autocommit=True
         ) as connection:
+            # A standby has what its primary has, and takes nothing else.
+            standby = connection.execute("SELECT WHERE pg_is_in_recovery()")
+            if standby.fetchone() is not None:
+                return
             known = connection.execute(
                 "SELECT FROM pg_database WHERE datname = %s", [DATABASE]
             )
@@ -235,11 +247,10 @@ class EmbeddedPostgres:
                 connection.execute(create)
             # The role is called as the ledger's schema, so by default a table that
             # its login makes would be made there.
-            connection.execute(
-                psycopg.sql.SQL("ALTER DATABASE {} SET search_path = public").format(
-                    name
-                )
-            )
+            path = connection.execute(_PATH_SET, [DATABASE])
+            if path.fetchone() is None:
+                alter = "ALTER DATABASE {} SET search_path = public"
+                connection.execute(psycopg.sql.SQL(alter).format(name))
 
 
 def server_binary(name: str) -> Path:
