@@ -38,7 +38,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "batch_measures": {"select": "PM", "insert": "P", "delete": "P"},
     "batch_usage": {"select": "VMA"},
     "accepted_gap": {"select": "PVM"},
-    "accepted_loss": {"select": "PVM"},
+    "accepted_loss": {"select": "PVMA"},
     "offset_reset": {"select": "PVM"},
     "snapshot": {"select": "PVM"},
     "restore": {"select": "PVM"},

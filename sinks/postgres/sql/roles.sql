@@ -184,7 +184,8 @@ GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.visible_through,
     tallyweir.pause, tallyweir.drain, tallyweir.act, tallyweir.receipt,
-    tallyweir.batch_output, tallyweir.batch_usage, tallyweir.discarded_pipeline
+    tallyweir.batch_output, tallyweir.batch_usage, tallyweir.discarded_pipeline,
+    tallyweir.accepted_loss
 TO tallyweir_alerts;
 GRANT SELECT (installation_id) ON tallyweir.installation TO tallyweir_alerts;
 GRANT SELECT, INSERT, DELETE ON tallyweir.alert TO tallyweir_alerts;
