@@ -82,7 +82,7 @@ def test_other_events_stay_as_they_are(
         if before[table] != after[table]
     }
     assert changed == {
-        "tallyweir.departures": (1, 0),
+        "public.departures": (1, 0),
         "tallyweir.duplicate_event": (1, 1),
         "tallyweir.epoch_claim": (0, 1),
         "tallyweir.act": (0, 1),
@@ -269,7 +269,7 @@ def test_results_and_state_of_a_key_go_by_name(
     assert erasure.rows == {"trips": 2, "keyed_state": 1, "keyed_timer": 1}
     assert not places_of(home_dsn, "ann")
     assert places_of(home_dsn, "bob") == {
-        "tallyweir.trips",
+        "public.trips",
         "tallyweir.keyed_state",
         "tallyweir.keyed_timer",
     }
