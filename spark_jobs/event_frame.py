@@ -305,8 +305,10 @@ class EventFrameRecipe:
         """Tell whether an expression reads the topic, and not a field of its name."""
         pipeline = self.pipeline
         windows = (one for one in pipeline.outputs if isinstance(one, WindowOutput))
+        joins = (one for one in pipeline.outputs if isinstance(one, JoinOutput))
         expressions = [
             pipeline.filter,
+            *(side.where for join in joins for side in join.sides.values()),
             *(output.where for output in pipeline.outputs),
             *(rule.condition for rule in pipeline.validate),
             *(one.argument for window in windows for one in window.aggregates),

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.types import StringType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_jobs.pipeline.aggregate import AggregateFunction
 from spark_jobs.pipeline.definition import Output, Pipeline
@@ -75,7 +75,9 @@ def check_types(pipeline: Pipeline, events: DataFrame) -> None:
         return
     schema = events.schema
     if KAFKA_TOPIC not in map(str.casefold, schema.names):
-        schema = schema.add(KAFKA_TOPIC, StringType())
+        # A frame keeps its schema, which ``add`` would change.
+        topic = StructField(KAFKA_TOPIC, StringType())
+        schema = StructType([*schema.fields, topic])
     frame = events.sparkSession.createDataFrame([], schema)
     raise_if_any("Pipeline", _find_problems(frame, expressions))
 
