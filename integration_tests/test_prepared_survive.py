@@ -51,6 +51,7 @@ _LAYOUT = layout_of(
 _PREPARED = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
 #: Locks of prepared transactions are held by no process.
 _LOCKED = "SELECT FROM pg_locks WHERE pid IS NULL AND relation = 'numbers'::regclass"
+_CLAIMS = "tallyweir_state.result_table"
 
 #: No two tests write the same number, because they share a participant.
 _numbers = itertools.count()
@@ -102,10 +103,14 @@ def all_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Servers]:
 
 @pytest.fixture
 def servers(all_servers: _Servers) -> Iterator[_Servers]:
-    """The servers, both of them running."""
+    """The servers, both of them running; their table is nobody's."""
     all_servers.renew_standby()
     yield all_servers
     disarm_all()
+    (claimed,) = query(all_servers.primary.dsn, f"SELECT to_regclass('{_CLAIMS}')")
+    if claimed != (None,):
+        # Each test has a home of its own, and the one before has claimed the table.
+        execute(all_servers.primary.dsn, f"DELETE FROM {_CLAIMS}")
 
 
 def _restart(servers: _Servers) -> None:
