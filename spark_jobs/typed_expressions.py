@@ -3,7 +3,9 @@
 Spark converts a text to a number where one is compared with the other, or a number to
 a truth where a condition is wanted, and says nothing. Here its analyser is asked before
 anything is claimed, and each conversion that nobody wrote is an error of the file. So
-is what only types tell: which lambdas grow, and which casts take an event's text.
+is what only types tell: which lambdas grow, and which casts take an event's text. So is
+what Spark computes before it sees an event, where nothing is caught: constants without
+a value, formats, time zones.
 
 A tree of Spark comes over as one list of its nodes, in the order in which Spark numbers
 them: each node is followed by all that is below it.
@@ -16,7 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StringType, StructField, StructType
@@ -34,6 +37,9 @@ _Type: TypeAlias = Any
 _Node: TypeAlias = dict[str, Any]
 #: An object of the JVM.
 _Java: TypeAlias = Any
+
+#: Of an expression that cannot be planned.
+SPARKS_ERRORS = (PySparkException, Py4JJavaError)
 
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
 #: What differs between runs of one query, though Spark calls it deterministic.
@@ -121,30 +127,74 @@ def _find_problems(
         trees = _analyzed(frame, [one.text for one in expressions])
     except AnalysisException:
         trees = []
+    sound = []
     for number, one in enumerate(expressions):
         try:
             tree = trees[number] if trees else _analyzed(frame, [one.text])[0]
         except AnalysisException as exc:
-            said = str(exc.getMessage()).partition(" SQLSTATE")[0]
-            yield _mistyped(
-                f"Of {one.text!r} Spark says: {said}",
-                "Spark could not run it.",
-                "Correct the expression, or cast its parts.",
-            ).under(*one.at)
+            yield _refused_by_spark(one, exc)
             continue
         found = _Tree(one.text, tree, written)
-        for problem in found.find_problems(is_condition=one.is_condition):
-            yield problem.under(*one.at)
+        problems = list(found.find_problems(is_condition=one.is_condition))
+        yield from (problem.under(*one.at) for problem in problems)
+        if not problems:
+            sound.append(one)
+    yield from _find_unplanned(frame, sound)
+
+
+def _find_unplanned(
+    frame: DataFrame, expressions: Sequence[_Expression]
+) -> Iterator[Problem]:
+    try:
+        plan_expressions(frame, [one.text for one in expressions])
+    except SPARKS_ERRORS as exc:
+        if len(expressions) == 1:
+            yield _refused_by_spark(expressions[0], exc)
+            return
+        for one in expressions:
+            yield from _find_unplanned(frame, [one])
 
 
 def _analyzed(frame: DataFrame, texts: Sequence[str]) -> list[_Java]:
+    found = _query(frame, texts).analyzed().projectList()
+    return [found.apply(number).child() for number in range(found.size())]
+
+
+def plan_expressions(frame: DataFrame, texts: Sequence[str]) -> None:
+    """Have Spark compute what it computes before the first event of a batch.
+
+    Raises:
+        PySparkException: It cannot, and would end each batch.
+        Py4JJavaError: Likewise; PySpark does not know all of Spark's exceptions.
+    """
+    plan = _query(frame, texts).optimizedPlan()
+    jvm: _Java = frame.sparkSession._jvm  # noqa: SLF001 - as above
+    codegen = jvm.org.apache.spark.sql.catalyst.expressions.codegen
+    given = plan.children().head().output()
+    codegen.GenerateUnsafeProjection.generate(plan.expressions(), given)
+
+
+def _query(frame: DataFrame, texts: Sequence[str]) -> _Java:
     columns = [
         F.expr(f"({with_written_casts(text)}\n)").alias(f"e{number}")
         for number, text in enumerate(texts)
     ]
-    projected = frame.select(*columns)._jdf.queryExecution().analyzed()  # noqa: SLF001
-    found = projected.projectList()
-    return [found.apply(number).child() for number in range(found.size())]
+    return frame.select(*columns)._jdf.queryExecution()  # noqa: SLF001 - as above
+
+
+def _refused_by_spark(
+    expression: _Expression, exc: PySparkException | Py4JJavaError
+) -> Problem:
+    return _mistyped(
+        f"Of {expression.text!r} Spark says: {_message(exc)}",
+        "Spark could not run it.",
+        "Correct the expression, or cast its parts.",
+    ).under(*expression.at)
+
+
+def _message(exc: PySparkException | Py4JJavaError) -> str:
+    told = exc.java_exception if isinstance(exc, Py4JJavaError) else exc
+    return str(told.getMessage()).partition(" SQLSTATE")[0]
 
 
 class _Tree:

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,6 +31,7 @@ from spark_jobs.tests.reference_expressions import (
     as_table,
     as_values,
 )
+from spark_jobs.typed_expressions import SPARKS_ERRORS, plan_expressions
 
 #: Spark compiles the columns of a query together.
 _AT_ONCE = 40
@@ -46,10 +47,11 @@ def main(directory: Path, seed: int, expressions: int, rows: int) -> int:
     counts: Counter[str] = Counter()
     differences: list[str] = []
     for _ in range(0, expressions, _AT_ONCE):
-        chosen = [
+        drawn = [
             random_expression(random, 1 + random.randrange(_DEPTH_MAX))
             for _ in range(_AT_ONCE)
         ]
+        chosen = list(_loaded(spark, drawn, table, differences, counts))
         texts = [one.sql for one in chosen]
         found, failures = evaluate(spark, texts, as_table(table))
         for expression, values, reasons in zip(chosen, found, failures, strict=True):
@@ -101,6 +103,35 @@ def evaluate(
         [as_values(found.column(f"value_{number}")) for number in numbers],
         [found.column(f"failure_{number}").to_pylist() for number in numbers],
     )
+
+
+def _loaded(
+    spark: SparkSession,
+    expressions: Sequence[Expression],
+    rows: Sequence[Row],
+    differences: list[str],
+    counts: Counter[str],
+) -> Iterator[Expression]:
+    """Yield those that a driver would load: no constant in them fails."""
+    schema = spark.createDataFrame(as_table(rows)).schema
+    frame = spark.createDataFrame([], schema)
+    for expression in expressions:
+        try:
+            plan_expressions(frame, [expression.sql])
+        except SPARKS_ERRORS as exc:
+            counts["refused"] += 1
+            if not any(_fails(expression, row) for row in rows):
+                differences.append(f"{expression.sql} is refused: {exc}")
+        else:
+            yield expression
+
+
+def _fails(expression: Expression, row: Row) -> bool:
+    try:
+        expression.compute(row)
+    except FailedError:
+        return True
+    return False
 
 
 def _are_equal(one: object, other: object) -> bool:

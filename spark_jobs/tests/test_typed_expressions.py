@@ -36,6 +36,8 @@ _TAKEN = (
     "date_add(dt, n) > dt AND datediff(at, dt) > 1 AND year(at) = 2024",
     "kafka_topic = 'a'",
     "round(m, 1) = 1.5 AND l % 2 = 0 -- the end",
+    "CASE WHEN n = 1 THEN 1 / 0 > n END",
+    "n + coalesce(try_cast('x' AS int), 7) > try_add(2147483647, 1)",
 )
 
 _REFUSED = {
@@ -67,6 +69,20 @@ _REFUSED = {
     "string(n) > 1": ("PIPELINE_EXPRESSION_TYPE", "for "),
     "n = gone": ("PIPELINE_EXPRESSION_TYPE", "gone"),
     "abs(xs) > 1": ("PIPELINE_EXPRESSION_TYPE", "Spark says"),
+    # What is the same for all events Spark computes before it sees one.
+    "n + CAST('x' AS int) > 1": ("PIPELINE_EXPRESSION_TYPE", "CAST_INVALID_INPUT"),
+    "n > 2147483647 * 2": ("PIPELINE_EXPRESSION_TYPE", "ARITHMETIC_OVERFLOW"),
+    "n + element_at(array(1, 2), 5) > 1": ("PIPELINE_EXPRESSION_TYPE", "ARRAY_INDEX"),
+    "t || url_decode('%zz') = 'x'": ("PIPELINE_EXPRESSION_TYPE", "DECODE_URL"),
+    "date_format(at, 'bb') = 'x'": ("PIPELINE_EXPRESSION_TYPE", "DATETIME_PATTERN"),
+    "CASE WHEN ok THEN to_date(t, 'bb') = dt END": (
+        "PIPELINE_EXPRESSION_TYPE",
+        "DATETIME_PATTERN",
+    ),
+    "from_utc_timestamp(at, 'nowhere') = at": (
+        "PIPELINE_EXPRESSION_TYPE",
+        "INVALID_TIMEZONE",
+    ),
     "CAST(t AS decimal(10, 2)) > 1": ("PIPELINE_EXPRESSION_UNBOUNDED", "to decimal"),
     "t::decimal(9) > 1": ("PIPELINE_EXPRESSION_UNBOUNDED", "to decimal"),
     "decimal(t) > 1": ("PIPELINE_EXPRESSION_UNBOUNDED", "to decimal"),
