@@ -91,6 +91,10 @@ def read_ranges(
         "endingOffsets": _by_topic(
             {one.topic_partition: one.until_offset for one in ranges}
         ),
+        # Spark keeps, by group, the consumers of former ranges for five minutes, and
+        # all that they have fetched ahead. By default each read has a group of its own:
+        # no range takes over what was fetched for the one before.
+        "kafka.group.id": f"{group_prefix(pipeline.name)}-ranges",
     }
     if with_headers:
         options["includeHeaders"] = "true"
