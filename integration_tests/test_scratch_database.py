@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator
 from contextlib import closing
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from integration_tests.harness.postgres_driver import query
 from sinks.postgres.connection import connect
@@ -15,6 +19,7 @@ from sinks.postgres.table_definition import (
     create_schemas,
     read_table_definitions,
 )
+from sinks.protocol.errors import ConfigurationError
 
 _TABLES = """
 CREATE SCHEMA sales;
@@ -98,3 +103,37 @@ def test_what_a_killed_process_left_is_dropped_by_the_next(server_dsn: str) -> N
     with ScratchDatabase(server_dsn) as following:
         assert [(following.name,)] == query(server_dsn, _LEFT)
     killed.close()
+
+
+@pytest.fixture
+def plain_dsn(server_dsn: str) -> Iterator[str]:
+    """A login that may do nothing of its own."""
+    name, password = f"plain_{secrets.token_hex(6)}", secrets.token_hex(6)
+    with psycopg.connect(server_dsn, autocommit=True) as server:
+        role = sql.Identifier(name)
+        made = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
+        server.execute(made.format(role, sql.Literal(password)))
+        yield make_conninfo(server_dsn, user=name, password=password)
+        server.execute(sql.SQL("DROP ROLE {}").format(role))
+
+
+def test_a_role_needs_the_right_to_make_databases_and_no_other(
+    server_dsn: str, plain_dsn: str
+) -> None:
+    """Without it the error says how to get it; what others have left is theirs."""
+    left = ScratchDatabase(server_dsn)
+    with psycopg.connect(server_dsn, autocommit=True) as server:
+        server.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE datname = %s",
+            [left.name],
+        )
+        with pytest.raises(ConfigurationError) as refused:
+            ScratchDatabase(plain_dsn)
+        assert "SCRATCH_NOT_ALLOWED" == refused.value.code
+        role = str(conninfo_to_dict(plain_dsn)["user"])
+        assert f"ALTER ROLE {role} CREATEDB" in refused.value.fix
+        server.execute(sql.SQL("ALTER ROLE {} CREATEDB").format(sql.Identifier(role)))
+    with ScratchDatabase(plain_dsn) as own:
+        assert {(left.name,), (own.name,)} == set(query(server_dsn, _LEFT))
+    left.close()

@@ -17,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 from sinks.postgres.connection import connect
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres", "scratch_database.sql")
 
@@ -30,7 +31,7 @@ class ScratchDatabase:
         server_dsn: A database of a server on which the role may make others.
 
     Raises:
-        ConfigurationError: The role may not, or the login was refused.
+        ConfigurationError: ``SCRATCH_NOT_ALLOWED``, or the login was refused.
         RetryableError: The server is unreachable.
 
     Crash:
@@ -47,7 +48,7 @@ class ScratchDatabase:
             with translated("making a scratch database"):
                 self._server.autocommit = True
                 self._drop_left()
-                self._execute("create")
+                self._create()
             # Whoever is connected keeps others from taking it for left.
             self._user = connect(self.dsn, application_name=_NAME)
         except BaseException:
@@ -76,6 +77,19 @@ class ScratchDatabase:
             self._execute("drop_used")
         self._server.close()
 
+    def _create(self) -> None:
+        try:
+            self._execute("create")
+        except psycopg.errors.InsufficientPrivilege as error:
+            role = self._server.info.user
+            raise ConfigurationError(
+                "SCRATCH_NOT_ALLOWED",
+                saw=f"Role {role} may not make databases on {self._server.info.host}.",
+                why="The work is done in a database that is dropped afterwards.",
+                fix=f"As a superuser: ALTER ROLE {role} CREATEDB; or let "
+                "TALLYWEIR_SCRATCH_DSN name a server and a role that may.",
+            ) from error
+
     def _execute(self, statement: str) -> None:
         named = _SQL[statement].format(name=sql.Identifier(self.name))
         self._server.execute(named)
@@ -94,4 +108,7 @@ class ScratchDatabase:
                 self._server.execute(named)
             except (psycopg.errors.ObjectInUse, psycopg.errors.InvalidCatalogName):
                 # Somebody has just made it, or dropped it.
+                continue
+            except psycopg.errors.InsufficientPrivilege:
+                # It is another role's, which drops it with its own next one.
                 continue
