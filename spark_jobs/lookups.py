@@ -22,7 +22,7 @@ from spark_jobs.lookup_rows import (
 )
 from spark_jobs.lookup_topic import LookupTopic
 from spark_jobs.pipeline.durations import in_microseconds
-from spark_jobs.pipeline.enrichment import Enrichment
+from spark_jobs.pipeline.enrichment import Enrichment, names_in_ledger
 from spark_jobs.settings import DriverSettings
 from spark_jobs.time_slices import cut_into_slices
 
@@ -85,11 +85,9 @@ class Lookups:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The version of each, by its number, from 1, and its label."""
-        return {
-            f"{number + 1}: {enrichment.label}": self._loaded[number].version
-            for number, (enrichment, _) in enumerate(self._sources)
-        }
+        """The version of each, by its name in the ledger."""
+        names = names_in_ledger([enrichment for enrichment, _ in self._sources])
+        return {name: self._loaded[number].version for number, name in enumerate(names)}
 
     def _copy(self, rows: pa.Table, enrichment: Enrichment) -> LookupCopy:
         if enrichment.as_of is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
@@ -141,3 +141,8 @@ def _misplaced(key: str, why: str) -> Problem:
         why=why,
         fix="Remove it.",
     )
+
+
+def names_in_ledger(enrichments: Sequence[Enrichment]) -> list[str]:
+    """Return what the ledger calls lookups: their number, from 1, and their label."""
+    return [f"{number}: {one.label}" for number, one in enumerate(enrichments, 1)]

@@ -15,6 +15,7 @@ from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.window_table import WindowTable
 from spark_jobs.pipeline import Pipeline, pipeline_definition_json
+from spark_jobs.pipeline.enrichment import names_in_ledger
 
 _TRANSFORMED = "the pipeline's transform has made it, and need not make it twice"
 _PREDICTED = "a model has computed it, and need not compute it twice"
@@ -41,7 +42,7 @@ class Undetermined:
         pipeline: As its file has it.
         layout: Of its tables, with the names of its file.
         added: Columns that its transform adds.
-        changed_lookups: Labels of lookups that are not what they were.
+        changed_lookups: Names in the ledger of lookups that are not what they were.
         erasures: What was erased of it.
         erased_conditions: Outputs of which rows went by a condition.
         has_forgotten: Whether IDs that a replayed batch knew are known no more.
@@ -93,8 +94,10 @@ class Undetermined:
         unsure = dict.fromkeys(self.added, _TRANSFORMED)
         for prediction in self.pipeline.predict:
             unsure |= dict.fromkeys(prediction.new_columns, _PREDICTED)
-        for one in self.pipeline.enrich:
-            if one.label in self.changed_lookups:
+        lookups = self.pipeline.enrich
+        for name, one in zip(names_in_ledger(lookups), lookups, strict=True):
+            # What is looked up may be looked up by.
+            if name in self.changed_lookups or not unsure.keys().isdisjoint(one.on):
                 unsure |= dict.fromkeys(one.select, _LOOKED_UP)
         return unsure
 

@@ -19,11 +19,13 @@ from spark_jobs.pipeline import (
     Aggregate,
     AggregateFunction,
     AppendOutput,
+    Enrichment,
     Fixed,
     Pipeline,
     Source,
     WindowOutput,
 )
+from spark_jobs.pipeline.enrichment import names_in_ledger
 from spark_jobs.replay.undetermined import Undetermined
 
 _PIPELINE = Pipeline(
@@ -141,6 +143,23 @@ def test_what_a_transform_made_is_undetermined_and_nothing_else() -> None:
     assert "" == _explain(made, "orders", None, {"score": "2"})
     assert "transform" in _explain(made, "risky", None, {"shop": "b"})
     assert "" == _explain(made, "dead_letter", None, {"reason": "NEGATIVE"})
+
+
+def test_what_a_changed_lookup_gave_is_undetermined_and_nothing_else() -> None:
+    """Also what was looked up by it; a lookup that is as it was explains nothing."""
+    enrich = (
+        Enrichment(table="shops", on={"shop": "id"}, select={"city": "city"}),
+        Enrichment(table="cities", on={"city": "id"}, select={"score": "people"}),
+        Enrichment(table="owners", on={"shop": "id"}, select={"owner": "name"}),
+    )
+    said = replace(_NOTHING, pipeline=replace(_PIPELINE, enrich=enrich))
+    assert "" == _explain(said, "orders", {"city": "a"}, {"city": "b"})
+    changed = replace(said, changed_lookups={names_in_ledger(enrich)[0]})
+    for column in ("city", "score"):
+        assert "looked up" in _explain(changed, "orders", {column: "1"}, {column: "2"})
+    assert "looked up" in _explain(changed, "risky", None, {"shop": "b"})
+    assert "" == _explain(changed, "orders", {"owner": "a"}, {"owner": "b"})
+    assert "" == _explain(changed, "orders", None, {"city": "b"})
 
 
 def test_erasures_explain_what_they_took() -> None:
