@@ -215,7 +215,8 @@ class Execution:
         """
         for one in batch.ranges:
             place = one.topic_partition
-            if self._positions.get(place) != one.from_offset:
+            # A run begins before all of its input, where no position is known.
+            if batch.run is None and self._positions.get(place) != one.from_offset:
                 self.scratch.stand_at(
                     place, self._recorded.topic_ids[place.topic], one.from_offset
                 )
@@ -256,7 +257,9 @@ class Execution:
                 spark_batch_id=None if is_tick else SparkBatchId(self._numbers),
             ),
             jobs.home.read_progress(),
-            topic_ids=self._recorded.topic_ids,
+            topic_ids=self._recorded.topic_ids
+            if batch.run is None
+            else {batch.run.topic: batch.run.name},
             lookups={} if is_tick else jobs.versions,
         )
         if is_tick and (
