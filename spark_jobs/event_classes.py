@@ -36,7 +36,7 @@ from schemas.event_contracts import EventContracts
 from schemas.payload_report import readable_field
 from schemas.wire_format import HEADER_BYTES, split
 from sinks.postgres.home_layout import Output
-from sinks.protocol.ports import RejectedBucket, Rejection
+from sinks.protocol.ports import RejectedBucket, RejectedRow, Rejection
 from spark_jobs import event_frame as frame
 from spark_jobs.output_bounds import find_long_keys, find_nested_zeros
 from spark_jobs.postgres_values import find_unstorable
@@ -142,6 +142,8 @@ class Rules:
         rule_conditions: The condition behind each reason code of the pipeline.
         outputs: The pipeline's, which cannot keep every key.
         rejected_buckets: Those that the seen IDs of the batch have no room for.
+        roomless: Rows of such buckets at (number of their place, offset), with why,
+            where the ledger tells of them.
         id_field: That holds the producer's ID; None where a header does.
     """
 
@@ -152,19 +154,26 @@ class Rules:
     outputs: Sequence[Output] = ()
     earliest_event_time_us: int | None = None
     rejected_buckets: tuple[RejectedBucket, ...] = ()
+    roomless: Mapping[tuple[int, int], str] = field(default_factory=dict)
     id_field: str | None = None
 
     def rejecting(self, refused: Iterable[Rejection], places: SourcePlaces) -> Rules:
         """Return the same rules for events of which Postgres has refused more."""
         rejected = dict(self.rejected)
+        roomless = dict(self.roomless)
         buckets = list(self.rejected_buckets)
         for one in refused:
             if isinstance(one, RejectedBucket):
                 buckets.append(one)
-            else:
-                position = (places.number(one.topic_partition), one.offset)
-                rejected[position] = one.detail
-        return replace(self, rejected=rejected, rejected_buckets=tuple(buckets))
+                continue
+            rows = rejected if isinstance(one, RejectedRow) else roomless
+            rows[places.number(one.topic_partition), one.offset] = one.detail
+        return replace(
+            self,
+            rejected=rejected,
+            rejected_buckets=tuple(buckets),
+            roomless=roomless,
+        )
 
 
 def judge(table: pa.Table, is_event: BoolArray, rules: Rules) -> ClassifiedEvents:
@@ -219,13 +228,17 @@ def mark_filtered(events: ClassifiedEvents) -> None:
 
 def mark_roomless(events: ClassifiedEvents, rules: Rules, bucket_seconds: int) -> None:
     """Sort out the events for whose IDs the catalog has no bucket left."""
-    if not rules.rejected_buckets:
+    if not (rules.rejected_buckets or rules.roomless):
         return
+    alive = events.is_class(EventClass.COMMITTED)
     details = {one.bucket: one.detail for one in rules.rejected_buckets}
     filed = buckets_of(events.event_time_us, bucket_seconds)
-    chosen = np.isin(filed, list(details)) & events.is_class(EventClass.COMMITTED)
-    for row in np.flatnonzero(chosen).tolist():
+    for row in np.flatnonzero(np.isin(filed, list(details)) & alive).tolist():
         events.mark_dead(row, "NO_BUCKET_LEFT", details[int(filed[row])])
+    if rules.roomless:
+        for row, position in enumerate(_positions(events)):
+            if position in rules.roomless and alive[row]:
+                events.mark_dead(row, "NO_BUCKET_LEFT", rules.roomless[position])
 
 
 def buckets_of(event_time_us: I64Array, bucket_seconds: int) -> I64Array:
@@ -342,6 +355,13 @@ def _details(events: ClassifiedEvents, column: str) -> Iterator[tuple[int, str]]
         yield row, details[row].as_py()
 
 
+def _positions(events: ClassifiedEvents) -> list[tuple[int, int]]:
+    """Return the number of its place and the offset of each row."""
+    places = events.array(frame.PLACE).to_pylist()
+    offsets = events.array(frame.OFFSET).to_pylist()
+    return list(zip(places, offsets, strict=True))
+
+
 def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
     """Take out what Postgres refused when the batch was staged before.
 
@@ -351,10 +371,8 @@ def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
     """
     if not rules.rejected:
         return
-    places = events.array(frame.PLACE).to_pylist()
-    offsets = events.array(frame.OFFSET).to_pylist()
     values = events.array(frame.VALUE)
-    positions = list(zip(places, offsets, strict=True))
+    positions = _positions(events)
     refused = [
         row for row, position in enumerate(positions) if position in rules.rejected
     ]

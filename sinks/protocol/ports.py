@@ -178,8 +178,22 @@ class RejectedBucket:
         return self.bucket
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomlessRow:
+    """A row of a bucket that was rejected, as the ledger of its batch lists it."""
+
+    topic_partition: TopicPartition
+    offset: int
+    detail: str
+
+    @property
+    def key(self) -> object:
+        """What is rejected, whatever the reason."""
+        return self.topic_partition, self.offset
+
+
 #: What a batch is staged again without.
-Rejection: TypeAlias = RejectedRow | RejectedBucket
+Rejection: TypeAlias = RejectedRow | RejectedBucket | RoomlessRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

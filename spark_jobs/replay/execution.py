@@ -23,9 +23,17 @@ from sinks.postgres.audit.replay_scratch import ReplayScratch
 from sinks.postgres.instants import to_datetime
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.coordinator import Coordinator
+from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import BatchKey, SparkBatchId
 from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, RejectedRow, Rejection, StagedBatch
+from sinks.protocol.ports import (
+    BatchPlan,
+    RejectedBucket,
+    RejectedRow,
+    Rejection,
+    RoomlessRow,
+    StagedBatch,
+)
 from sinks.seen_ids.claim_holder import OpenView
 from spark_jobs.batch.kafka_ranges import ranges_of
 from spark_jobs.batch.upsert import correcting
@@ -61,8 +69,9 @@ class Execution:
         former: IDs of those that are not computed; None if there are none.
         progress: Told of each.
         watermarks: Where the rule leaves the watermark otherwise than the ledger says.
-        lookups: Labels of lookups that are not what they were.
+        lookups: Names in the ledger of lookups that are not what they were.
         refused: Rows that were left out because tables had refused them.
+        roomless: Rows that were left out because the catalog had no room for their IDs.
     """
 
     prepared: PreparedPipeline
@@ -78,6 +87,7 @@ class Execution:
     )
     lookups: set[str] = field(default_factory=set)
     refused: int = 0
+    roomless: int = 0
     #: Of a tick, the claim of the drain that it is part of.
     _closing_epoch: int | None = None
     _positions: dict[TopicPartition, int] = field(default_factory=dict)
@@ -102,6 +112,7 @@ class Execution:
         does each batch run, whose records are of a topic of its own.
 
         Raises:
+            ConfigurationError: ``REPLAY_LACKS_BUCKETS``.
             TallyweirError: As a driver.
         """
         epochs = [one.epoch for one in self._recorded.erasures]
@@ -164,23 +175,24 @@ class Execution:
         claims: RecordedClaims | None,
     ) -> None:
         self._stand_before(batch, jobs)
-        lost, refused = self._decided_by_chance(batch)
+        lost, left_out = self._decided_by_chance(batch)
         if claims is not None:
             claims.follow((jobs.places.number(place), offset) for place, offset in lost)
-        self.refused += len(refused)
         plan = self._plan(batch, jobs)
         self.lookups |= {
-            label
-            for label, version in batch.lookups.items()
-            if plan.lookups.get(label) != version
+            name
+            for name, version in batch.lookups.items()
+            if plan.lookups.get(name) != version
         }
         coordinator = Coordinator(
             databases.publisher, jobs.stage_keys if jobs.layout.keyed else None
         )
 
         def stage(plan: BatchPlan, rejected: Sequence[Rejection]) -> StagedBatch:
+            if any(isinstance(one, RejectedBucket) for one in rejected):
+                raise _too_few_buckets(batch.sequence)
             return jobs.stage_events(
-                lambda: self._records(batch, jobs), plan, (*refused, *rejected)
+                lambda: self._records(batch, jobs), plan, (*left_out, *rejected)
             )
 
         if batch.ranges:
@@ -237,7 +249,8 @@ class Execution:
 
     def _decided_by_chance(
         self, batch: RecordedBatch
-    ) -> tuple[list[tuple[TopicPartition, int]], list[RejectedRow]]:
+    ) -> tuple[list[tuple[TopicPartition, int]], list[Rejection]]:
+        """Return the rows that have lost their ID to a copy, and those left out."""
         aside = self.rows.aside_of(batch.sequence)
         lost = [(place, offset) for place, offset, kind, _ in aside if kind == "lost"]
         refused = [
@@ -245,7 +258,14 @@ class Execution:
             for place, offset, kind, detail in aside
             if kind == "refused"
         ]
-        return lost, refused
+        roomless = [
+            RoomlessRow(topic_partition=place, offset=offset, detail=detail)
+            for place, offset, kind, detail in aside
+            if kind == "roomless"
+        ]
+        self.refused += len(refused)
+        self.roomless += len(roomless)
+        return lost, [*refused, *roomless]
 
     def _plan(self, batch: RecordedBatch, jobs: StageJobs) -> RecordedPlan:
         self._numbers += 1
@@ -289,3 +309,15 @@ class Execution:
                 replayed={f"watermark_{when}": str(to_datetime(derived_us))},
             )
         )
+
+
+def _too_few_buckets(sequence: int) -> ConfigurationError:
+    return ConfigurationError(
+        "REPLAY_LACKS_BUCKETS",
+        saw=f"The scratch server has no room for the buckets of seen IDs that batch "
+        f"{sequence} has filed.",
+        why="Its events would be dead letters here, which they are not.",
+        fix="Give it as much as the home's server had: ALTER SYSTEM SET "
+        "max_locks_per_transaction, and restart it; or let TALLYWEIR_SCRATCH_DSN name "
+        "another server.",
+    )

@@ -311,6 +311,11 @@ class _Comparison:
                 f"{execution.refused:,} rows that tables had refused were left out, as "
                 "the ledger says"
             )
+        if execution.roomless:
+            notes.append(
+                f"{execution.roomless:,} rows for whose IDs the catalog had no bucket "
+                "left were left out, as the ledger says"
+            )
         if committed.tombstones:
             notes.append(
                 f"what was erased is not compared: {len(committed.tombstones):,} "

@@ -19,7 +19,8 @@ from sinks.postgres.columns import Column
 from sinks.postgres.instants import to_datetime
 from sinks.postgres.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
-from sinks.protocol.ports import RejectedBucket
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import RejectedBucket, RoomlessRow
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import (
     EARLIEST_EVENT_TIME_US,
@@ -136,21 +137,32 @@ def test_an_event_behind_the_pipelines_bound_is_dead(contract: Contract) -> None
 
 
 def test_events_without_room_for_their_ids_are_dead(contract: Contract) -> None:
-    """Those of the buckets that were rejected, unless another question took them."""
+    """Those of rejected buckets and those that a ledger lists, unless taken before."""
     second, hour = 1_000_000, 3600
     bucket = _NOON_US // second // hour * hour
     rows = [
-        _event(contract, **{frame.EVENT_TIME: bucket * second + after})
-        for after in (-1, 0, hour * second - 1, hour * second, 5)
+        _event(
+            contract,
+            **{frame.EVENT_TIME: bucket * second + after, frame.OFFSET: offset},
+        )
+        for offset, after in enumerate((-1, 0, hour * second - 1, hour * second, 5))
     ]
-    rules = _rules(contract, latest_event_time_us=2 * _NOON_US).rejecting(
-        [RejectedBucket(bucket=bucket, detail="no room")], SourcePlaces(("t",))
-    )
-    events = _find_dead(_table(*rows), rules)
-    events.classes[4] = EventClass.FILTERED
-    mark_roomless(events, rules, hour)
-    assert dict.fromkeys((1, 2), ("NO_BUCKET_LEFT", "no room")) == events.reasons
-    assert EventClass.FILTERED == events.classes[4]
+    bucket_known = RejectedBucket(bucket=bucket, detail="no room")
+    rows_known = [
+        RoomlessRow(
+            topic_partition=TopicPartition("t", 0), offset=one, detail="no room"
+        )
+        for one in (1, 2, 4)
+    ]
+    for known in ([bucket_known], rows_known):
+        rules = _rules(contract, latest_event_time_us=2 * _NOON_US).rejecting(
+            known, SourcePlaces(("t",))
+        )
+        events = _find_dead(_table(*rows), rules)
+        events.classes[4] = EventClass.FILTERED
+        mark_roomless(events, rules, hour)
+        assert dict.fromkeys((1, 2), ("NO_BUCKET_LEFT", "no room")) == events.reasons
+        assert EventClass.FILTERED == events.classes[4]
 
 
 def test_a_good_event_stays_alive(contract: Contract) -> None:

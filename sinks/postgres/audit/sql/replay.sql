@@ -56,16 +56,22 @@ FROM tallyweir.erased_row
 WHERE pipeline = %(pipeline)s;
 
 -- name: aside
--- Which copy of an ID lost to another, and which rows a table refused, no record tells.
+-- Which copy of an ID lost to another, which rows a table refused, and for which the
+-- catalog had no bucket left, no record tells.
 SELECT sequence, kafka_topic, kafka_partition, kafka_offset, 'lost', ''
 FROM tallyweir.duplicate_event
 WHERE pipeline = {pipeline}
 UNION ALL
 SELECT sequence, kafka_topic, kafka_partition, kafka_offset,
-       CASE reason WHEN 'ID_CONFLICT' THEN 'lost' ELSE 'refused' END, detail
+       CASE reason
+           WHEN 'ID_CONFLICT' THEN 'lost'
+           WHEN 'NO_BUCKET_LEFT' THEN 'roomless'
+           ELSE 'refused'
+       END,
+       detail
 FROM tallyweir.dead_letter
 WHERE pipeline = {pipeline}
-  AND reason IN ('ID_CONFLICT', 'REJECTED_BY_POSTGRES')
+  AND reason IN ('ID_CONFLICT', 'NO_BUCKET_LEFT', 'REJECTED_BY_POSTGRES')
 
 -- name: newest_markers
 SELECT coalesce(max(sequence), 0) AS sequence
