@@ -71,7 +71,9 @@ def verify(
     A running pipeline is neither stopped nor disturbed. The monitor shows when it was
     verified last, and what was found. Exit code 1 when a check
     fails or when nothing was committed yet; docs/operations.md has a row for each
-    check, with what to do then.
+    check, with what to do then. A replay that could not look at everything ends with 0
+    where nothing differs, and names what it has not looked at; with --json,
+    replay.verdict tells the two apart.
     """
     from services.endpoints import find_endpoints, find_home_dsn
     from sinks.postgres import audit
@@ -140,6 +142,7 @@ def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
 def say_replay(receipt: Mapping[str, Any]) -> None:
     """Print what a replay found: each part, the rows that differ, the verdict."""
     from sinks.postgres.audit.replay_check import describe_row
+    from sinks.postgres.audit.replay_receipt import ReplayVerdict
 
     parts = receipt["parts"]
     say_table(
@@ -179,6 +182,11 @@ def say_replay(receipt: Mapping[str, Any]) -> None:
         f"{receipt['verdict']}: {receipt['batches']:,} batches of "
         f"{receipt['records']:,} records in {receipt['seconds']:,.0f} s"
     )
+    if receipt["verdict"] == ReplayVerdict.PARTLY.value:
+        say(
+            "Not verified is what the lines above call not replayed, not compared or "
+            "undetermined; nothing else differs."
+        )
 
 
 def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:
