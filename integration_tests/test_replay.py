@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
+import json
+import os
 import signal
 from functools import partial
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from integration_tests.harness.driver_process import DriverProcess
-from integration_tests.harness.driver_world import SOURCE, DriverWorld
+from integration_tests.harness.driver_world import (
+    PIPELINE,
+    SOURCE,
+    DriverWorld,
+    numbered,
+)
+from integration_tests.harness.forked_readings import FIRST, forked_file
 from integration_tests.harness.keyed_pipeline import (
     KEYED_PIPELINE,
     write_python_pipeline,
 )
 from integration_tests.harness.readings import NOON, Sent, sent
-from integration_tests.harness.replayed import Replayed, command, replay
+from integration_tests.harness.replayed import Replayed, command, replay, started
 from sinks.faultpoints import FaultPoint
+from sinks.postgres import steering
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -152,7 +164,11 @@ def test_every_row_is_computed_again_and_each_change_by_hand_is_found(
         "dead_letter": ["different"],
         "keyed_state": ["different"],
         "filtered_event": ["different"],
-    } == {name: [finding for finding, _ in rows] for name, rows in found.unlike.items()}
+    } == found.findings
+
+
+def _sorts(found: Replayed) -> dict[str, set[str]]:
+    return {name: set(findings) for name, findings in found.findings.items()}
 
 
 def _numbered(
@@ -233,9 +249,7 @@ def test_acts_and_retention_are_followed(
     assert ("DIFFERENT", 1) == (found.verdict, found.exit_code)
     assert "retention" in found.receipt["why_after"]
     assert 1 == found.receipt["after_sequence"]
-    assert {"readings": ["different"]} == {
-        name: [finding for finding, _ in rows] for name, rows in found.unlike.items()
-    }
+    assert {"readings": ["different"]} == found.findings
     assert "batches up to" in found.part("minutes")["not_compared"]
 
     world.execute("UPDATE readings SET amount = 1 WHERE event_id = 'n151'")
@@ -245,9 +259,7 @@ def test_acts_and_retention_are_followed(
     )
     found = replay(world, "--since", "late")
 
-    assert {"minutes": ["different"]} == {
-        name: [finding for finding, _ in rows] for name, rows in found.unlike.items()
-    }
+    assert {"minutes": ["different"]} == found.findings
     assert found.part("readings")["equal"] > 0
     assert found.part("duplicate_event")["equal"] > 0
     assert "only batches after" in found.receipt["why_after"]
@@ -277,9 +289,262 @@ def test_functions_and_timers_are_computed_again(
     )
     found = replay(world)
 
-    assert {"totals": ["different"], "keyed_timer": ["missing"]} == {
-        name: [finding for finding, _ in rows] for name, rows in found.unlike.items()
-    }
+    assert {"totals": ["different"], "keyed_timer": ["missing"]} == found.findings
+
+
+def test_runs_over_ranges_are_computed_again(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """One that appends and one that corrects, between batches of the stream."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.write_pipeline(
+        PIPELINE + "      - append: {{table: high, where: amount > 20}}\n"
+    )
+    topic = world.topic.name
+    world.topic.send(numbered(world, 0, 20))
+    world.run_batch("first", f"{topic}:0:2-6")
+    world.run_to_the_end(batch=10)
+    world.topic.send(
+        [
+            sent(world.contract, event_id=f"n{number}", amount=amount)
+            for number, amount in ((2, 25), (3, 30), (3, 31), (4, 4), (90, 40))
+        ]
+    )
+    world.run_batch("fix", f"{topic}:0:10-15", disposition="upsert")
+    world.run_to_the_end(batch=10)
+    assert 2 == world.value("SELECT count(*) FROM tallyweir.replaced_row")
+    world.execute(
+        "UPDATE readings SET amount = 2 WHERE event_id = 'n90'",
+        "DELETE FROM high WHERE event_id = 'n2'",
+        "DELETE FROM tallyweir.replaced_row WHERE event_id = 'n2'",
+    )
+
+    found = replay(world)
+
+    assert 0 == found.receipt["after_sequence"]
+    assert {
+        "readings": ["different"],
+        "high": ["missing"],
+        "replaced_row": ["missing"],
+    } == found.findings
+
+
+def _request(kind: str) -> steering.ActRequest:
+    return steering.ActRequest(pipeline="readings", kind=kind, reason="a test")
+
+
+def test_a_fork_is_computed_again_and_so_is_what_it_came_from(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """When the two have changed places: all batches of the first, the fork's own.
+
+    What the fork was made with ran as another version than its file, which is said.
+    """
+    first = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    first.write_pipeline(FIRST)
+    first.topic.send(numbered(first, 0, 40))
+    first.run_to_the_end(batch=20)
+    with psycopg.connect(empty_dsn) as home:
+        steering.fork(home, _request("fork"), "readings-2")
+    fork = copy.copy(first)
+    fork.pipeline_file, fork.state = tmp_path / "fork.yaml", tmp_path / "fork-state"
+    fork.write_pipeline(forked_file("    filter: amount < 50"))
+    first.topic.send(numbered(first, 40, 40))
+    fork.run_to_the_end(batch=20)
+    with psycopg.connect(empty_dsn) as home:
+        steering.switch(home, _request("switch"), "readings-2")
+    first.run_to_the_end(batch=20)
+    first.execute(
+        "UPDATE readings__readings SET amount = 0 WHERE event_id IN ('n3', 'n75')",
+        "UPDATE by_sensor__readings SET total = total + 1",
+        "UPDATE readings SET amount = 0 WHERE event_id IN ('n3', 'n45')",
+    )
+
+    found = replay(first)
+
+    assert 0 == found.receipt["after_sequence"]
+    assert {"readings": ["different"] * 2, "by_sensor": ["different"]} == found.findings
+
+    found = replay(fork)
+
+    assert 2 == found.receipt["after_sequence"]
+    assert "version" in found.receipt["why_after"]
+    assert {"readings": ["different"]} == found.findings
+    assert "batches up to 2" in found.part("by_sensor")["not_compared"]
+
+
+def test_rows_that_tasks_have_written_are_computed_again(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """What a killed driver leaves twice is one row; what the table refuses is none."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.write_pipeline(
+        PIPELINE.replace("outputs:", "guarantee: at_least_once\n    outputs:")
+    )
+    world.execute(_OWN_TABLE)
+    events = numbered(world, 0, 60)
+    refused = [sent(world.contract, event_id="bad", sensor="forbidden")]
+    world.topic.send([*events, *events[:10], *refused])
+    with world.driver(
+        batch=20, fault=f"after:{FaultPoint.VOTED.value}:2:SIGKILL"
+    ) as driver:
+        assert driver.wait() == -signal.SIGKILL, driver.text
+    world.run_to_the_end(batch=20)
+    assert 70 < world.value("SELECT count(*) FROM readings")
+    world.execute(
+        "UPDATE readings SET amount = 0 WHERE ctid = "
+        "(SELECT ctid FROM readings WHERE event_id = 'n11' LIMIT 1)",
+        "DELETE FROM readings WHERE event_id = 'n55'",
+    )
+
+    found = replay(world)
+
+    assert found.part("dead_letter")["equal"] == 1
+    assert {"readings": {"different", "missing"}} == _sorts(found)
+
+
+_OWN_TABLE = """
+    CREATE TABLE readings (
+        event_id text, at timestamptz, sensor text CHECK (sensor <> 'forbidden'),
+        amount integer, site text, grade text, divisor integer, place text,
+        kafka_topic text, kafka_partition integer, kafka_offset bigint
+    )
+"""
+_DRAINED = (
+    SOURCE.replace("1 hour", "10 minutes")
+    + """
+    enrich:
+      - {{table: sites, on: {{site: code}}, select: {{place: name}}}}
+    outputs:
+      - append: {{table: readings}}
+      - window:
+          table: by_place
+          fixed: 1 hour
+          by: [place]
+          aggregate: {{readings: count(*)}}
+          late: side_table
+      - window:
+          table: visits
+          session: {{gap: 11 minutes}}
+          by: [sensor]
+          aggregate: {{readings: count(*)}}
+          early: off
+"""
+)
+
+
+def test_drains_refused_rows_and_lookups_are_followed(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """One drain that keeps the windows, one that closes them; then it goes on.
+
+    Of two rows that exclude each other the ledger says which was refused.
+    """
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.write_pipeline(_DRAINED)
+    skip = "IF NEW.sensor = 'skip' THEN RETURN NULL; END IF; RETURN NEW;"
+    world.execute(
+        _OWN_TABLE,
+        "ALTER TABLE readings ADD EXCLUDE (divisor WITH =) WHERE (divisor > 1)",
+        "CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql "
+        f"AS $$BEGIN {skip} END$$",
+        "CREATE TRIGGER skip BEFORE INSERT ON readings "
+        "FOR EACH ROW EXECUTE FUNCTION skip()",
+        "CREATE TABLE sites (code text PRIMARY KEY, name text)",
+        "INSERT INTO sites VALUES ('A', 'roof'), ('B', 'cellar')",
+    )
+    drains = ((0, "--keep-windows"), (90, "--close-windows"), (160, ""))
+    for drain, (minutes, how) in enumerate(drains):
+        at = partial(_minutes_later, world, minutes)
+        world.topic.send(
+            [
+                *(at(n, site="AB"[n % 2]) for n in range(9)),
+                at(4, event_id=f"check{drain}", sensor="forbidden"),
+                at(5, event_id=f"skipped{drain}", sensor="skip"),
+                at(6, event_id=f"one{drain}", divisor=drain + 2, partition=0),
+                at(6, event_id=f"two{drain}", divisor=drain + 2, partition=1),
+            ]
+        )
+        if not how:
+            world.run_to_the_end()
+            break
+        with world.driver() as driver:
+            world.await_read(13 * (drain + 1))
+            _act(world, "drain", "readings", how, "--reason", "a test")
+            assert driver.wait() == 0, driver.text
+        _act(world, "resume", "readings")
+    world.assert_verified()
+    assert world.value("SELECT count(*) FROM tallyweir.late_event")
+    world.execute(
+        "UPDATE sites SET name = 'attic' WHERE code = 'A'",
+        "UPDATE readings SET amount = 0 WHERE event_id = 'n0-3'",
+        "UPDATE visits SET readings = 0 WHERE ctid = (SELECT ctid FROM visits LIMIT 1)",
+        "DELETE FROM tallyweir.dead_letter WHERE event_id = 'check1'",
+    )
+
+    found = replay(world)
+
+    assert {
+        "readings": {"different", "undetermined"},
+        "by_place": {"undetermined"},
+        "open windows of by_place": {"undetermined"},
+        "visits": {"different"},
+        "dead_letter": {"missing"},
+    } == _sorts(found)
+
+
+def _minutes_later(
+    world: DriverWorld, minutes: int, number: int, **fields: object
+) -> Sent:
+    named = {"event_id": f"n{minutes}-{number}", "partition": number % 2}
+    at = NOON + dt.timedelta(minutes=minutes + 10 * number)
+    return sent(world.contract, at=at, amount=1, **(named | fields))  # type: ignore[arg-type]
+
+
+def test_a_replay_beside_a_driver_sees_one_moment_and_leaves_nothing(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Batches that are committed meanwhile are no difference; then after Ctrl-C."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.write_pipeline(_WINDOWED)
+    world.topic.send(_numbered(world, 0, 60))
+    with world.driver(batch=10) as driver:
+        world.await_read(60)
+        world.execute("UPDATE readings SET amount = 2 WHERE event_id = 'n3'")
+        with started(
+            world, "verify", str(world.pipeline_file), "--replay", "--json"
+        ) as process:
+            _await_scratch_batch(world)
+            world.topic.send(_numbered(world, 60, 40))
+            world.await_read(100)
+            written, told = process.communicate()
+        receipt = json.loads(written)["replay"]
+        found = Replayed(exit_code=process.returncode, receipt=receipt, told=told)
+        assert {"readings": ["different"]} == found.findings
+        assert 60 == found.receipt["records"]
+        driver.send(signal.SIGTERM)
+        assert driver.wait() == 0, driver.text
+
+    with started(world, "verify", str(world.pipeline_file), "--replay") as process:
+        _await_scratch_batch(world)
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate()
+
+    assert 130 == process.returncode, told
+    assert "interrupted" in told
+    assert "Traceback" not in told
+    assert [] == world.fetch(_SCRATCH)
+
+
+_SCRATCH = "SELECT datname FROM pg_database WHERE datname LIKE 'tallyweir_scratch%'"
+
+
+def _await_scratch_batch(world: DriverWorld) -> None:
+    """Wait until a replay has published a batch in its scratch home."""
+    scratch = copy.copy(world)
+    named = world.await_value(_SCRATCH, bool)
+    scratch.home_dsn = make_conninfo(world.home_dsn, dbname=named)
+    scratch.await_value("SELECT count(*) FROM tallyweir.batch", bool)
 
 
 @pytest.mark.long

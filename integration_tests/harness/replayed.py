@@ -48,6 +48,13 @@ class Replayed:
             if part["rows"]
         }
 
+    @property
+    def findings(self) -> dict[str, list[str]]:
+        """How the rows that are not the same stand to the replay's, by part."""
+        return {
+            name: [finding for finding, _ in rows] for name, rows in self.unlike.items()
+        }
+
 
 def replay(
     world: DriverWorld, *arguments: str, environment: Mapping[str, str] | None = None
@@ -76,14 +83,31 @@ def command(
         text=True,
         timeout=600,
         check=False,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(_ROOT),
-            "PYSPARK_PYTHON": sys.executable,
-            "TALLYWEIR_KAFKA_BOOTSTRAP": world.topic.bootstrap,
-            "TALLYWEIR_HOME_DSN": world.home_dsn,
-            "TALLYWEIR_SPARK_JARS": spark_jars(),
-            "TALLYWEIR_SPARK_MASTER": "local[2]",
-            **(environment or {}),
-        },
+        env=_environment(world) | dict(environment or {}),
     )
+
+
+def started(world: DriverWorld, *arguments: str) -> subprocess.Popen[str]:
+    """Start a command of ``tallyweir`` in a world, as a terminal does."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "services.cli", *arguments],
+        cwd=_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Ctrl-C reaches all of a process group, and must not reach the test's.
+        start_new_session=True,
+        env=_environment(world),
+    )
+
+
+def _environment(world: DriverWorld) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": str(_ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "TALLYWEIR_KAFKA_BOOTSTRAP": world.topic.bootstrap,
+        "TALLYWEIR_HOME_DSN": world.home_dsn,
+        "TALLYWEIR_SPARK_JARS": spark_jars(),
+        "TALLYWEIR_SPARK_MASTER": "local[2]",
+    }
