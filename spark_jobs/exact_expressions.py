@@ -39,6 +39,7 @@ from spark_jobs.strict_nodes import (
     finite,
     gives_null,
     is_float_arithmetic,
+    length_limit,
     may_be_infinite,
     strict,
 )
@@ -351,6 +352,9 @@ class _Walk:
             divided, divisor = map(as_column, parts)
             is_zero = (divisor == F.lit(0)) & divided.isNotNull()
             self._add(reached, is_zero, f"{part} divides by zero")
+        limit = length_limit(node, parts)
+        if limit is not None:
+            self._add(reached, limit.is_exceeded, f"{part} {limit.words}")
         failed = _attempt(as_column(result)).isNull()
         self._add(reached, failed, _words(node, part))
 

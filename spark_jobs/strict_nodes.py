@@ -22,6 +22,13 @@ from spark_jobs.expression_tree import (
     kind_of,
     type_of,
 )
+from spark_jobs.pipeline.expression_limits import SEPARATOR_LENGTH_MAX
+from spark_jobs.pipeline.text_patterns import (
+    SLOW_LENGTH_MAX,
+    PatternError,
+    is_slow_like,
+    is_slow_regex,
+)
 
 _INFINITE = float("inf")
 #: More seconds than this do not fit into a timestamp's microseconds.
@@ -71,6 +78,24 @@ _GIVES_NULL = frozenset(
         "WidthBucket",
     }
 )
+#: What looks for the second of its parts, or for patterns of its own, in the first.
+_SEARCHES = frozenset(
+    {
+        "ILike",
+        "Like",
+        "RLike",
+        "RegExpCount",
+        "RegExpExtract",
+        "RegExpExtractAll",
+        "RegExpInStr",
+        "RegExpReplace",
+        "RegExpSubStr",
+        "StringSplit",
+    }
+)
+_SEARCHES_FOR_SEVERAL = frozenset({"LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"})
+#: What puts a separator between elements, and which of its parts that is.
+_SEPARATES = {"ArrayJoin": 1, "ConcatWs": 0}
 _FLOATING = ("float", "double")
 _SHORT = ("tinyint", "smallint", "int")
 
@@ -88,6 +113,19 @@ class Floats:
     divisors: list[Column] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class LengthLimit:
+    """A text that may be too long.
+
+    Attributes:
+        is_exceeded: Whether it is.
+        words: What the node then does.
+    """
+
+    is_exceeded: Column
+    words: str
+
+
 def strict(node: Node, rewritten: Node, parts: Sequence[Node]) -> Node:
     """Have a node raise an exception where Spark passes a failure over."""
     kind, value = kind_of(node), as_column(rewritten)
@@ -100,6 +138,9 @@ def strict(node: Node, rewritten: Node, parts: Sequence[Node]) -> Node:
     if replaced is not None:
         return as_node(replaced)
     is_wrong = _is_wrong(kind, type_of(node), types, value, given)
+    limit = length_limit(node, parts)
+    if limit is not None:
+        is_wrong = limit.is_exceeded
     if is_wrong is None:
         return rewritten
     return as_node(F.when(is_wrong, _failing(node)).otherwise(value))
@@ -128,6 +169,30 @@ def may_be_infinite(node: Node) -> bool:
     if kind_of(node) == "Cast":
         return type_of(children_of(node)[0]) in ("string", "variant")
     return not node.foldable()
+
+
+def length_limit(node: Node, parts: Sequence[Node]) -> LengthLimit | None:
+    """Find the text that a node must not look at if it is long; None if there is none.
+
+    Of some it would take too much time, of separators too much memory.
+
+    Args:
+        node: As the analyser has left it.
+        parts: Its parts, as they are evaluated.
+    """
+    separator = _SEPARATES.get(kind_of(node))
+    if separator is None:
+        if not _searches_slowly(node):
+            return None
+        text, most, what = parts[0], SLOW_LENGTH_MAX, "searches a text"
+    elif kind_of(children_of(node)[separator]) == "Literal":
+        return None
+    else:
+        text, most, what = parts[separator], SEPARATOR_LENGTH_MAX, "has a separator"
+    return LengthLimit(
+        is_exceeded=F.length(as_column(text)) > most,
+        words=f"{what} of more than {most:,} characters",
+    )
 
 
 def gives_null(node: Node) -> bool:
@@ -187,6 +252,30 @@ def _is_wrong(
         has_sign = (value == F.lit(0)) | ((value > F.lit(0)) == (about > F.lit(0)))
         return ~((F.abs(about) < _TWICE_BIGINT) & has_sign)
     return None
+
+
+def _searches_slowly(node: Node) -> bool:
+    """Tell whether a search may take the square of a text's length."""
+    kind = kind_of(node)
+    if kind in _SEARCHES_FOR_SEVERAL:
+        found = node.patterns()
+        patterns = [
+            str(found.apply(number).toString()) for number in range(found.size())
+        ]
+    elif kind in _SEARCHES:
+        pattern = children_of(node)[1]
+        while kind_of(pattern) != "Literal" and children_of(pattern):
+            pattern = children_of(pattern)[0]
+        is_literal = kind_of(pattern) == "Literal"
+        patterns = [str(pattern.value().toString())] if is_literal else []
+
+    else:
+        return False
+    is_slow = is_slow_like if "Like" in kind and kind != "RLike" else is_slow_regex
+    try:
+        return not patterns or any(is_slow(one) for one in patterns)
+    except PatternError:
+        return True
 
 
 def _is_finite(number: Column) -> Column:

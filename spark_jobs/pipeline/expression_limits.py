@@ -22,7 +22,11 @@ from spark_jobs.pipeline.spark_functions import (
     OPTIONS,
     Argument,
 )
-from spark_jobs.pipeline.text_patterns import PatternError, check_like, check_regex
+from spark_jobs.pipeline.text_patterns import (
+    PatternError,
+    is_slow_like,
+    is_slow_regex,
+)
 
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
@@ -31,6 +35,9 @@ if TYPE_CHECKING:
 GROWTH_MAX = 100
 #: How many characters or elements a literal may ask for.
 LENGTH_MAX = 10_000
+#: How many characters a separator that is computed may have; on events with a longer
+#: one the expression has no value (``strict_nodes.py``).
+SEPARATOR_LENGTH_MAX = 10
 #: How many digits: beyond these a decimal of Spark has none.
 DIGITS_MAX = 38
 #: Deeper and longer expressions overflow a stack, here or in Spark.
@@ -46,13 +53,11 @@ _OPERATORS = {
     "ILIKE": Argument.LIKE,
     "RLIKE": Argument.REGEX,
 }
-_PATTERNS = {Argument.LIKE: check_like, Argument.REGEX: check_regex}
-#: What gives a text of a length that is a literal, by the argument that says it.
-_CUTS = {"left": 1, "substr": 2, "substring": 2}
-#: What may stand before the text that LIKE looks into, and is no part of it.
-_BEFORE_TEXT = frozenset(
-    {"L_PAREN", "COMMA", "AND", "OR", "NOT", "WHEN", "THEN", "ELSE"}
-)
+_PATTERNS = {
+    Argument.LIKE: is_slow_like,
+    Argument.REGEX: is_slow_regex,
+    Argument.FAST_REGEX: is_slow_regex,
+}
 _QUANTIFIERS = frozenset({"all", "any", "some"})
 #: What ends the pattern of LIKE; anything else would compute it.
 _AFTER_PATTERN = frozenset(
@@ -150,15 +155,15 @@ def _check_argument(call: Call, index: int, kind: Argument) -> Iterator[Problem]
             yield from _check_number(place, given, kind)
     elif kind is Argument.OPTIONS:
         yield from _check_options(place, given)
-    elif text is None:
+    elif text is None and kind is not Argument.SEPARATOR:
         yield _excess(
             f"has as {place} something that is computed",
             "An event could choose what takes memory or time without bound.",
             "Write the text itself, as one literal.",
         )
-    elif kind in _PATTERNS:
-        yield from _check_pattern(place, text, kind, is_cut=_is_cut(call.arguments[0]))
-    else:
+    elif text is not None and kind in _PATTERNS:
+        yield from _check_pattern(place, text, kind)
+    elif text is not None:
         yield from _check_text(place, text, kind)
 
 
@@ -228,7 +233,6 @@ def _check_pattern_operators(tokens: Sequence[Token]) -> Iterator[Problem]:
         if operator not in _OPERATORS or _is_call(tokens, position):
             continue
         place = f"pattern of {operator} at character {token.start + 1}"
-        is_cut = _is_cut(_text_before(tokens, position))
         for given in _patterns_after(tokens, position + 1):
             text = literal_text(given)
             if text is None:
@@ -239,8 +243,7 @@ def _check_pattern_operators(tokens: Sequence[Token]) -> Iterator[Problem]:
                     "or endswith.",
                 )
             else:
-                kind = _OPERATORS[operator]
-                yield from _check_pattern(place, text, kind, is_cut=is_cut)
+                yield from _check_pattern(place, text, _OPERATORS[operator])
 
 
 def _patterns_after(tokens: Sequence[Token], start: int) -> Iterator[tuple[Token, ...]]:
@@ -256,42 +259,19 @@ def _patterns_after(tokens: Sequence[Token], start: int) -> Iterator[tuple[Token
     yield tuple(tokens[start:end])
 
 
-def _text_before(tokens: Sequence[Token], position: int) -> tuple[Token, ...]:
-    """Return the text that an operator looks into, as far as brackets tell it."""
-    end = position
-    if tokens[end - 1].token_type.name == "NOT":
-        end -= 1
-    start, depth = end, 0
-    while start and (depth or tokens[start - 1].token_type.name not in _BEFORE_TEXT):
-        start -= 1
-        depth -= _depth_change(tokens[start])
-    return tuple(tokens[start:end])
-
-
-def _is_cut(tokens: Sequence[Token]) -> bool:
-    """Tell whether this is a text that is cut to a length, and nothing else."""
-    if len(tokens) < 4 or not _opens(tokens, 1):  # noqa: PLR2004 - left(a,1)
-        return False
-    length = _CUTS.get(tokens[0].text.lower())
-    if length is None or _closing(tokens, 1) != len(tokens) - 1:
-        return False
-    arguments = _split(tokens, 2)
-    number = literal_number(arguments[length]) if length < len(arguments) else None
-    return number is not None and number <= LENGTH_MAX
-
-
-def _check_pattern(
-    place: str, text: str, kind: Argument, *, is_cut: bool
-) -> Iterator[Problem]:
+def _check_pattern(place: str, text: str, kind: Argument) -> Iterator[Problem]:
     try:
-        _PATTERNS[kind](text, is_cut=is_cut)
+        if not _PATTERNS[kind](text) or kind is not Argument.FAST_REGEX:
+            return
+        seen = "has 2 repetitions that may match the same characters"
     except PatternError as exc:
-        yield _excess(
-            f"has as {place} one that {exc}",
-            "One event could keep the driver searching for hours.",
-            "Begin the pattern with ^, repeat single characters only, ask several "
-            "simpler questions such as contains(…), or cut the text: left(…, 1000).",
-        )
+        seen = str(exc)
+    yield _excess(
+        f"has as {place} one that {seen}",
+        "One event could keep the driver searching for hours.",
+        "Begin the pattern with ^, repeat single characters only, or ask several "
+        "simpler questions such as contains(…).",
+    )
 
 
 def _format_width(text: str) -> int:
@@ -332,6 +312,7 @@ def _call_growth(name: str, arguments: Sequence[Sequence[Token]]) -> float:
     for index, kind in ARGUMENTS.get(name, {}).items():
         given = arguments[index] if index < len(arguments) else ()
         text, number = literal_text(given) or "", abs(literal_number(given) or 0)
+        is_text = not given or literal_text(given) is not None
         match kind:
             case Argument.COUNT:
                 growth *= max(1, number)
@@ -339,6 +320,8 @@ def _call_growth(name: str, arguments: Sequence[Sequence[Token]]) -> float:
                 growth += number / _EVENT
             case Argument.REPLACEMENT:
                 growth *= max(1, len(text))
+            case Argument.SEPARATOR:
+                growth *= max(1, len(text) if is_text else SEPARATOR_LENGTH_MAX)
             case Argument.FORMAT:
                 growth = growth * max(1, text.count("%"))
                 growth += _format_width(text) / _EVENT

@@ -183,8 +183,12 @@ class Argument(enum.Enum):
     TEXT = enum.auto()
     #: A literal that is put in many times.
     REPLACEMENT = enum.auto()
+    #: A text that is put in many times; one that is computed must be short.
+    SEPARATOR = enum.auto()
     #: A pattern of Java.
     REGEX = enum.auto()
+    #: A pattern of Java whose search takes time as the text is long.
+    FAST_REGEX = enum.auto()
     #: A pattern of LIKE.
     LIKE = enum.auto()
     #: A format of Java.
@@ -198,12 +202,12 @@ class Argument(enum.Enum):
 #: Of functions that could take memory or time without bound, by position from 0.
 ARGUMENTS: dict[str, dict[int, Argument]] = {
     "array_insert": {1: Argument.LENGTH},
-    "array_join": {1: Argument.REPLACEMENT, 2: Argument.REPLACEMENT},
+    "array_join": {1: Argument.SEPARATOR, 2: Argument.REPLACEMENT},
     "array_repeat": {1: Argument.COUNT},
     "bround": {1: Argument.DIGITS},
     "ceil": {1: Argument.DIGITS},
     "ceiling": {1: Argument.DIGITS},
-    "concat_ws": {0: Argument.REPLACEMENT},
+    "concat_ws": {0: Argument.SEPARATOR},
     "date_format": {1: Argument.TEXT},
     "floor": {1: Argument.DIGITS},
     "format_number": {1: Argument.DIGITS},
@@ -216,7 +220,7 @@ ARGUMENTS: dict[str, dict[int, Argument]] = {
     "levenshtein": {2: Argument.LENGTH},
     "like": {1: Argument.LIKE, 2: Argument.TEXT},
     "lpad": {1: Argument.LENGTH},
-    "parse_url": {2: Argument.REGEX},
+    "parse_url": {2: Argument.FAST_REGEX},
     "printf": {0: Argument.FORMAT},
     "regexp": {1: Argument.REGEX},
     "regexp_count": {1: Argument.REGEX},
@@ -236,7 +240,7 @@ ARGUMENTS: dict[str, dict[int, Argument]] = {
     "sentences": {1: Argument.TEXT, 2: Argument.TEXT},
     "space": {0: Argument.LENGTH},
     "split": {1: Argument.REGEX},
-    "str_to_map": {1: Argument.REGEX, 2: Argument.REGEX},
+    "str_to_map": {1: Argument.FAST_REGEX, 2: Argument.FAST_REGEX},
     "to_char": {1: Argument.TEXT},
     "to_csv": {1: Argument.OPTIONS},
     "to_date": {1: Argument.TEXT},
@@ -248,7 +252,7 @@ ARGUMENTS: dict[str, dict[int, Argument]] = {
     "to_timestamp_ntz": {1: Argument.TEXT},
     "to_unix_timestamp": {1: Argument.TEXT},
     "to_varchar": {1: Argument.TEXT},
-    "try_parse_url": {2: Argument.REGEX},
+    "try_parse_url": {2: Argument.FAST_REGEX},
     "try_to_date": {1: Argument.TEXT},
     "try_to_number": {1: Argument.TEXT},
     "try_to_time": {1: Argument.TEXT},

@@ -3,8 +3,9 @@
 Java's matcher goes back: where a pattern has several ways to match one text, it tries
 them all before it says no. ``(a+)+b`` doubles the time with each letter, ``.*.*.*b``
 takes the cube of the text's length, and a loop over a group overflows the stack. A
-pattern is taken if a failed search takes time as the text's length; as its square, an
-hour for a text of a megabyte, only where the text is cut to a length before.
+pattern is taken if a failed search takes time as the text's length, or as its square:
+``foo.*bar`` takes half a second for a text of ``SLOW_LENGTH_MAX`` characters, and hours
+for a megabyte, so expressions have no value on longer ones (``strict_nodes.py``).
 
 What is not known for sure counts as the worse: a pattern that is refused may be fast.
 """
@@ -20,8 +21,11 @@ from dataclasses import dataclass, replace
 PARTS_MAX = 1000
 #: How often a group may be repeated; a single character may be without end.
 REPEATS_MAX = 10
-#: How many ways optional and repeated parts may have together to match one text.
-WAYS_MAX = 10_000
+#: How many ways optional and repeated parts may have together to match one text, where
+#: the search takes no time for its length, as its length, and as its square.
+WAYS_MAX = (10_000, 1_000, 10)
+#: How many characters a text may have that takes time as the square of its length.
+SLOW_LENGTH_MAX = 10_000
 _OTHER = 1 << 128
 _ALL = (1 << 129) - 1
 _CLASSES = {
@@ -63,35 +67,26 @@ class _Part:
 _NO_WIDTH = _Part(_ALL, needed=False)
 
 
-def check_regex(pattern: str, *, is_cut: bool) -> None:
-    """Refuse a pattern of Java whose search may take long.
-
-    Args:
-        pattern: The pattern.
-        is_cut: Whether the text that it is looked for in is short for sure.
+def is_slow_regex(pattern: str) -> bool:
+    """Tell whether a pattern of Java may take the square of a text's length.
 
     Raises:
-        PatternError: It may, or it cannot be read.
+        PatternError: It may take longer, or it cannot be read.
     """
     if len(pattern) > PARTS_MAX:
         raise PatternError(f"has more than {PARTS_MAX} characters")
     reader = _Reader(pattern)
-    branches = reader.read_all()
-    if reader.ways > WAYS_MAX:
+    power = max(map(_power, (*reader.read_all(), *reader.aside)))
+    if power < len(WAYS_MAX) and reader.ways > WAYS_MAX[power]:
         raise PatternError("has too many parts that may be there or not")
-    for branch in (*branches, *reader.aside):
-        _check_power(branch, is_cut=is_cut)
+    return _is_slow(power)
 
 
-def check_like(pattern: str, *, is_cut: bool) -> None:
-    """Refuse a pattern of LIKE whose search may take long.
-
-    Args:
-        pattern: The pattern.
-        is_cut: As in ``check_regex``.
+def is_slow_like(pattern: str) -> bool:
+    """Tell the same of a pattern of LIKE.
 
     Raises:
-        PatternError: It may.
+        PatternError: It may take longer.
     """
     parts = [
         _Part(_ALL, needed=False, loops=True)
@@ -99,11 +94,20 @@ def check_like(pattern: str, *, is_cut: bool) -> None:
         else _Part(_ALL if char == "_" else _bit(char))
         for char in pattern
     ]
-    _check_power(parts, is_cut=is_cut)
+    return _is_slow(_power(parts))
 
 
-def _check_power(parts: list[_Part], *, is_cut: bool) -> None:
-    """Refuse parts of which loops may take from one another."""
+def _is_slow(power: int) -> bool:
+    if power >= len(WAYS_MAX):
+        raise PatternError(
+            f"has {power} repetitions that may match the same characters, the search "
+            "for its beginning among them"
+        )
+    return power == len(WAYS_MAX) - 1
+
+
+def _power(parts: list[_Part]) -> int:
+    """Count the loops that may take from one another."""
     end = len(parts)
     while end and parts[end - 1].loops:
         end -= 1  # nothing follows that could make it give back
@@ -119,12 +123,7 @@ def _check_power(parts: list[_Part], *, is_cut: bool) -> None:
             ),
             default=0,
         )
-    power = max(powers.values(), default=0)
-    if power > (2 if is_cut else 1):
-        raise PatternError(
-            f"has {power} repetitions that may match the same characters, the search "
-            "for its beginning among them"
-        )
+    return max(powers.values(), default=0)
 
 
 def _may_share(parts: list[_Part]) -> bool:
@@ -169,13 +168,19 @@ class _Reader:
 
     def _sequence(self, before: list[_Part]) -> list[_Part]:
         parts: list[_Part] = []
+        ways, former = self.ways, _NO_WIDTH
+        self.ways = 1
         while self._at < len(self._text) and self._peek() not in "|)":
-            ways, self.ways = self.ways, 1
-            repeated = self._quantified(self._atom(before + parts))
-            self.ways = min(ways * self.ways, WAYS_MAX + 1)
+            own, self.ways = self.ways, 1
+            atom = self._atom(before + parts)
+            repeated = self._quantified(atom)
+            if not _ends(former, repeated):
+                ways = _bounded(ways * own)
+            former = atom[0] if _is_single(atom) else _NO_WIDTH
             parts += repeated
             if len(parts) > PARTS_MAX:
                 raise PatternError(f"has more than {PARTS_MAX} parts")
+        self.ways = _bounded(ways * self.ways)
         return parts
 
     def _atom(self, before: list[_Part]) -> list[_Part]:
@@ -213,7 +218,7 @@ class _Reader:
         self._close()
         if len(branches) == 1:
             return branches[0]
-        self.ways *= _most_alike(branches)
+        self.ways = _bounded(self.ways * _most_alike(branches))
         return [part for one in branches for part in self._left_out(one)]
 
     def _look_around(self, before: list[_Part]) -> None:
@@ -257,7 +262,7 @@ class _Reader:
         gives_back = self._peek() != "+"
         if self._peek() in "+?" and self._peek():
             self._take()
-        single = len(atom) == 1 and atom[0] == _Part(atom[0].letters)
+        single = _is_single(atom)
         if most is None or (single and most - least > REPEATS_MAX):
             if not single:
                 raise PatternError("repeats a group without end")
@@ -265,7 +270,7 @@ class _Reader:
             return [atom[0]] * max(0, least - 1) + [loop]
         if not single and most > REPEATS_MAX:
             raise PatternError(f"repeats a group more than {REPEATS_MAX} times")
-        self.ways = min(self.ways**most * (most - least + 1), WAYS_MAX + 1)
+        self.ways = _bounded(self.ways**most * (most - least + 1))
         copies = [self._left_out(atom) for _ in range(most - least)]
         return atom * least + [part for copy in copies for part in copy]
 
@@ -361,6 +366,25 @@ class _Reader:
             raise PatternError("ends too early")
         self._at += 1
         return self._text[self._at - 1]
+
+
+def _bounded(ways: int) -> int:
+    return min(ways, max(WAYS_MAX) + 1)
+
+
+def _is_single(parts: list[_Part]) -> bool:
+    """Tell whether this is one character, in whichever way that is written."""
+    return len(parts) == 1 and parts[0] == _Part(parts[0].letters)
+
+
+def _ends(former: _Part, following: list[_Part]) -> bool:
+    """Tell whether what follows says how often a character was repeated.
+
+    As a point does behind ``[0-9]{1,3}``: it can only be behind the last digit.
+    """
+    first = following[0] if following else _NO_WIDTH
+    is_there = first.needed and not first.within
+    return is_there and not former.letters & first.letters
 
 
 def _most_alike(branches: list[list[_Part]]) -> int:

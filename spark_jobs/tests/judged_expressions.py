@@ -221,6 +221,18 @@ _FAIL = (
     "date_trunc(word, timestamp'2024-01-01 00:00:00')",
     "(cast(l AS decimal(38,0)) * 4) div 2",
     "l + 1 + zero",
+    "long RLIKE 'x.*y'",
+    "long NOT LIKE '%x%y%'",
+    "long ILIKE '%x%y%'",
+    "long LIKE ANY ('%x%y%', 'z')",
+    "regexp_count(long, 'x.*y') > 0",
+    "regexp_substr(long, 'x.*y') = 'x'",
+    "split(long, ' +x')[0] = ''",
+    "regexp_replace(long, ' +x', '') = ''",
+    "regexp_extract(long, ' +x', 0) = ''",
+    "regexp_instr(long, ' +x') = 0",
+    "concat_ws(long, word, word)",
+    "array_join(array(word, word), long)",
 )
 #: Each of these has a value, however it might look.
 _GIVE = (
@@ -232,6 +244,11 @@ _GIVE = (
     "l + -1 + 1",
     "-l + 9223372036854775807 + 5",
     "cast(NULL AS int) + 1",
+    "left(long, 1000) RLIKE 'x.*y'",
+    "long RLIKE '^x+$'",
+    "long LIKE '%x%'",
+    "word ILIKE '%Z%Z%'",
+    "concat_ws(left(long, 10), zero, zero)",
 )
 
 
@@ -306,7 +323,12 @@ def main(directory: Path) -> int:
 
 def _found(spark: SparkSession, texts: Sequence[str]) -> dict[str, Any]:
     row = pa.table(
-        {"word": ["%zz["], "zero": pa.array([0], pa.int32()), "l": [2**63 - 1]}
+        {
+            "word": ["%zz["],
+            "zero": pa.array([0], pa.int32()),
+            "l": [2**63 - 1],
+            "long": ["x" * 10_001],
+        }
     )
     values, failures = evaluate(spark, texts, row)
     return {

@@ -172,6 +172,18 @@ def test_nothing_that_fails_on_an_event_ends_the_batch(answers: Any) -> None:  #
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("long RLIKE 'x.*y'", "RLIKE 'x.*y' searches a text of more than 10,000"),
+        ("concat_ws(long, word, word)", "has a separator of more than 10"),
+    ],
+)
+def test_a_text_that_is_too_long_is_told(answers: Any, text: str, words: str) -> None:  # noqa: ANN401 - JSON
+    """A search would take hours, and a separator between many parts the memory."""
+    assert answers["failing"][text][1].endswith(f"{words} characters.")
+
+
 def test_what_an_expression_asks_for_is_no_failure(answers: Any) -> None:  # noqa: ANN401 - JSON
     """A null that it wants, and parts that are not needed."""
     values = {text: value for text, (value, _) in answers["given"].items()}
@@ -185,4 +197,9 @@ def test_what_an_expression_asks_for_is_no_failure(answers: Any) -> None:  # noq
         "l + -1 + 1": str(2**63 - 1),
         "-l + 9223372036854775807 + 5": "5",
         "cast(NULL AS int) + 1": "None",
+        "left(long, 1000) RLIKE 'x.*y'": "False",
+        "long RLIKE '^x+$'": "True",
+        "long LIKE '%x%'": "True",
+        "word ILIKE '%Z%Z%'": "True",
+        "concat_ws(left(long, 10), zero, zero)": f"0{'x' * 10}0",
     }
