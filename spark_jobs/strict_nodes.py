@@ -18,6 +18,7 @@ from spark_jobs.expression_tree import (
     Node,
     as_column,
     as_node,
+    catalyst,
     children_of,
     kind_of,
     type_of,
@@ -96,6 +97,9 @@ _SEARCHES = frozenset(
 _SEARCHES_FOR_SEVERAL = frozenset({"LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"})
 #: What puts a separator between elements, and which of its parts that is.
 _SEPARATES = {"ArrayJoin": 1, "ConcatWs": 0}
+#: What Spark takes for an element, where it cannot be null, at the place null as well.
+_TAKES_ITEM = frozenset({"ElementAt", "GetArrayItem", "GetMapValue"})
+_ASKS_FOR_NULL = frozenset({"IsNotNull", "IsNull"})
 _FLOATING = ("float", "double")
 _SHORT = ("tinyint", "smallint", "int")
 
@@ -134,6 +138,12 @@ def strict(node: Node, rewritten: Node, parts: Sequence[Node]) -> Node:
     if kind in _GIVES_NULL:
         is_given = reduce(and_, (one.isNotNull() for one in given))
         return as_node(F.coalesce(value, F.when(is_given, _failing(node))))
+    if kind in _TAKES_ITEM:
+        return as_node(F.when(given[1].isNotNull(), value))
+    if kind in _ASKS_FOR_NULL and children_of(children_of(node)[0]):
+        # Spark would not evaluate what cannot be null, and so not see that it fails.
+        asked = as_column(catalyst().expressions.KnownNullable(parts[0]))
+        return as_node(asked.isNull() if kind == "IsNull" else asked.isNotNull())
     replaced = _replaced(node, types, given)
     if replaced is not None:
         return as_node(replaced)
