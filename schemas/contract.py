@@ -13,11 +13,17 @@ import difflib
 import hashlib
 import json
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.compatibility import find_incompatibilities
-from schemas.errors import ContractError, IncompatibleContractError
+from schemas.errors import (
+    ContractError,
+    IncompatibleContractError,
+    raise_faults,
+)
 from schemas.safety import parse_schema
 from schemas.schema_tree import Nullable, Record, describe, item_of
 
@@ -88,6 +94,7 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
         ContractError: No such contract, not a schema, or another contract in the
             same folder has the same id.
         UnsafeContractError: A payload of it could kill a decoder.
+            Either error has all that is wrong with the file.
     """
     if not reference.endswith(".avsc"):
         if reference not in _shipped_references():
@@ -112,27 +119,26 @@ def versions_of(contract: Contract) -> dict[int, Contract]:
         The contract and the readable others of its name and folder, by schema id.
 
     Raises:
-        IncompatibleContractError: An older version cannot be read; the error shows
+        IncompatibleContractError: Older versions cannot be read; the error shows
             each difference.
         ContractError: Another version's file is not a usable contract.
     """
     readable = {contract.schema_id: contract}
+    faults: list[ContractError] = []
     for path in sorted(contract.path.parent.glob(f"{contract.name}.v*.avsc")):
         if _split_stem(path)[1] == contract.version:
             continue
-        writer = _read_contract(path)
+        try:
+            writer = _read_contract(path)
+        except ContractError as exc:
+            faults.append(exc)
+            continue
         differences = find_incompatibilities(contract.tree, writer.tree)
         if not differences:
             readable[writer.schema_id] = writer
         elif writer.version < contract.version:
-            raise IncompatibleContractError(
-                "CONTRACT_INCOMPATIBLE",
-                saw=f"{contract.reference} cannot read {writer.reference}: "
-                f"{'; '.join(differences)}.",
-                why="Events of the older version may still lie in the topic.",
-                fix=f"Change {contract.path.name} so that it reads both (defaults, "
-                "aliases, wider types), or give the new event a name of its own.",
-            )
+            faults.append(_incompatible(contract, writer, differences))
+    raise_faults(faults)
     return readable
 
 
@@ -148,21 +154,48 @@ def list_fields(tree: Record) -> tuple[ContractField, ...]:
     )
 
 
+def _incompatible(
+    contract: Contract, writer: Contract, differences: Sequence[str]
+) -> IncompatibleContractError:
+    return IncompatibleContractError(
+        "CONTRACT_INCOMPATIBLE",
+        saw=f"{contract.reference} cannot read {writer.reference}: "
+        f"{'; '.join(differences)}.",
+        why="Events of the older version may still lie in the topic.",
+        fix=f"Change {contract.path.name} so that it reads both (defaults, "
+        "aliases, wider types), or give the new event a name of its own.",
+    )
+
+
 def _read_contract(path: Path) -> Contract:
-    name, version = _split_stem(path)
     schema = _read_json(path)
     declared_id = schema.pop("schema_id", None)
     text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
-    tree = parse_schema(schema)
+    faults: list[ContractError] = []
+    with _noting(faults):
+        name, version = _split_stem(path)
+    with _noting(faults):
+        schema_id = _schema_id(declared_id, text, path)
+    with _noting(faults):
+        tree = parse_schema(schema)
+    raise_faults(faults)
     return Contract(
         name=name,
         version=version,
-        schema_id=_schema_id(declared_id, text, path),
+        schema_id=schema_id,
         text=text,
         fields=list_fields(tree),
         path=path,
         tree=tree,
     )
+
+
+@contextmanager
+def _noting(faults: list[ContractError]) -> Iterator[None]:
+    try:
+        yield
+    except ContractError as exc:
+        faults.append(exc)
 
 
 def _split_stem(path: Path) -> tuple[str, int]:

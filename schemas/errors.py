@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
@@ -25,26 +26,63 @@ class ContractError(Exception):
         saw: What was observed.
         why: Why that stops the work.
         fix: What to do about it, as an instruction.
+        faults: Each by itself, where there are several.
     """
 
     exit_code: ClassVar[int] = 78
 
-    def __init__(self, code: str, *, saw: str, why: str, fix: str) -> None:
+    def __init__(
+        self,
+        code: str,
+        *,
+        saw: str,
+        why: str,
+        fix: str,
+        faults: tuple[ContractError, ...] = (),
+    ) -> None:
         super().__init__(f"{code}: {saw} {why} Fix: {fix}")
         self.code = code
         self.saw = saw
         self.why = why
         self.fix = fix
+        self.faults = faults or (self,)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle: by default, keyword-only arguments do not come back."""
-        return (_rebuild, (type(self), self.code, self.saw, self.why, self.fix))
+        faults = self.faults if len(self.faults) > 1 else ()
+        return (_rebuild, (type(self), self.code, self.saw, self.why, self.fix, faults))
 
 
-def _rebuild(
-    kind: type[ContractError], code: str, saw: str, why: str, fix: str
+def _rebuild(  # noqa: PLR0913, PLR0917 - as pickle calls it
+    kind: type[ContractError],
+    code: str,
+    saw: str,
+    why: str,
+    fix: str,
+    faults: tuple[ContractError, ...],
 ) -> ContractError:
-    return kind(code, saw=saw, why=why, fix=fix)
+    return kind(code, saw=saw, why=why, fix=fix, faults=faults)
+
+
+def raise_faults(found: Sequence[ContractError]) -> None:
+    """Raise one error for all that was found; do nothing if that is nothing.
+
+    Its class and its code are those of the first.
+    """
+    faults = [fault for one in found for fault in one.faults]
+    if len(faults) == 1:
+        raise faults[0]
+    if not faults:
+        return
+    first = faults[0]
+    lines = (f"\n  {one.code}: {one.saw} {one.why} Fix: {one.fix}" for one in faults)
+    raise type(first)(
+        first.code,
+        saw=f"{len(faults)} problems:{''.join(lines)}\n",
+        why="A contract is used only when all of it is understood.",
+        fix="Correct each line above.",
+        faults=tuple(faults),
+    )
 
 
 class UnsafeContractError(ContractError):

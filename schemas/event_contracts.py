@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from schemas.contract import Contract, ContractField, load_contract, versions_of
-from schemas.errors import ContractError
+from schemas.errors import ContractError, raise_faults
 from schemas.schema_tree import RecordField, describe, item_of
 
 
@@ -83,9 +83,17 @@ def load_event_contracts(
         beside: As in ``load_contract``.
 
     Raises:
-        ContractError: One of them cannot be used, or not beside the others.
+        ContractError: Some of them cannot be used, or not beside the others.
     """
-    return EventContracts(tuple(load_event_contract(one, beside) for one in references))
+    found: list[EventContract] = []
+    faults: list[ContractError] = []
+    for reference in references:
+        try:
+            found.append(load_event_contract(reference, beside))
+        except ContractError as exc:
+            faults.append(exc)
+    raise_faults(faults)
+    return EventContracts(tuple(found))
 
 
 def _require_distinct_names(each: Sequence[EventContract]) -> None:
@@ -120,16 +128,18 @@ def _merge_writers(each: Sequence[EventContract]) -> dict[int, Contract]:
 def _merge_fields(each: Sequence[EventContract]) -> tuple[ContractField, ...]:
     owners: dict[str, tuple[Contract, RecordField]] = {}
     merged: dict[str, ContractField] = {}
+    faults: list[ContractError] = []
     for contract in (one.contract for one in each):
         entries = zip(contract.tree.fields, contract.fields, strict=True)
         for entry, column in entries:
             # Spark sees no difference between upper and lower case.
             owner, known = owners.setdefault(entry.name.casefold(), (contract, entry))
             if (known.name, item_of(known.node)) != (entry.name, item_of(entry.node)):
-                raise _differ(owner, known, contract, entry)
+                faults.append(_differ(owner, known, contract, entry))
             former = merged.setdefault(column.name, column)
             nullable = former.nullable or column.nullable
             merged[column.name] = replace(former, nullable=nullable)
+    raise_faults(faults)
     return tuple(_with_lacks(column, each) for column in merged.values())
 
 

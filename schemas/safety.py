@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn, TypeGuard
 
-from schemas.errors import UnsafeContractError
+from schemas.errors import UnsafeContractError, raise_faults
 from schemas.schema_tree import (
     Enumeration,
     Fixed,
@@ -61,10 +63,13 @@ def parse_schema(schema: object) -> Record:
     """Turn a schema's JSON into a tree that is safe to walk.
 
     Raises:
-        UnsafeContractError: The schema breaks a rule of this module; the error
-            names the rule and the field.
+        UnsafeContractError: The schema breaks rules of this module; the error
+            names each rule and the field.
     """
-    node = _SchemaParser().parse(schema, at="", namespace="", depth=0)
+    parser = _SchemaParser()
+    with parser.noting():
+        node = parser.parse(schema, at="", namespace="", depth=0)
+    raise_faults(parser.faults)
     if not isinstance(node, Record):
         raise UnsafeContractError(
             "CONTRACT_NOT_A_RECORD",
@@ -90,13 +95,36 @@ def _refuse_form(at: str, saw: str) -> NoReturn:
     )
 
 
+class _ToldError(UnsafeContractError):
+    """A type that is named again is refused, as it may have been where it is."""
+
+
 class _SchemaParser:
-    """One walk over one schema; holds the names met and the count of types."""
+    """One walk over one schema; holds the names met and the count of types.
+
+    Attributes:
+        faults: What is wrong with it. A type that is named again is told once.
+    """
 
     def __init__(self) -> None:
+        self.faults: list[UnsafeContractError] = []
+        self._is_too_large = False
         self._declared: dict[str, tuple[_Json, str]] = {}
         self._open: list[str] = []
         self._nodes = 0
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Go on behind what is refused, so that the rest is looked at as well."""
+        try:
+            yield
+        except _ToldError:
+            pass
+        except UnsafeContractError as exc:
+            if not self._is_too_large:
+                self.faults.append(exc)
+            # All that follows is too much as well.
+            self._is_too_large |= exc.code == "CONTRACT_TOO_LARGE"
 
     def parse(
         self, schema: object, *, at: str, namespace: str, depth: int
@@ -146,9 +174,20 @@ class _SchemaParser:
         if full_name not in self._declared:
             _refuse_form(at, f"the type {name!r} is not known here.")
         declaration, outer_namespace = self._declared[full_name]
-        return self._parse_object(
-            declaration, at=at, namespace=outer_namespace, depth=depth
-        )
+        told = len(self.faults)
+        try:
+            node = self._parse_object(
+                declaration, at=at, namespace=outer_namespace, depth=depth
+            )
+        except UnsafeContractError as exc:
+            if told:
+                raise _ToldError(
+                    exc.code, saw=exc.saw, why=exc.why, fix=exc.fix
+                ) from exc
+            raise
+        if told:
+            del self.faults[told:]
+        return node
 
     def _parse_union(
         self, branches: list[object], *, at: str, namespace: str, depth: int
@@ -221,13 +260,17 @@ class _SchemaParser:
         self._open.append(full_name)
         fields: dict[str, RecordField] = {}
         for entry in declared:
-            field = self._parse_field(
-                entry, at=at, namespace=full_name.rpartition(".")[0], depth=depth + 1
-            )
-            # Spark and SQL see no difference between upper and lower case here.
-            if field.name.lower() in fields:
-                _refuse_form(at, f"the field {field.name} is there twice.")
-            fields[field.name.lower()] = field
+            with self.noting():
+                field = self._parse_field(
+                    entry,
+                    at=at,
+                    namespace=full_name.rpartition(".")[0],
+                    depth=depth + 1,
+                )
+                # Spark and SQL see no difference between upper and lower case here.
+                if field.name.lower() in fields:
+                    _refuse_form(at, f"the field {field.name} is there twice.")
+                fields[field.name.lower()] = field
         self._open.pop()
         return Record(
             name=full_name, fields=tuple(fields.values()), aliases=_aliases(schema, at)
@@ -239,18 +282,13 @@ class _SchemaParser:
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             _refuse_form(at, "a field has no name.")
         name = entry["name"]
-        if not FIELD_NAME.fullmatch(name):
-            _refuse(
-                "CONTRACT_FIELD_NAME",
-                f"{name[:80]!r}",
-                "the name cannot be a column.",
-                why="A column is a letter or underscore and up to 62 letters, digits "
-                "or underscores.",
-                fix="Rename the field; keep the old name as an alias.",
-            )
+        with self.noting():
+            _check_field_name(name)
         place = f"{at}.{name}" if at else name
+        known = len(self.faults)
         node = self.parse(entry.get("type"), at=place, namespace=namespace, depth=depth)
-        if "default" in entry and not _fits_default(entry["default"], node):
+        has_default = "default" in entry and len(self.faults) == known
+        if has_default and not _fits_default(entry["default"], node):
             _refuse_form(
                 place,
                 f"the default {json.dumps(entry['default'])[:40]} is no "
@@ -302,6 +340,18 @@ class _SchemaParser:
             precision=precision,
             scale=scale,
             aliases=_aliases(schema, at),
+        )
+
+
+def _check_field_name(name: str) -> None:
+    if not FIELD_NAME.fullmatch(name):
+        _refuse(
+            "CONTRACT_FIELD_NAME",
+            f"{name[:80]!r}",
+            "the name cannot be a column.",
+            why="A column is a letter or underscore and up to 62 letters, digits "
+            "or underscores.",
+            fix="Rename the field; keep the old name as an alias.",
         )
 
 

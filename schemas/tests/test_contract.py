@@ -189,3 +189,28 @@ def test_a_contract_and_its_errors_survive_pickling() -> None:
 def test_a_name_that_no_file_can_have_is_a_missing_contract(reference: str) -> None:
     """The operating system refuses it in a way of its own."""
     assert code_of(reference) == "CONTRACT_MISSING"
+
+
+def test_all_that_is_wrong_with_a_contract_is_one_error(tmp_path: Path) -> None:
+    """The file's name, its id and its fields."""
+    write(tmp_path, "click-.v0.avsc", {"name": "a-b", "type": "int"}, schema_id="x")
+    with pytest.raises(ContractError) as caught:
+        load_contract("click-.v0.avsc", tmp_path)
+    assert [one.code for one in caught.value.faults] == [
+        "CONTRACT_FILE_NAME",
+        "CONTRACT_SCHEMA_ID",
+        "CONTRACT_FIELD_NAME",
+    ]
+
+
+def test_all_versions_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    """Not one after the other."""
+    write(tmp_path, "click.v1.avsc", {"name": "id", "type": "int"})
+    write(tmp_path, "click.v2.avsc", {"name": "id", "type": "money"})
+    write(tmp_path, "click.v3.avsc", {"name": "id", "type": "string"})
+    with pytest.raises(ContractError) as caught:
+        versions_of(load_contract("click.v3.avsc", tmp_path))
+    assert [one.code for one in caught.value.faults] == [
+        "CONTRACT_INCOMPATIBLE",
+        "CONTRACT_MALFORMED",
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from schemas.errors import UnsafeContractError
@@ -157,3 +159,48 @@ def test_a_refusal_names_the_field_by_its_path() -> None:
     schema = record(record({"type": "array", "items": "null"}, name="I"))
     with pytest.raises(UnsafeContractError, match=r"Field f0\.f0\[\]: null alone"):
         parse_schema(schema)
+
+
+def test_all_faults_of_a_schema_are_one_error() -> None:
+    """Each once, in the order of the fields; inside of a field as well."""
+    inner = {
+        "type": "record",
+        "name": "Inner",
+        "fields": [
+            {"name": "a", "type": "money"},
+            {"name": "b", "type": {"type": "enum", "name": "E", "symbols": []}},
+        ],
+    }
+    fields = [
+        {"name": "event-id", "type": "strin"},
+        {"name": "at", "type": {"type": "int", "logicalType": "timestamp-millis"}},
+        {"name": "one", "type": inner},
+        {"name": "again", "type": "Inner"},
+        {"name": "e", "type": "E"},
+        {"name": "n", "type": "int", "default": "x"},
+        {"name": "N", "type": "int"},
+        {"name": "n", "type": ["int", "long"]},
+    ]
+    with pytest.raises(UnsafeContractError) as caught:
+        parse_schema({"type": "record", "name": "R", "fields": fields})
+    assert [one.saw.partition(":")[0] for one in caught.value.faults] == [
+        "Field 'event-id'",
+        "Field event-id",
+        "Field at",
+        "Field one.a",
+        "Field one.b",
+        "Field n",
+        "Field n",
+    ]
+    assert caught.value.code == "CONTRACT_FIELD_NAME"
+    assert all(one.saw in caught.value.saw for one in caught.value.faults)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert [one.saw for one in again.faults] == [one.saw for one in caught.value.faults]
+
+
+def test_a_schema_that_is_too_large_is_told_so_once() -> None:
+    """What follows is too much as well."""
+    fields = [{"name": f"f{n}", "type": "int"} for n in range(NODES_MAX + 9)]
+    with pytest.raises(UnsafeContractError) as caught:
+        parse_schema({"type": "record", "name": "R", "fields": fields})
+    assert [one.code for one in caught.value.faults] == ["CONTRACT_TOO_LARGE"]

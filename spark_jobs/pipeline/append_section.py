@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.expression_section import read_condition
-from spark_jobs.pipeline.place_section import PLACE, read_place
+from spark_jobs.pipeline.place_section import PLACE, read_place, stand_ins
 from spark_jobs.pipeline.yaml_document import Section
 
 
 def read_append(section: Section) -> AppendOutput | None:
-    """Read an output's section; None, with the problems reported, if it is wrong."""
+    """Read an output's section; None if that is wrong beyond what can be checked."""
     section.allow("table", "columns", *PLACE, "branches", "where")
     section.require("table")
     table = section.text("table")
@@ -17,11 +17,10 @@ def read_append(section: Section) -> AppendOutput | None:
     databases, shard_by = read_place(section)
     branches = section.whole_number("branches", default=1)
     where = read_condition(section, "where")
-    if table is None:
-        return None
-    return section.report.attempt(
+    return section.report.complete(
         section.at,
         AppendOutput,
+        stand_ins(section) | {"branches": 1},
         table=table,
         columns=columns,
         databases=databases,

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Protocol
 
 from schemas.contract import ContractField
+from schemas.errors import ContractError
 from schemas.schema_tree import NESTED_TYPES
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.definition import Output, Pipeline, Transform
@@ -147,6 +148,12 @@ def find_lookup_problems(
     as_of = enrichment.as_of
     for key, lookup in (("from", as_of.valid_from), ("until", as_of.valid_until)):
         yield from _check_known(lookup, known, ("as_of", key))
+
+
+def contract_problems(error: ContractError) -> Iterator[Problem]:
+    """List what is wrong with a contract as problems of the pipeline that names it."""
+    for one in error.faults:
+        yield Problem(code=one.code, saw=one.saw, why=one.why, fix=one.fix)
 
 
 def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[Problem]:

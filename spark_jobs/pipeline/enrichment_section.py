@@ -10,23 +10,25 @@ _PLACE = ("table", "database", "topic", "schema")
 
 
 def read_enrichment(section: Section) -> Enrichment | None:
-    """Read an enrichment; None, with the problems reported, if it is wrong."""
+    """Read an enrichment; None if what it adds to an event is not known."""
     section.allow(*_PLACE, "on", "select", "default", "as_of", "refresh")
     section.require("on", "select")
-    place = {key: section.text(key) for key in _PLACE}
+    place: dict[str, str | None] = {key: section.text(key) for key in _PLACE}
     on = section.text_pairs("on")
     select = section.text_pairs("select")
     defaults = section.section("default")
     refresh = section.duration("refresh", REFRESH)
     as_of = _read_as_of(section.section("as_of"))
-    if on is None or select is None or ("as_of" in section and as_of is None):
-        return None
-    if any(key in section and place[key] is None for key in _PLACE):
+    if on is None or select is None:
         return None
     default = {} if defaults is None else defaults.scalars()
-    return section.report.attempt(
+    if any(key in section and place[key] is None for key in _PLACE):
+        place = dict.fromkeys(_PLACE) | {"table": "unnamed"}
+    named = {key: "unnamed" for key in ("table", "topic") if place[key] is not None}
+    return section.report.complete(
         section.at,
         Enrichment,
+        {**named, "database": HOME, "default": {}, "refresh": REFRESH},
         table=place["table"],
         database=place["database"] or HOME,
         topic=place["topic"],

@@ -20,11 +20,12 @@ def read_join(section: Section) -> JoinOutput | None:
     left = _read_side(section, "left")
     right = _read_side(section, "right")
     unmatched = read_word(section, "unmatched", Unmatched.NONE)
-    if table is None or on is None or within is None or left is None or right is None:
+    if on is None or left is None or right is None:
         return None
-    return section.report.attempt(
+    return section.report.complete(
         section.at,
         JoinOutput,
+        {"table": f"unnamed_{section.at[1]}", "within": timedelta(hours=1)},
         table=table,
         on=on,
         within=within,

@@ -15,8 +15,14 @@ def read_outbox(section: Section) -> OutboxOutput | None:
     key = section.text("key")
     select = section.texts("select")
     where = read_condition(section, "where")
-    if topic is None or key is None:
+    if key is None:
         return None
-    return section.report.attempt(
-        section.at, OutboxOutput, topic=topic, key=key, select=select, where=where
+    return section.report.complete(
+        section.at,
+        OutboxOutput,
+        {"topic": "unnamed", "where": None},
+        topic=topic,
+        key=key,
+        select=select,
+        where=where,
     )

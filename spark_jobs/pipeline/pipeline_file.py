@@ -18,8 +18,13 @@ from schemas.errors import ContractError
 from schemas.event_contracts import EventContracts, load_event_contract
 from sinks.protocol.guarantee import Guarantee
 from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
+from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.append_section import read_append
-from spark_jobs.pipeline.columns import find_column_problems, find_lookup_problems
+from spark_jobs.pipeline.columns import (
+    contract_problems,
+    find_column_problems,
+    find_lookup_problems,
+)
 from spark_jobs.pipeline.databases import check_declaration
 from spark_jobs.pipeline.dead_letter_limit import (
     DEAD_LETTER_LIMIT_RECORDS,
@@ -41,7 +46,7 @@ from spark_jobs.pipeline.python_file import load_python_pipeline
 from spark_jobs.pipeline.redaction import find_redaction_problems
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import Source
-from spark_jobs.pipeline.source_section import read_source
+from spark_jobs.pipeline.source_section import is_known, no_source, read_source
 from spark_jobs.pipeline.window_section import read_window
 from spark_jobs.pipeline.word_section import read_word
 from spark_jobs.pipeline.yaml_document import Section, open_document
@@ -57,6 +62,7 @@ _READERS: Mapping[str, Callable[[Section], Output | None]] = {
 }
 # Stands in for a missing or wrong name, so that the rest can be checked as well.
 _NO_NAME = "unnamed"
+_NO_OUTPUT = (AppendOutput(table="unnamed"),)
 
 
 def load_pipeline(path: FilePath) -> Pipeline:
@@ -78,9 +84,8 @@ def load_pipeline(path: FilePath) -> Pipeline:
     file.allow(*required, *optional, "dead_letter_limit", "monitor", "databases")
     file.require(*required)
     parts = _read_parts(file)
-    if parts is not None:
-        _check_contracts(parts, path, file)
-    pipeline = None if parts is None else _build(parts, file)
+    _check_contracts(parts, path, file)
+    pipeline = _build(parts, file)
     file.report.raise_if_any()
     assert pipeline is not None
     return pipeline
@@ -88,12 +93,12 @@ def load_pipeline(path: FilePath) -> Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What can be read of a file: wrong rules and outputs are left out.
+    """What can be read of a file; what is wrong has a stand-in, or is left out.
 
     Attributes:
         transform: None, unless a lookup or a prediction is wrong: then the columns
             after it are as unknown as those of a transform.
-        has_outputs: Whether the pipeline can say what is wrong with them.
+        outputs_are_reported: Whether what is wrong with a lack of them is.
     """
 
     name: str
@@ -108,15 +113,14 @@ class _Parts:
     dead_letter_limit: DeadLetterLimit | None
     monitor: Monitoring
     outputs: tuple[Output, ...]
-    has_outputs: bool
+    outputs_are_reported: bool
     databases: Mapping[str, str]
 
 
-def _read_parts(file: Section) -> _Parts | None:
-    """Read the parts; None, with the problems reported, if the source is wrong."""
+def _read_parts(file: Section) -> _Parts:
     name = _read_name(file)
     section = file.section("source")
-    source = read_source(section) if section is not None else None
+    source = no_source() if section is None else read_source(section)
     guarantee = read_word(file, "guarantee", Guarantee.EXACTLY_ONCE)
     deduplicate = _read_deduplicate(file, guarantee)
     validate = _read_validate(file)
@@ -128,8 +132,6 @@ def _read_parts(file: Section) -> _Parts | None:
     condition = read_condition(file, "filter")
     limit = _read_dead_letter_limit(file)
     monitor = _read_monitor(file)
-    if source is None:
-        return None
     return _Parts(
         name=name,
         source=source,
@@ -143,8 +145,7 @@ def _read_parts(file: Section) -> _Parts | None:
         dead_letter_limit=limit,
         monitor=monitor,
         outputs=outputs,
-        # An empty list is a problem of the pipeline; others are reported already.
-        has_outputs="outputs" in file and (bool(outputs) or not sections),
+        outputs_are_reported="outputs" not in file or bool(sections),
         databases=databases,
     )
 
@@ -165,8 +166,8 @@ def _unknown(events: Any) -> Any:  # noqa: ANN401 - as users' transforms are
 
 def _build(parts: _Parts, file: Section) -> Pipeline | None:
     """Build the pipeline; None, with the problems reported, if parts do not fit."""
-    if not parts.has_outputs:
-        return None
+    # An empty list is a problem of the pipeline; others are reported already.
+    outputs = parts.outputs or (_NO_OUTPUT if parts.outputs_are_reported else ())
     return file.report.attempt(
         (),
         Pipeline,
@@ -180,17 +181,21 @@ def _build(parts: _Parts, file: Section) -> Pipeline | None:
         filter=parts.filter,
         dead_letter_limit=parts.dead_letter_limit,
         monitor=parts.monitor,
-        outputs=parts.outputs,
+        outputs=outputs,
         databases=parts.databases,
     )
 
 
 def _check_contracts(pipeline: _Parts, path: FilePath, file: Section) -> None:
     """Check the columns of the events, and those of topics that are looked up."""
-    contracts = _read_event_contracts(pipeline.source, path, file)
+    source = pipeline.source
+    contracts = None
+    if is_known(source, "schema"):
+        contracts = _read_event_contracts(source, path, file)
     if contracts is not None:
         for problem in find_column_problems(pipeline, contracts.fields):
-            file.report.add(problem)
+            if problem.at != ("source", "event_time") or is_known(source, "event_time"):
+                file.report.add(problem)
         for problem in find_redaction_problems(pipeline, contracts):
             file.report.add(problem)
     for index, enrichment in enumerate(pipeline.enrich):
@@ -233,9 +238,8 @@ def _attempt(
     try:
         return make(*args, **kwargs)
     except ContractError as exc:
-        file.report.add(
-            Problem(code=exc.code, at=at, saw=exc.saw, why=exc.why, fix=exc.fix)
-        )
+        for problem in contract_problems(exc):
+            file.report.add(problem.under(*at))
         return None
 
 

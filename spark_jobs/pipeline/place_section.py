@@ -8,6 +8,19 @@ from spark_jobs.pipeline.yaml_document import Section
 PLACE = ("database", "shard_by")
 
 
+def stand_ins(section: Section) -> dict[str, object]:
+    """Return what stands in for what is wrong with an output's place and condition.
+
+    No other output has the table.
+    """
+    return {
+        "table": f"unnamed_{section.at[1]}",
+        "databases": (HOME,),
+        "shard_by": (),
+        "where": None,
+    }
+
+
 def read_place(section: Section) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Read where an output's rows go: the databases, and by what they are chosen."""
     databases = section.one_or_more("database")

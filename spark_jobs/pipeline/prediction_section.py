@@ -14,11 +14,12 @@ def read_prediction(section: Section) -> Prediction | None:
     inputs = section.section("inputs")
     columns = section.section("columns")
     version = section.text("version")
-    if model is None or inputs is None or columns is None:
+    if inputs is None or columns is None:
         return None
-    return section.report.attempt(
+    return section.report.complete(
         section.at,
         Prediction,
+        {"model": "unnamed.onnx"},
         model=model,
         inputs={name: inputs.one_or_more(name) or () for name in inputs},
         columns={name: columns.text(name) or "" for name in columns},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
@@ -44,6 +44,42 @@ class Report:
         except PipelineError as exc:
             for problem in exc.problems:
                 self.add(problem.under(*at))
+            return None
+
+    def complete(
+        self,
+        at: Path,
+        build: Callable[..., T],
+        stand_ins: Mapping[str, object],
+        **values: object,
+    ) -> T | None:
+        """Build a part as ``attempt`` does, or one that stands in for it.
+
+        What else a pipeline says of it can be checked then; it is never run, because
+        the file has a problem.
+
+        Args:
+            at: Where the part is.
+            build: What makes it.
+            stand_ins: What to take for values that are None, which are reported
+                already, and for those that the part refuses.
+            values: What the file says.
+
+        Returns:
+            None if a value is wrong that nothing can stand in for.
+        """
+        missing = {key: one for key, one in stand_ins.items() if values[key] is None}
+        given = {**values, **missing}
+        try:
+            return build(**given)
+        except PipelineError as exc:
+            for problem in exc.problems:
+                self.add(problem.under(*at))
+            wrong = {str(problem.at[0]) for problem in exc.problems if problem.at}
+        given |= {key: one for key, one in stand_ins.items() if key in wrong}
+        try:
+            return build(**given)
+        except PipelineError:
             return None
 
     def raise_if_any(self) -> None:

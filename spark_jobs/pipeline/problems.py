@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Sequence
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import TypeAlias
 
 from sinks.protocol.errors import ConfigurationError
@@ -73,15 +77,72 @@ class PipelineError(ConfigurationError):
         return (PipelineError, (self.problems, self.places))
 
 
+@dataclass(slots=True)
+class Gathered:
+    """The problems of all parts that a Python file builds.
+
+    Attributes:
+        folder: Of the file and of what it imports; places are told by their lines.
+    """
+
+    folder: FilePath
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+    places: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, problems: Iterable[Problem], subject: str) -> None:
+        """Keep problems of a part that is being built."""
+        line = self._line()
+        for one in problems:
+            self.problems.append(one)
+            self.places.append(f"{line}{subject}{_format_path(one.at)}")
+
+    def raise_if_any(self) -> None:
+        """Refuse the file if there is a problem.
+
+        Raises:
+            PipelineError: There is; it has all of them.
+        """
+        if self.problems:
+            raise PipelineError(self.problems, self.places)
+
+    def _line(self) -> str:
+        for frame, line in traceback.walk_stack(None):
+            file = FilePath(frame.f_code.co_filename)
+            if file.is_relative_to(self.folder) and file.is_file():
+                return f"{file.name}:{line} "
+        return ""
+
+
+_gathered: ContextVar[Gathered | None] = ContextVar("gathered", default=None)
+
+
+@contextmanager
+def gathering(folder: FilePath) -> Iterator[Gathered]:
+    """Let parts that are wrong be built, so that one error can tell of all of them.
+
+    Args:
+        folder: As in ``Gathered``.
+    """
+    gathered = Gathered(folder)
+    token = _gathered.set(gathered)
+    try:
+        yield gathered
+    finally:
+        _gathered.reset(token)
+
+
 def raise_if_any(subject: str, problems: Iterable[Problem]) -> None:
     """Refuse a part built in Python.
 
     Raises:
-        PipelineError: There is a problem; its place is a path such as
-            ``WindowOutput.by[0]``.
+        PipelineError: There is a problem, and nobody gathers them; its place is a path
+            such as ``WindowOutput.by[0]``.
     """
     found = tuple(problems)
-    if found:
+    gathered = _gathered.get()
+    if found and gathered is not None:
+        gathered.add(found, subject)
+    elif found:
         raise PipelineError(found, [subject + _format_path(one.at) for one in found])
 
 

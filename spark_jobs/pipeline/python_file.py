@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+from schemas.errors import ContractError
 from schemas.event_contracts import load_event_contracts
 from sinks.protocol.errors import ConfigurationError, TallyweirError
-from spark_jobs.pipeline.columns import find_column_problems
+from spark_jobs.pipeline.columns import contract_problems, find_column_problems
 from spark_jobs.pipeline.definition import Pipeline
-from spark_jobs.pipeline.problems import raise_if_any
+from spark_jobs.pipeline.problems import Gathered, PipelineError, gathering
 from spark_jobs.pipeline.redaction import find_redaction_problems
 from spark_jobs.pipeline.user_code import describe_failure, hash_sources
 
@@ -35,9 +36,33 @@ def load_python_pipeline(path: Path) -> Pipeline:
         ContractError: A contract of it is.
     """
     known = set(sys.modules)
-    module = _run(path.absolute())
+    with gathering(path.absolute().parent) as gathered:
+        module, pipeline = _define(path, gathered)
+        _check_contracts(pipeline, path, gathered)
+    gathered.raise_if_any()
+    modules = [module, *_modules_beside(path.absolute(), known)]
+    _send_by_value(modules)
+    if pipeline.has_code and not pipeline.code_version:
+        sources = {Path(one.__file__) for one in modules if one.__file__}
+        pipeline = replace(pipeline, code_version=hash_sources(sources))
+    return pipeline
+
+
+def _define(path: Path, gathered: Gathered) -> tuple[ModuleType, Pipeline]:
+    """Run the file; what is wrong with parts goes before what fails for that."""
+    try:
+        module = _run(path.absolute())
+    except PipelineError as error:
+        gathered.problems.extend(error.problems)
+        gathered.places.extend(error.places)
+        gathered.raise_if_any()
+        raise
+    except ConfigurationError:
+        gathered.raise_if_any()
+        raise
     pipeline = getattr(module, "pipeline", None)
     if not isinstance(pipeline, Pipeline):
+        gathered.raise_if_any()
         raise ConfigurationError(
             "PIPELINE_NOT_DEFINED",
             saw=f"{path} has no pipeline = Pipeline(...); pipeline is "
@@ -45,16 +70,26 @@ def load_python_pipeline(path: Path) -> Pipeline:
             why="A Python pipeline file defines its pipeline under that name.",
             fix="Assign the Pipeline to a module-level variable called pipeline.",
         )
-    modules = [module, *_modules_beside(path.absolute(), known)]
-    _send_by_value(modules)
-    if pipeline.has_code and not pipeline.code_version:
-        sources = {Path(one.__file__) for one in modules if one.__file__}
-        pipeline = replace(pipeline, code_version=hash_sources(sources))
-    contracts = load_event_contracts(pipeline.source.schemas, path.parent)
-    columns = find_column_problems(pipeline, contracts.fields)
-    redaction = find_redaction_problems(pipeline, contracts)
-    raise_if_any("Pipeline", (*columns, *redaction))
-    return pipeline
+    return module, pipeline
+
+
+def _check_contracts(pipeline: Pipeline, path: Path, gathered: Gathered) -> None:
+    """Check the columns as well, as far as wrong parts let them be known."""
+    is_right = not gathered.problems
+    try:
+        contracts = load_event_contracts(pipeline.source.schemas, path.parent)
+        columns = find_column_problems(pipeline, contracts.fields)
+        redaction = find_redaction_problems(pipeline, contracts)
+        gathered.add((*columns, *redaction), "Pipeline")
+    except ContractError as error:
+        if is_right:
+            raise
+        found = contract_problems(error)
+        gathered.add((one.under("source", "schema") for one in found), "Pipeline")
+    except Exception:
+        # A part that is wrong may be no part at all.
+        if is_right:
+            raise
 
 
 def _run(path: Path) -> ModuleType:

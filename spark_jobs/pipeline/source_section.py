@@ -2,45 +2,63 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from spark_jobs.pipeline.source import FUTURE_BOUND, IDLE_TIMEOUT, HeaderId, Source
 from spark_jobs.pipeline.yaml_document import Section
 
 _HEADER_PREFIX = "header:"
 
 
-def read_source(section: Section) -> Source | None:
-    """Read the source; None, with the problems reported, if it is wrong."""
+#: What stands in for each wrong value, so that all else can be checked.
+_STAND_INS = {
+    "topic": "unnamed",
+    "schema": "unnamed",
+    "event_id": HeaderId(header="unnamed"),
+    "event_time": "unnamed",
+    "watermark_delay": timedelta(),
+    "idle_timeout": IDLE_TIMEOUT,
+    "future_bound": FUTURE_BOUND,
+    "past_bound": None,
+}
+
+
+def read_source(section: Section) -> Source:
+    """Read the source; what is wrong with it is reported, and something stands in."""
     required = ("topic", "schema", "event_id", "event_time", "watermark_delay")
     section.allow(*required, "idle_timeout", "future_bound", "past_bound")
     section.require(*required)
     topic = section.one_or_more("topic")
     schema = section.one_or_more("schema")
     event_id = section.text("event_id")
-    event_time = section.text("event_time")
-    watermark_delay = section.duration("watermark_delay", None)
-    idle_timeout = section.duration("idle_timeout", IDLE_TIMEOUT)
-    future_bound = section.duration("future_bound", FUTURE_BOUND)
-    past_bound = section.duration("past_bound", None)
-    if (
-        topic is None
-        or schema is None
-        or event_id is None
-        or event_time is None
-        or watermark_delay is None
-    ):
-        return None
-    identity: str | HeaderId = event_id
-    if event_id.startswith(_HEADER_PREFIX):
+    identity: str | HeaderId | None = event_id
+    if event_id is not None and event_id.startswith(_HEADER_PREFIX):
         identity = HeaderId(header=event_id.removeprefix(_HEADER_PREFIX).strip())
-    return section.report.attempt(
+    source = section.report.complete(
         section.at,
         Source,
-        topic=topic[0] if len(topic) == 1 else topic,
-        schema=schema[0] if len(schema) == 1 else schema,
+        _STAND_INS,
+        topic=_one_or_all(topic),
+        schema=_one_or_all(schema),
         event_id=identity,
-        event_time=event_time,
-        watermark_delay=watermark_delay,
-        idle_timeout=idle_timeout,
-        future_bound=future_bound,
-        past_bound=past_bound,
+        event_time=section.text("event_time"),
+        watermark_delay=section.duration("watermark_delay", None),
+        idle_timeout=section.duration("idle_timeout", IDLE_TIMEOUT),
+        future_bound=section.duration("future_bound", FUTURE_BOUND),
+        past_bound=section.duration("past_bound", None),
     )
+    return source or no_source()
+
+
+def no_source() -> Source:
+    """Return what stands in for a source of which nothing is known."""
+    return Source(**_STAND_INS)  # type: ignore[arg-type]  # of each its own
+
+
+def is_known(source: Source, key: str) -> bool:
+    """Tell whether a value is the file's."""
+    return bool(getattr(source, key) != _STAND_INS[key])
+
+
+def _one_or_all(values: tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    return values[0] if values is not None and len(values) == 1 else values

@@ -11,18 +11,28 @@ from spark_jobs.pipeline.aggregate import (
     parse_aggregate,
 )
 from spark_jobs.pipeline.expression_section import read_condition, read_expressions
-from spark_jobs.pipeline.place_section import PLACE, read_place
+from spark_jobs.pipeline.place_section import PLACE, read_place, stand_ins
 from spark_jobs.pipeline.window import Late, WindowOutput
 from spark_jobs.pipeline.window_kind_section import KINDS, read_kind
+from spark_jobs.pipeline.window_kinds import Fixed
 from spark_jobs.pipeline.window_panes import Early, EarlyPanes, Panes
 from spark_jobs.pipeline.word_section import read_word
 from spark_jobs.pipeline.yaml_document import Section
 
 _NO_AGGREGATE = (Aggregate(column="unnamed", function=AggregateFunction.COUNT),)
+#: Of all windows these ones go with every other key.
+_STAND_INS = {
+    "windows": Fixed(size=timedelta(hours=1)),
+    "aggregates": _NO_AGGREGATE,
+    "allowed_lateness": timedelta(),
+    "early": Early.BATCH,
+    "panes": Panes.ACCUMULATING,
+    "metrics": None,
+}
 
 
 def read_window(section: Section) -> WindowOutput | None:
-    """Read an output's section; None, with the problems reported, if it is wrong."""
+    """Read an output's section; None if that is wrong beyond what can be checked."""
     section.allow(
         "table",
         *KINDS,
@@ -50,11 +60,10 @@ def read_window(section: Section) -> WindowOutput | None:
     databases, shard_by = read_place(section)
     where = read_condition(section, "where")
     section.report.alias((*section.at, "aggregates"), (*section.at, "aggregate"))
-    if table is None or windows is None or aggregates is None:
-        return None
-    return section.report.attempt(
+    return section.report.complete(
         section.at,
         WindowOutput,
+        stand_ins(section) | _STAND_INS,
         table=table,
         windows=windows,
         by=by or (),

@@ -92,7 +92,10 @@ def test_a_topic_is_looked_up_by_its_fields_or_its_records_key(tmp_path: Path) -
         (f"topic: t, {_PAIRS}", "PIPELINE_MISSING_KEY", "no schema"),
         (f"table: t, schema: page_view.v1, {_PAIRS}", "PIPELINE_VALUE", "a schema"),
         (
-            f"topic: t, database: d, schema: page_view.v1, {_PAIRS}",
+            (
+                "topic: t, database: d, schema: page_view.v1, on: {carrier: page}, "
+                "select: {airline: country}"
+            ),
             "PIPELINE_VALUE",
             "a database",
         ),

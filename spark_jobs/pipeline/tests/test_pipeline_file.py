@@ -407,3 +407,56 @@ def test_an_output_of_wrong_aggregates_is_checked_for_the_rest(tmp_path: Path) -
         (19, "PIPELINE_UNKNOWN_COLUMN"),
         (21, "PIPELINE_AGGREGATE"),
     ]
+
+
+def test_a_wrong_source_hides_no_column(tmp_path: Path) -> None:
+    """Nor any other mistake: something stands in for what is wrong."""
+    text = VALID.replace("2 hours", "soon").replace("topic: t", "topic: a/b")
+    text = text.replace("  event_time: scheduled_at\n", "")
+    text = text.replace("[origin]", "[orign]").replace("{table: a}", "{table: w}")
+    assert [(line, code) for line, code, _ in _problems(tmp_path, text)] == [
+        (2, "PIPELINE_MISSING_KEY"),
+        (3, "PIPELINE_NAME"),
+        (6, "PIPELINE_DURATION"),
+        (16, "PIPELINE_DUPLICATE_NAME"),
+        (18, "PIPELINE_UNKNOWN_COLUMN"),
+    ]
+
+
+def test_a_source_without_a_contract_hides_what_needs_none(tmp_path: Path) -> None:
+    """Columns are not known then; names are."""
+    text = VALID.replace("  schema: flight_departure.v1\n", "")
+    text = text.replace("[origin]", "[orign]").replace("{table: a}", "{table: w}")
+    assert [(line, code) for line, code, _ in _problems(tmp_path, text)] == [
+        (2, "PIPELINE_MISSING_KEY"),
+        (16, "PIPELINE_DUPLICATE_NAME"),
+    ]
+
+
+def test_parts_that_are_wrong_are_checked_for_the_rest(tmp_path: Path) -> None:
+    """The columns of an output, and those that a lookup or a model adds."""
+    text = VALID.replace("table: airlines", "table: 'air lines'")
+    text = text.replace("{table: a}", "{tabel: a, columns: [airlin, orign]}")
+    text = text.replace("1 hour", "1 houre").replace("[origin]", "[airline, orign]")
+    assert [(line, code) for line, code, _ in _problems(tmp_path, text)] == [
+        (11, "PIPELINE_NAME"),
+        (15, "PIPELINE_UNKNOWN_KEY"),
+        (15, "PIPELINE_MISSING_KEY"),
+        (15, "PIPELINE_UNKNOWN_COLUMN"),
+        (15, "PIPELINE_UNKNOWN_COLUMN"),
+        (18, "PIPELINE_DURATION"),
+        (19, "PIPELINE_UNKNOWN_COLUMN"),
+    ]
+
+
+def test_every_fault_of_a_contract_is_told(tmp_path: Path) -> None:
+    """On the line that names it."""
+    fields = '{"name": "a-b", "type": "int"}, {"name": "c", "type": "money"}'
+    (tmp_path / "e.v1.avsc").write_text(
+        f'{{"type": "record", "name": "E", "fields": [{fields}]}}'
+    )
+    text = VALID.replace("flight_departure.v1", "e.v1.avsc")
+    assert [(line, code) for line, code, _ in _problems(tmp_path, text)] == [
+        (4, "CONTRACT_FIELD_NAME"),
+        (4, "CONTRACT_MALFORMED"),
+    ]

@@ -136,6 +136,73 @@ def test_mistakes_in_the_parts_are_the_usual_errors(tmp_path: Path) -> None:
     assert "PIPELINE_UNKNOWN_COLUMN" == raised.value.code
 
 
+_WRONG = """
+from datetime import timedelta
+from spark_jobs.pipeline import (
+    Aggregate, AggregateFunction, AppendOutput, Fixed, Pipeline, Rule, Source,
+    WindowOutput,
+)
+
+FLIGHTS = Aggregate(column="pane", function=AggregateFunction.COUNT)
+pipeline = Pipeline(
+    name="Views",
+    source=Source(
+        topic="a/b",
+        schema="page_view.v1",
+        event_id="event_id",
+        event_time="seen_at",
+        watermark_delay=timedelta(minutes=1),
+    ),
+    validate=(Rule(reason_code="far", condition="value >"),),
+    outputs=(
+        WindowOutput(
+            table="w",
+            windows=Fixed(size=timedelta(0), time_zone="Europe/Berlyn"),
+            by=("contry",),
+            aggregates=(FLIGHTS,),
+        ),
+    ),
+)
+"""
+
+
+def test_all_mistakes_of_a_file_are_one_error(tmp_path: Path) -> None:
+    """Each with its line, though the parts are built one after the other."""
+    with pytest.raises(PipelineError) as raised:
+        load_pipeline(_write(tmp_path, _WRONG))
+    assert raised.value.places == (
+        "views.py:8 Aggregate",
+        "views.py:11 Source.topic",
+        "views.py:18 Rule",
+        "views.py:18 Rule",
+        "views.py:22 Fixed.size",
+        "views.py:22 Fixed.time_zone",
+        "views.py:9 Pipeline.name",
+        "Pipeline.source.event_time",
+        "Pipeline.outputs[0].by[0]",
+    )
+
+
+def test_a_wrong_part_goes_before_what_fails_for_it(tmp_path: Path) -> None:
+    """Code of the file may go on with it."""
+    text = _WRONG.replace("pipeline = ", "1 / 0\npipeline = ")
+    with pytest.raises(PipelineError) as raised:
+        load_pipeline(_write(tmp_path, text))
+    assert raised.value.places == ("views.py:8 Aggregate",)
+
+
+def test_a_contract_is_told_of_beside_the_parts(tmp_path: Path) -> None:
+    """Each of its faults."""
+    (tmp_path / "e.v1.avsc").write_text(
+        '{"type": "record", "name": "E", "fields": ['
+        '{"name": "a-b", "type": "int"}, {"name": "c", "type": "money"}]}'
+    )
+    text = _WRONG.replace("page_view.v1", "e.v1.avsc")
+    with pytest.raises(PipelineError) as raised:
+        load_pipeline(_write(tmp_path, text))
+    assert ("Pipeline.source.schema",) * 2 == raised.value.places[-2:]
+
+
 def test_functions_travel_by_value_with_the_modules_beside_the_file(
     tmp_path: Path,
 ) -> None:
