@@ -67,8 +67,8 @@ def _lock() -> Check:
     return Check(
         name="lock",
         ok=fresh,
-        saw=f".venv {'matches' if fresh else 'is older than'} {RUNTIME_LOCK}",
-        fix="" if fresh else "start any tallyweir command by the launcher",
+        saw=f".venv {'matches' if fresh else 'does not match'} {RUNTIME_LOCK}",
+        fix="" if fresh else "remove .venv; the next command makes it again",
     )
 
 

@@ -37,7 +37,6 @@ _ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
 #: Each lane has its own broker, Postgres and drivers, about 2 GB of memory at most.
 #: Files of few tests are the long ones, which should not all come last.
 _IN_TWO_LANES = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-_PYTEST_FOUND_NOTHING = 5
 
 
 class StepSkippedError(Exception):
@@ -116,7 +115,7 @@ def run_tests(
         note(f"\n── {step.name}")
         before = time.monotonic()
         try:
-            code = _run(step, only_chosen=bool(arguments))
+            code = _run(step)
         except StepSkippedError as why:
             skipped.append(f"{step.name} SKIPPED: {why}")
             verdict = "SKIPPED"
@@ -207,12 +206,12 @@ def container_step(pytest_arguments: tuple[str, ...], *, long: bool) -> Step:
     return Step(name="containers", command=command, needs_images=True)
 
 
-def _run(step: Step, *, only_chosen: bool) -> int:
+def _run(step: Step) -> int:
     program = Path(sys.executable).parent / step.command[0]
     command = [str(program), *step.command[1:]]
     if step.needs_images:
         with _images():
-            return _exit_code(command, os.environ, only_chosen=only_chosen)
+            return _exit_code(command, os.environ)
     if step.needs_chromium:
         from services.chromium import why_no_chromium
 
@@ -220,17 +219,14 @@ def _run(step: Step, *, only_chosen: bool) -> int:
         if reason is not None:
             raise StepSkippedError(reason)
     if not step.runs_spark:
-        return _exit_code(command, os.environ, only_chosen=only_chosen)
+        return _exit_code(command, os.environ)
     with _temporary_state() as environment:
-        return _exit_code(command, environment, only_chosen=only_chosen)
+        return _exit_code(command, environment)
 
 
-def _exit_code(
-    command: list[str], environment: Mapping[str, str], *, only_chosen: bool
-) -> int:
-    # A user's own selection may leave one place without tests; the suite may not.
-    code = subprocess.run(command, cwd=_root(), env=environment, check=False).returncode
-    return 0 if only_chosen and code == _PYTEST_FOUND_NOTHING else code
+def _exit_code(command: list[str], environment: Mapping[str, str]) -> int:
+    # That pytest found nothing is a failure too: of two paths one may be misspelt.
+    return subprocess.run(command, cwd=_root(), env=environment, check=False).returncode
 
 
 @contextmanager

@@ -52,9 +52,25 @@ class SetUpError(Exception):
 
 
 def is_installed(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> bool:
-    """Whether the environment, see ``install``, holds exactly what ``lock`` lists."""
-    stamp = (venv or root / ".venv") / lock
-    return stamp.exists() and filecmp.cmp(root / lock, stamp, shallow=False)
+    """Whether the environment, see ``install``, holds what ``lock`` lists.
+
+    The stamp says so, and no package of it has been removed since.
+    """
+    venv = venv or root / ".venv"
+    stamp = venv / lock
+    if not stamp.exists() or not filecmp.cmp(root / lock, stamp, shallow=False):
+        return False
+    # What a marker may keep out is left to pip.
+    pins = re.findall(r"^([\w.-]+)[^;\n]*==[^;\n]*$", stamp.read_text(), re.MULTILINE)
+    there = venv.glob("lib/python*/site-packages/*.dist-info")
+    return {_plain(pin) for pin in pins} <= {
+        _plain(path.name.partition("-")[0]) for path in there
+    }
+
+
+def _plain(name: str) -> str:
+    """Write a package's name in the one way that pip takes all others for."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def install(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> None:
@@ -65,6 +81,8 @@ def install(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> None:
         root: The repository.
         venv: An environment that holds this lock alone, for packages that do not go
             with ours; None for ``.venv``, which begins with the run-time lock.
+
+    A link in its place is replaced: what it leads to is somebody else's.
 
     Raises:
         SetUpError: This Python cannot make environments, or pip failed.
@@ -78,7 +96,7 @@ def install(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> None:
         started = time.monotonic()
         first_lock = RUNTIME_LOCK if venv is None else lock
         venv = venv or root / ".venv"
-        if not (venv / first_lock).exists():
+        if venv.is_symlink() or not (venv / first_lock).exists():
             _create(venv)
         stamp = venv / lock
         stamp.unlink(missing_ok=True)
@@ -112,6 +130,9 @@ def _create(venv: Path) -> None:
             fix="start it once where it can be written; after that it may be "
             "read-only, with TALLYWEIR_STATE_DIR set to a directory elsewhere",
         )
+    if venv.is_symlink():
+        _report(f"{venv} is a link to {venv.readlink()}, which is left as it is")
+        venv.unlink()
     _report(f"first set-up: making {venv} with Python {version}")
     made = subprocess.run(
         [sys.executable, "-m", "venv", "--clear", str(venv)],

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
 from services.cli.suite import choose_steps, container_step
+
+_ROOT = Path(__file__).parents[3]
+_OTHER = "services/cli/tests/test_rendering.py"
 
 
 def test_the_whole_suite_lints_before_it_starts_servers() -> None:
@@ -71,3 +80,17 @@ def test_a_named_path_replaces_the_default_ones() -> None:
     (step,) = choose_steps((f"{__file__}::test_x",), unit=True, long=False)
 
     assert "services" not in step.command
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [(_OTHER, "services/no_such_test.py", "-n", "1"), (_OTHER, "-k", "no_such")],
+)
+def test_a_selection_without_tests_fails(selection: tuple[str, ...]) -> None:
+    """Of two paths one may not exist, which pytest on several cores passes over."""
+    command = (sys.executable, "-m", "services.cli", "test", "--unit", "--", *selection)
+    ended = subprocess.run(
+        command, cwd=_ROOT, capture_output=True, text=True, check=False
+    )
+    assert 1 == ended.returncode
+    assert "FAILED: tests" in ended.stdout
