@@ -10,8 +10,8 @@ from typing import Any, Self, cast
 
 from pyspark.sql import SparkSession
 
-from sinks.protocol.offsets import TopicPartition
-from spark_jobs.kafka_source import read_stream
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+from spark_jobs.kafka_source import group_prefix, read_ranges, read_stream
 from spark_jobs.pipeline import AppendOutput, HeaderId, Pipeline, Source
 from spark_jobs.settings import DriverSettings
 
@@ -47,6 +47,10 @@ class _Reader:
 
     @property
     def readStream(self) -> Self:  # noqa: N802 - Spark's name
+        return self
+
+    @property
+    def read(self) -> Self:
         return self
 
     def format(self, name: str) -> Self:
@@ -105,3 +109,19 @@ def test_headers_are_read_only_for_the_id() -> None:
     by_header = replace(_PIPELINE.source, event_id=HeaderId(header="ce_id"))
     assert "false" == _options(_PIPELINE)["includeHeaders"]
     assert "true" == _options(replace(_PIPELINE, source=by_header))["includeHeaders"]
+
+
+def test_ranges_one_after_another_share_what_was_fetched() -> None:
+    """By their group; else Spark keeps what each has fetched ahead, for minutes."""
+    reader = _Reader()
+    groups = []
+    for start in (0, 100):
+        one = OffsetRange(
+            topic_partition=TopicPartition("page-views", 0),
+            from_offset=start,
+            until_offset=start + 100,
+        )
+        read_ranges(cast(SparkSession, reader), _SETTINGS, _PIPELINE, [one])
+        groups.append(reader.kept["kafka.group.id"])
+    assert 1 == len(set(groups))
+    assert groups[0].startswith(group_prefix("views"))
