@@ -2,7 +2,8 @@
 
 Whoever connects must prove that it knows the installation's secret, by the standard
 library's challenge and response, before anything of it is read. What travels are
-fingerprints that mean nothing without that secret.
+fingerprints that mean nothing without that secret. Of those that have not proved it yet
+so many are kept; the next one takes the place of the oldest.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _CONNECT_TIMEOUT_S = 30.0
 #: How long each step of the proof may take, on either side. Who is there answers at
 #: once; a driver that cannot accept leaves a task in its backlog.
 _PROOF_TIMEOUT_S = 30.0
+#: Connections that may be in the middle of the proof. A worker is for milliseconds, so
+#: the one that has been longest is none.
+_PROVING_MAX = 256
 #: How long nothing is accepted after that has failed, as without a file to spare.
 _PAUSE_S = 0.1
 #: A peer whose host is gone is noticed in half a minute.
@@ -83,6 +87,8 @@ class ClaimServer:
         self._on_failure = on_failure
         self._listener = socket.create_server(address, backlog=_BACKLOG)
         self._connections: set[Connection] = set()
+        #: Those that have not proved themselves yet, the oldest first.
+        self._proving: dict[Connection, None] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -137,6 +143,11 @@ class ClaimServer:
                 connection.close()
                 return
             self._connections.add(connection)
+            self._proving[connection] = None
+            if len(self._proving) > _PROVING_MAX:
+                oldest = next(iter(self._proving))
+                del self._proving[oldest]
+                _shut_down(oldest)
         try:
             threading.Thread(
                 target=self._serve, args=(connection,), name="claims", daemon=True
@@ -148,6 +159,7 @@ class ClaimServer:
     def _let_go(self, connection: Connection) -> None:
         with self._lock:
             self._connections.discard(connection)
+            self._proving.pop(connection, None)
         connection.close()
 
     def _serve(self, connection: Connection) -> None:
@@ -157,6 +169,8 @@ class ClaimServer:
                 deliver_challenge(connection, self._secret)
                 answer_challenge(connection, self._secret)
                 _limit_waits(connection, 0.0)
+                with self._lock:
+                    self._proving.pop(connection, None)
                 while not self._closing.is_set():
                     connection.send_bytes(self._answer(connection.recv_bytes()))
         finally:

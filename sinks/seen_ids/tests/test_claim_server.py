@@ -6,9 +6,10 @@ import errno
 import gc
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Client
 
 import numpy as np
@@ -335,6 +336,38 @@ def test_who_never_proves_itself_is_sent_away(
                 pass
         # By now the client has been silent for as long.
         connection = client._connection
+        assert [NEW, DUPLICATE] == _ask(client, 1)
+        assert connection is client._connection
+
+
+def test_of_those_who_prove_nothing_the_oldest_make_room(
+    holder: ClaimHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So they hold so many threads and files; who has proved itself is none of them."""
+    monkeypatch.setattr(claim_server, "_PROVING_MAX", 3)
+    before = threading.active_count()
+    with (
+        _served(holder) as address,
+        _connected(address) as client,
+        ExitStack() as open_,
+    ):
+        assert [NEW, DUPLICATE] == _ask(client, 1)
+        connection = client._connection
+        # Sooner than the proof takes too long.
+        silent = [
+            open_.enter_context(socket.create_connection(address, timeout=10))
+            for _ in range(20)
+        ]
+        for one in silent[:-3]:
+            while one.recv(4096):
+                pass
+        deadline = time.monotonic() + _PATIENCE_S
+        # The server's, the client's, and those of the last three.
+        while threading.active_count() > before + 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with _connected(address) as late:
+            assert [DUPLICATE, DUPLICATE] == _ask(late, 2)
         assert [NEW, DUPLICATE] == _ask(client, 1)
         assert connection is client._connection
 
