@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import psycopg
 import pytest
+from psycopg.rows import TupleRow
 
 from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.postgres_driver import (
@@ -20,6 +21,7 @@ from integration_tests.harness.postgres_driver import (
 )
 from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.migrations import migrate
+from sinks.postgres.table_owners import TableOwner
 from sinks.protocol.errors import ConfigurationError
 
 _POSITION = "kafka_topic text, kafka_partition integer, kafka_offset bigint"
@@ -122,6 +124,33 @@ def test_of_two_pipelines_that_start_at_once_one_is_refused(home_dsn: str) -> No
     with ThreadPoolExecutor(2) as threads:
         outcomes = sorted(threads.map(start, ["first", "second"]))
     assert ["TABLE_OWNED", "started"] == outcomes
+
+
+@pytest.mark.parametrize("theirs", ["part", "public.whole"])
+def test_of_two_that_start_at_once_by_different_names_one_is_refused(
+    home_dsn: str, theirs: str
+) -> None:
+    """The second waits for the first, whose claim it would not see yet."""
+    execute(
+        home_dsn,
+        f"CREATE TABLE public.part ({_COLUMNS})",
+        "CREATE VIEW public.whole AS TABLE public.part",
+    )
+    with psycopg.connect(home_dsn) as one, psycopg.connect(home_dsn) as other:
+
+        def claim(connection: psycopg.Connection[TupleRow], name: str, of: str) -> None:
+            TableOwner(installation="here", pipeline=name).claim(
+                connection, [append_table(of, number="bigint")]
+            )
+
+        claim(one, "first", "whole")
+        with ThreadPoolExecutor(1) as threads:
+            second = threads.submit(claim, other, "second", theirs)
+            with pytest.raises(TimeoutError):
+                second.result(timeout=0.5)
+            one.commit()
+            with pytest.raises(ConfigurationError, match="belongs to pipeline first"):
+                second.result()
 
 
 def test_a_table_in_another_database_has_one_owner_over_all_homes(

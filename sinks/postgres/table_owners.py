@@ -1,8 +1,9 @@
 """Which pipeline a result table belongs to: one, in each database.
 
 Rows of two pipelines in one table are accounted for by neither, and windows of one
-write over those of the other. So a pipeline claims its tables before it writes, and
-the key of ``tallyweir_state.result_table`` decides between two that start at once.
+write over those of the other. So a pipeline claims its tables before it writes. Of two
+that start at once the second waits until the first has committed its claim, and so sees
+it, also where the two call the same rows by different names.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class TableOwner:
         relations = sorted(map(qualified, tables))
         self._check_different(relations)
         values = self._values(relations)
+        connection.execute(_SQL["hold_claims"])
         new = {one for (one,) in connection.execute(_SQL["claim"], values)}
-        # A statement of its own sees what another has claimed that was waited for.
+        # A statement of its own sees what was claimed by whoever was waited for.
         row = connection.execute(_SQL["owned_by_others"], values).fetchone()
         if row is not None:
             raise self._refusal(*row)

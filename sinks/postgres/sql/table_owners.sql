@@ -1,5 +1,9 @@
 -- Which pipeline a result table belongs to.
 
+-- name: hold_claims
+-- Another name of the same rows is another key, so one pipeline claims after the other.
+SELECT pg_advisory_xact_lock(hashtextextended('tallyweir result tables', 0))
+
 -- name: claim
 -- In one order, so that no two pipelines wait for each other.
 INSERT INTO tallyweir_state.result_table (relation, installation, pipeline)
