@@ -178,7 +178,9 @@ class RelayFeed(LockedSession):
             size = 0
             with connection.cursor(name=statement) as cursor:
                 cursor.itersize = _ROWS_A_FETCH
-                cursor.execute(_SQL[statement], values)
+                cursor.execute(
+                    _SQL[statement].format(of_topic=_SQL["of_topic"]), values
+                )
                 for row in cursor:
                     messages.append(message_of(row))
                     size += sum(len(part or b"") for part in row[-2:])

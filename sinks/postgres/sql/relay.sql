@@ -11,42 +11,51 @@ FROM tallyweir.relay_cursor
 WHERE pipeline = %(pipeline)s
   AND stream = %(stream)s
 
+-- name: of_topic
+-- Columns of a message: which topic it goes with, and that topic's id where it was made
+-- again under its name. Kafka has no topic of a batch run: its messages are with
+-- those of the pipeline's first.
+CASE WHEN starts_with(message.kafka_topic, 'batch:')
+    THEN coalesce(
+        pipeline.definition #>> '{source,topic,0}',
+        pipeline.definition #>> '{source,topic}'
+    )
+    WHEN starts_with(message.kafka_topic, 'former:')
+    THEN split_part(message.kafka_topic, ':', 3)
+    ELSE message.kafka_topic
+END AS source_topic,
+(
+    SELECT progress.topic_id
+    FROM tallyweir.partition_progress AS progress
+    JOIN tallyweir.partition_progress AS former
+        ON former.pipeline = progress.pipeline
+       AND starts_with(former.topic, 'former:')
+       AND split_part(former.topic, ':', 3) = progress.topic
+    WHERE progress.pipeline = message.pipeline
+      AND progress.topic = message.kafka_topic
+      AND progress.partition = message.kafka_partition
+    LIMIT 1
+) AS renewed_id
+
 -- name: read_dead_letters
 -- Publish transactions of a pipeline follow one another, each with the next sequence,
 -- so nothing can appear later at or before a place that was once read.
--- Kafka has no topic of a batch run: its letters are with those of the pipeline's first.
-SELECT dead.sequence, dead.kafka_topic, dead.kafka_partition, dead.kafka_offset,
-       CASE WHEN starts_with(dead.kafka_topic, 'batch:')
-           THEN coalesce(
-               pipeline.definition #>> '{source,topic,0}',
-               pipeline.definition #>> '{source,topic}'
-           )
-           WHEN starts_with(dead.kafka_topic, 'former:')
-           THEN split_part(dead.kafka_topic, ':', 3)
-           ELSE dead.kafka_topic
-       END AS source_topic,
-       (
-           SELECT progress.topic_id
-           FROM tallyweir.partition_progress AS progress
-           JOIN tallyweir.partition_progress AS former
-               ON former.pipeline = progress.pipeline
-              AND starts_with(former.topic, 'former:')
-              AND split_part(former.topic, ':', 3) = progress.topic
-           WHERE progress.pipeline = dead.pipeline
-             AND progress.topic = dead.kafka_topic
-             AND progress.partition = dead.kafka_partition
-           LIMIT 1
-       ) AS renewed_id,
-       dead.kafka_timestamp, dead.reason, dead.detail, dead.key, dead.payload
-FROM tallyweir.dead_letter AS dead
+SELECT message.sequence, message.kafka_topic, message.kafka_partition,
+       message.kafka_offset,
+       {of_topic},
+       message.kafka_timestamp, message.reason, message.detail, message.key,
+       message.payload
+FROM tallyweir.dead_letter AS message
 JOIN tallyweir.pipeline AS pipeline USING (pipeline)
 JOIN tallyweir.visible_through AS through USING (pipeline)
-WHERE dead.pipeline = %(pipeline)s
-  AND dead.sequence <= through.sequence
-  AND (dead.sequence, dead.kafka_topic, dead.kafka_partition, dead.kafka_offset)
+WHERE message.pipeline = %(pipeline)s
+  AND message.sequence <= through.sequence
+  AND (message.sequence, message.kafka_topic, message.kafka_partition,
+       message.kafka_offset)
       > (%(sequence)s::bigint, %(kafka_topic)s::text, %(kafka_partition)s::integer,
          %(kafka_offset)s::bigint)
-ORDER BY dead.sequence, dead.kafka_topic, dead.kafka_partition, dead.kafka_offset
+ORDER BY message.sequence, message.kafka_topic, message.kafka_partition,
+         message.kafka_offset
 LIMIT %(messages_max)s
 
 -- name: count_dead_letters
@@ -61,37 +70,17 @@ WHERE dead.pipeline = %(pipeline)s
 -- name: read_outbox
 -- What is sent is deleted, so what is there is still to be sent; the cursor's batch
 -- only says where to begin looking.
-SELECT waiting.sequence, waiting.kafka_topic, waiting.kafka_partition,
-       waiting.kafka_offset, waiting.topic,
-       CASE WHEN starts_with(waiting.kafka_topic, 'batch:')
-           THEN coalesce(
-               pipeline.definition #>> '{source,topic,0}',
-               pipeline.definition #>> '{source,topic}'
-           )
-           WHEN starts_with(waiting.kafka_topic, 'former:')
-           THEN split_part(waiting.kafka_topic, ':', 3)
-           ELSE waiting.kafka_topic
-       END AS source_topic,
-       (
-           SELECT progress.topic_id
-           FROM tallyweir.partition_progress AS progress
-           JOIN tallyweir.partition_progress AS former
-               ON former.pipeline = progress.pipeline
-              AND starts_with(former.topic, 'former:')
-              AND split_part(former.topic, ':', 3) = progress.topic
-           WHERE progress.pipeline = waiting.pipeline
-             AND progress.topic = waiting.kafka_topic
-             AND progress.partition = waiting.kafka_partition
-           LIMIT 1
-       ) AS renewed_id,
-       waiting.event_id, waiting.key, waiting.value
-FROM tallyweir.outbox AS waiting
+SELECT message.sequence, message.kafka_topic, message.kafka_partition,
+       message.kafka_offset, message.topic,
+       {of_topic},
+       message.event_id, message.key, message.value
+FROM tallyweir.outbox AS message
 JOIN tallyweir.pipeline AS pipeline USING (pipeline)
 JOIN tallyweir.visible_through AS through USING (pipeline)
-WHERE waiting.pipeline = %(pipeline)s
-  AND waiting.sequence BETWEEN %(sequence)s AND through.sequence
-ORDER BY waiting.sequence, waiting.kafka_topic, waiting.kafka_partition,
-         waiting.kafka_offset, waiting.topic
+WHERE message.pipeline = %(pipeline)s
+  AND message.sequence BETWEEN %(sequence)s AND through.sequence
+ORDER BY message.sequence, message.kafka_topic, message.kafka_partition,
+         message.kafka_offset, message.topic
 LIMIT %(messages_max)s
 
 -- name: count_outbox
