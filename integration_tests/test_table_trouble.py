@@ -157,6 +157,24 @@ def test_a_table_that_is_changed_under_a_driver_stops_it_and_loses_nothing(
     assert query(home_dsn, "SELECT sum(dead) FROM tallyweir.batch_partition") == [(0,)]
 
 
+def test_a_schema_that_is_dropped_under_a_driver_stops_it_and_loses_nothing(
+    home_dsn: str,
+) -> None:
+    """As a dropped table does; with it, the next start says what is gone."""
+    execute(home_dsn, "CREATE SCHEMA shop")
+    driver = PostgresDriver(
+        dsn=home_dsn, layout=layout_of(append_table("shop.numbers", number="bigint"))
+    )
+    assert driver.append([(1,)]) is PublishOutcome.COMMITTED
+    execute(home_dsn, "DROP SCHEMA shop CASCADE")
+    with pytest.raises(ConfigurationError, match="TABLE_CHANGED") as raised:
+        driver.append([(2,)])
+    assert "Table shop.numbers is not there" in raised.value.saw
+    assert query(home_dsn, "SELECT sum(dead) FROM tallyweir.batch_partition") == [(0,)]
+    with pytest.raises(ConfigurationError, match="TABLE_LOST"):
+        PostgresDriver(dsn=home_dsn, layout=driver.layout)
+
+
 def test_a_lock_is_told_with_its_holder_and_waited_for(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +197,28 @@ def test_a_lock_is_told_with_its_holder_and_waited_for(
     assert f"pid {pid} a long look has a ShareLock" in raised.value.saw
     assert "LOCK TABLE public.numbers IN SHARE MODE" in raised.value.saw
     assert driver.publish(plan, tally) is PublishOutcome.COMMITTED
+
+
+def test_a_table_that_takes_no_row_of_a_batch_stops_the_driver(home_dsn: str) -> None:
+    """A trigger that puts all rows elsewhere would make every event a dead letter."""
+    _execute(
+        home_dsn,
+        _TABLE,
+        "CREATE TABLE elsewhere (LIKE numbers)",
+        "CREATE FUNCTION send() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "INSERT INTO public.elsewhere SELECT NEW.*; RETURN NULL; END $$",
+        "CREATE TRIGGER send BEFORE INSERT ON numbers FOR EACH ROW "
+        "EXECUTE FUNCTION send()",
+    )
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    with pytest.raises(ConfigurationError, match="TABLE_SKIPS_ROWS") as raised:
+        driver.append([(n, "n") for n in range(100)])
+    assert "Table numbers took 100 rows less" in raised.value.saw
+    assert query(home_dsn, "SELECT FROM public.elsewhere") == []
+    # Of fewer rows each may be one that the trigger is about.
+    with pytest.raises(RowsRejectedError) as rejected:
+        driver.append([(n, "n") for n in range(3)])
+    assert len(rejected.value.rows) == 3
 
 
 def test_a_row_that_the_table_skips_is_refused_by_a_task_that_copies_it(

@@ -17,12 +17,17 @@ _Connection = psycopg.Connection[TupleRow]
 
 
 class RowSkippedError(psycopg.DataError):
-    """A table took fewer rows than it was given, and raised no error."""
+    """A table took fewer rows than it was given, and raised no error.
+
+    Attributes:
+        taken: How many it took.
+    """
 
     #: Of data that cannot be processed, as no state is for this.
     sqlstate = "22000"
 
-    def __init__(self) -> None:
+    def __init__(self, taken: int) -> None:
+        self.taken = taken
         super().__init__("a trigger of the table took no row and raised no error")
 
 
@@ -60,14 +65,16 @@ def may_skip_rows(connection: _Connection, table: str) -> bool:
 
 
 def skips_rows(table: str, skipped: int) -> ConfigurationError:
-    """Explain that a table took no row where none may be left out."""
+    """Explain that a table left out rows where none may be, or all of a batch."""
     return ConfigurationError(
         "TABLE_SKIPS_ROWS",
         saw=f"Table {table} took {skipped} rows less than it was given, and raised no "
         "error: a BEFORE trigger has returned NULL.",
         why="Rows of windows, functions and joins come of many events, so none of them "
-        "can be left out as a dead letter.",
-        fix="Let the trigger return NEW, or drop it.",
+        "can be left out as a dead letter; and an append table that takes no row of a "
+        "batch would pour the topic into the dead letters.",
+        fix="Let the trigger return NEW, or drop it; where it puts rows into another "
+        "table, partition the table instead, or name the other one.",
     )
 
 

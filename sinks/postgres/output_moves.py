@@ -163,7 +163,7 @@ class OutputMoves:
         with _row_refusals():
             moved = self._connection.execute(statement, self._values)
         if moved.rowcount < self._count_staged(staged, moved.rowcount):
-            raise RowRefusedError(RowSkippedError())
+            raise RowRefusedError(RowSkippedError(moved.rowcount))
         self.check_moved(staged, moved.rowcount)
         return moved.rowcount
 

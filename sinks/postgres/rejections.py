@@ -23,7 +23,7 @@ from sinks.postgres.connection import abandon
 from sinks.postgres.corrections import Corrections
 from sinks.postgres.exact_values import exact_sources
 from sinks.postgres.home_layout import Output
-from sinks.postgres.insertable import RowSkippedError
+from sinks.postgres.insertable import RowSkippedError, skips_rows
 from sinks.postgres.naming import TableNames
 from sinks.postgres.sqlstate import is_row_rejection, translated
 from sinks.postgres.statements import load_statements
@@ -37,6 +37,9 @@ _SQL = load_statements("sinks.postgres", "rejections.sql")
 
 #: A table that refuses more rows of one batch than this is wrong, not its rows.
 REJECTED_ROWS_MAX = 10_000
+#: A table that takes none of a batch of so many, and says nothing, has a trigger that
+#: is not about rows: it puts them elsewhere.
+SKIPPED_BATCH_MIN = 100
 
 
 def find_rejected(  # noqa: PLR0913 - all of a transaction
@@ -102,7 +105,7 @@ class _RejectionSearch:
 
         Raises:
             ConfigurationError: ``TABLE_REFUSES_ROWS`` when there are so many that
-                the table must be the cause.
+                the table must be the cause; ``TABLE_SKIPS_ROWS`` when it takes none.
             psycopg.Error: The server or the connection failed.
         """
         try:
@@ -126,6 +129,7 @@ class _RejectionSearch:
             self._connection.execute(
                 _SQL["index_numbers"].format(numbered=self._numbered)
             )
+            self._check_takes_any(numbered.rowcount)
             refused = self._refused_among([(1, numbered.rowcount)])
             while True:
                 again = self._refused_among([(number, number) for number in refused])
@@ -134,6 +138,13 @@ class _RejectionSearch:
                 refused = again
         finally:
             abandon(self._connection)
+
+    def _check_takes_any(self, rows: int) -> None:
+        if rows < SKIPPED_BATCH_MIN:
+            return
+        refusal = self._try_range(1, rows)
+        if isinstance(refusal, RowSkippedError) and not refusal.taken:
+            raise skips_rows(self._output.table, rows)
 
     def _refused_among(self, ranges: list[tuple[int, int]]) -> dict[int, psycopg.Error]:
         """Insert what goes in of some ranges; return the other rows with the reason."""
@@ -169,8 +180,10 @@ class _RejectionSearch:
             with self._connection.transaction():
                 values = {"first": first, "last": last}
                 row = self._connection.execute(statement, values).fetchone()
-                if row != (last - first + 1,):
-                    raise RowSkippedError
+                assert row is not None
+                (taken,) = row
+                if taken != last - first + 1:
+                    raise RowSkippedError(taken)
         except psycopg.Error as error:
             if not is_row_rejection(error):
                 raise

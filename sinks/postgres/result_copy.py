@@ -103,7 +103,7 @@ class ResultCopy:
                 target = table_identifier(output.table)
                 taken = copy_results(self._connection, target, output.columns, rows)
                 if taken != rows.num_rows:
-                    raise RowSkippedError
+                    raise RowSkippedError(taken)
         except psycopg.Error as error:
             if not is_row_rejection(error):
                 raise
