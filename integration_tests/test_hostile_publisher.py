@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 
@@ -13,7 +14,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.fresh_databases import copied_database
-from integration_tests.harness.postgres_driver import PIPELINE
+from integration_tests.harness.postgres_driver import PIPELINE, TP
+from integration_tests.harness.relayed_home import wait_for
 from integration_tests.harness.role_world import OWNER, RoleWorld, role_world
 from integration_tests.harness.steered_pipeline import (
     LAYOUTS,
@@ -180,6 +182,15 @@ ACTS: dict[str, Act] = {
         steering.ChangeRequest(pipeline=PIPELINE, reason="t", dry_run=True),
         describe_layout(LAYOUTS[1]),
     ),
+    "rollback": lambda c: steering.rollback(
+        c, steering.ChangeRequest(pipeline=PIPELINE, reason="t", dry_run=True), 1
+    ),
+    "reset": lambda c: steering.reset_offsets(
+        c, PIPELINE, {TP: 4}, broker_of(LOG), reason="t", dry_run=True
+    ),
+    "accept loss": lambda c: steering.accept_loss(
+        c, _request("accept-loss"), "numbers"
+    ),
     "accept topic": lambda c: steering.accept_topics(
         c,
         PIPELINE,
@@ -188,6 +199,8 @@ ACTS: dict[str, Act] = {
         dry_run=True,
     ),
 }
+#: What acts answer that have nothing to do; the others are done.
+ANSWERS = {"rollback": "VERSION_IN_FORCE", "accept loss": "NO_LOSS"}
 #: On the fork's tables.
 FORK_ACTS: dict[str, Act] = {
     "switch": ACTS["switch"],
@@ -232,6 +245,11 @@ def _refusals(dsn: str, acts: dict[str, Act]) -> dict[str, str]:
             except ConfigurationError as error:
                 found[name] = f"{error.code}: {error.saw}"
     return found
+
+
+def _assert_answered(refusals: dict[str, str]) -> None:
+    for act, answer in refusals.items():
+        assert answer.startswith(ANSWERS.get(act, "done")), (act, answer)
 
 
 def _assert_refused(refusals: dict[str, str], named: str) -> None:
@@ -281,6 +299,79 @@ def test_no_act_runs_what_a_publisher_has_put_into_a_fork(
     assert not _is_stolen(home(OWNER))
 
 
+@pytest.mark.parametrize("act", [*ACTS, "verify"])
+def test_a_table_that_appears_while_an_act_waits_is_looked_at_before_it_is_used(
+    home: Callable[[str], str], act: str
+) -> None:
+    """Whoever owns tables may take one away, and keep an act waiting at the next."""
+    table = "by_window" if act == "discard" else "numbers"
+    _attack(
+        home(PUBLISHER),
+        f"ALTER TABLE public.{table} RENAME TO real",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO tallyweir_monitor",
+    )
+    role, do = (OWNER, ACTS[act]) if act in ACTS else (MONITOR, READINGS[act])
+    with (
+        psycopg.connect(home(PUBLISHER)) as publisher,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        publisher.execute("LOCK TABLE public.by_window")
+        answer = threads.submit(_refusals, home(role), {act: do})
+        wait_for(lambda: answer.done() or _waits(home(OWNER)), "the act to wait")
+        publisher.execute(
+            f"CREATE VIEW public.{table} AS SELECT * FROM real WHERE public.steal()"
+        )
+        publisher.execute(
+            f"GRANT SELECT ON public.{table} TO PUBLIC",
+        )
+        publisher.commit()
+        answer.result()
+    assert not _is_stolen(home(OWNER))
+
+
+def _waits(dsn: str) -> bool:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted "
+            "AND relation = 'public.by_window'::regclass"
+        ).fetchone()
+    return row != (0,)
+
+
+def test_tables_that_only_a_version_names_run_nothing_either(
+    home: Callable[[str], str],
+) -> None:
+    """A publisher writes down the layouts of its versions itself."""
+    _attack(
+        home(PUBLISHER),
+        "CREATE VIEW public.trap AS SELECT * FROM numbers WHERE public.steal()",
+        "UPDATE tallyweir.pipeline_version SET layout = replace(layout::text, "
+        "'\"numbers\"', '\"trap\"')::jsonb WHERE pipeline = 'numbers'",
+    )
+    acts = {name: ACTS[name] for name in ("update", "rollback")}
+    plans: dict[str, Act] = {
+        "plan": lambda c: steering.plan_update(c, PIPELINE, describe_layout(LAYOUTS[1]))
+    }
+    _refusals(home(OWNER), {**acts, **plans})
+    assert not _is_stolen(home(OWNER))
+
+
+def test_shadows_that_a_definition_leaves_out_run_nothing_either(
+    home: Callable[[str], str],
+) -> None:
+    """A discard takes what the ledger says is the fork's, whatever its file says."""
+    _attack(
+        home(PUBLISHER),
+        "ALTER TABLE numbers__numbers_2 RENAME TO real",
+        "CREATE VIEW numbers__numbers_2 AS SELECT * FROM real WHERE public.steal()",
+        "UPDATE tallyweir.pipeline SET definition = jsonb_set(definition, '{outputs}', "
+        f"'[]') WHERE pipeline = '{FORK}'",
+    )
+    refusals = _refusals(home(OWNER), {"discard": FORK_ACTS["discard"]})
+    _assert_refused(refusals, "a view")
+    assert not _is_stolen(home(OWNER))
+
+
 def test_names_without_a_schema_are_the_servers_own(
     home: Callable[[str], str],
 ) -> None:
@@ -296,13 +387,10 @@ def test_names_without_a_schema_are_the_servers_own(
         _attack(
             home(PUBLISHER), f"GRANT SELECT ON public.{shadow} TO tallyweir_monitor"
         )
-    done = {"done"}
-    assert set(_refusals(home(MONITOR), READINGS).values()) == done
-    assert (
-        set(_refusals(home(OWNER), {**BESIDE_SNAPSHOTS, **FORK_ACTS}).values()) == done
-    )
+    _assert_answered(_refusals(home(MONITOR), READINGS))
+    _assert_answered(_refusals(home(OWNER), {**BESIDE_SNAPSHOTS, **FORK_ACTS}))
     _drop_snapshot(home(OWNER))
-    assert set(_refusals(home(OWNER), ERASURES).values()) == done
+    _assert_answered(_refusals(home(OWNER), ERASURES))
     assert not _is_stolen(home(OWNER))
 
 

@@ -288,6 +288,31 @@ def test_a_branch_rolled_back_by_hand_is_found(
     _check_result(restored, 0, 3)
 
 
+def test_what_a_participant_shows_in_place_of_a_table_runs_nothing(
+    databases: Databases,
+    backups: Backups,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Another role may own the tables there, and whoever repairs may do all."""
+    _publish(databases, 0)
+    home = backups.take(databases[HOME])
+    _publish(databases, 3)
+    execute(
+        databases["billing"],
+        "CREATE SEQUENCE theft",
+        "ALTER TABLE numbers RENAME TO real",
+        "CREATE VIEW numbers AS SELECT * FROM real WHERE nextval('theft') > 0",
+        "ALTER VIEW numbers OWNER TO pg_monitor",
+    )
+    terminal = CommandLine(
+        monkeypatch=monkeypatch, capsys=capsys, databases={**databases, HOME: home}
+    )
+    code, _, err = terminal.run("repair", PIPELINE, "--plan")
+    assert (78, True) == (code, "public.numbers is a view" in err)
+    assert [(False,)] == query(databases["billing"], "SELECT is_called FROM theft")
+
+
 def test_without_plan_nothing_is_done(
     databases: Databases,
     monkeypatch: pytest.MonkeyPatch,

@@ -8,15 +8,17 @@ of a table runs that this does not let pass: it is held still first, then looked
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch, pin_path
 from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import table_identifier
+from sinks.postgres.columns import qualified, table_identifier
 from sinks.postgres.naming import revisions_table, state_table
+from sinks.postgres.shadow_tables import read_shadow_tables
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 
@@ -24,66 +26,125 @@ _SQL = load_statements("sinks.postgres", "foreign_code.sql")
 _SHOWN = 5
 
 
-def hold_tables(connection: Connection[TupleRow], pipeline: AuditedPipeline) -> None:
+def hold_tables(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    *,
+    layouts: Iterable[Mapping[str, Any]] = (),
+    needs_all: bool = False,
+) -> frozenset[str]:
     """Hold a pipeline's tables in the home as they are, for an act that writes them.
 
     Until the transaction ends nobody makes, alters or drops anything of them.
 
+    Args:
+        connection: To the home, inside of the act's transaction.
+        pipeline: Whose outputs and shadows are held.
+        layouts: Of versions whose tables the act looks at as well.
+        needs_all: Whether the act uses each append table.
+
+    Returns:
+        Those that are there, quoted. Any other may be somebody's view by the time that
+        it is used, so an act uses none.
+
     Raises:
-        ConfigurationError: ``FOREIGN_CODE``.
+        ConfigurationError: ``FOREIGN_CODE``, or ``TABLE_LOST``.
         LockNotAvailable: Somebody changes a table for longer than the lock timeout.
     """
-    tables = _tables_of(connection, pipeline, HOME)
-    _require_plain(connection, tables, is_written=True, is_home=True)
+    tables = _tables_of(connection, pipeline, HOME, layouts)
+    held = _require_plain(connection, tables, is_written=True, is_home=True)
+    if needs_all:
+        for output in pipeline.appends:
+            if HOME in output.databases and output.quoted(connection) not in held:
+                raise not_there(output.table)
+    return held
+
+
+def not_there(table: str) -> ConfigurationError:
+    """Explain that an act needs a table that is not there."""
+    return ConfigurationError(
+        "TABLE_LOST",
+        saw=f"Table {qualified(table)} does not exist.",
+        why="The act reads and writes it.",
+        fix="Start the driver: it makes a table that never held rows, and says of any "
+        "other what the ways on are.",
+    )
 
 
 def keep_tables(
-    connection: Connection[TupleRow], pipeline: AuditedPipeline, database: str = HOME
-) -> None:
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    database: str = HOME,
+    *,
+    layouts: Iterable[Mapping[str, Any]] = (),
+) -> frozenset[str]:
     """Keep a pipeline's tables in a database from being exchanged while they are read.
+
+    Returns:
+        Those that are there and may be read, quoted.
 
     Raises:
         ConfigurationError: ``FOREIGN_CODE``.
     """
-    tables = _tables_of(connection, pipeline, database)
+    tables = _tables_of(connection, pipeline, database, layouts)
     pin_path(connection)
-    _require_plain(connection, tables, is_written=False, is_home=database == HOME)
+    is_home = database == HOME
+    return _require_plain(connection, tables, is_written=False, is_home=is_home)
 
 
 def _tables_of(
-    connection: Connection[TupleRow], pipeline: AuditedPipeline, database: str
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    database: str,
+    layouts: Iterable[Mapping[str, Any]],
 ) -> list[str]:
+    """Name the tables, and beside those of windows their revisions and their state."""
+    kinds = {
+        output.table: output.kind
+        for output in pipeline.outputs
+        if database in output.databases
+    }
+    if database == HOME:
+        # What else the ledger takes for the pipeline's, whatever its definition says.
+        for shadow in read_shadow_tables(connection, pipeline.name).values():
+            kinds.setdefault(shadow, "window")
+        for output in (o for one in layouts for o in one["outputs"] if o["is_home"]):
+            kinds[output["table"]] = output["kind"]
     installation = None if database == HOME else pipeline.installation
     found: list[sql.Identifier] = []
-    for output in pipeline.outputs:
-        if output.kind == "outbox" or database not in output.databases:
+    for table, kind in kinds.items():
+        if kind == "outbox":
             continue
-        found.append(output.identifier)
-        if output.kind == "window":
-            found.append(table_identifier(revisions_table(output.table)))
-            state = state_table(
-                pipeline.number, output.table, installation=installation
-            )
-            found.append(state)
+        found.append(table_identifier(table))
+        if kind == "window":
+            found.append(table_identifier(revisions_table(table)))
+            found.append(state_table(pipeline.number, table, installation=installation))
     return [table.as_string(connection) for table in found]
 
 
 def _require_plain(
     connection: Connection[TupleRow],
-    tables: Iterable[str],
+    tables: list[str],
     *,
     is_written: bool,
     is_home: bool,
-) -> None:
+) -> frozenset[str]:
     values = {"is_written": is_written}
-    found = fetch(connection, _SQL["present"], tables=list(tables), **values)
-    names = [str(row["name"]) for row in found]
     lock = _SQL["hold" if is_written else "keep"]
-    for name in names:
-        # A view cannot be held so; it is refused, if it may not be there.
-        (kind,) = fetch(connection, _SQL["kind"], table=name) or [{"relkind": "r"}]
-        if kind["relkind"] in {"r", "p"}:
-            connection.execute(lock.format(table=sql.SQL(name)))
+    held: set[str] = set()
+    # Whoever is waited for may have made a table meanwhile.
+    while new := [
+        name
+        for row in fetch(connection, _SQL["present"], tables=tables, **values)
+        if (name := str(row["name"])) not in held
+    ]:
+        for name in new:
+            # A view cannot be held so; it is refused, if it may not be there.
+            (kind,) = fetch(connection, _SQL["kind"], table=name) or [{"relkind": "r"}]
+            if kind["relkind"] in {"r", "p"}:
+                connection.execute(lock.format(table=sql.SQL(name)))
+        held.update(new)
+    names = [name for name in tables if name in held]
     problems = fetch(
         connection,
         _SQL["foreign_code"],
@@ -103,3 +164,4 @@ def _require_plain(
             fix="Take it off; or, if it is known to be good, let the owner of the "
             "schema tallyweir own the table and grant the publisher what it needs.",
         )
+    return frozenset(held)

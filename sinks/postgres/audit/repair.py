@@ -131,8 +131,8 @@ def find_disagreement(
         conninfos: Where the other databases are, by name.
 
     Raises:
-        ConfigurationError: ``PIPELINE_UNKNOWN``, ``DATABASE_UNKNOWN``, or a login was
-            refused.
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``DATABASE_UNKNOWN``,
+            ``FOREIGN_CODE``, or a login was refused.
         RetryableError: A database does not answer.
     """
     with snapshot(home, doing="reading a pipeline's definition"):
@@ -295,10 +295,12 @@ def _find_rows_beyond(
             if name not in output.databases:
                 continue
             parts = {"table": output.identifier, "positions": positions}
-            (counted,) = database.fetch(_SQL["count_rows"].format(**parts))
-            examples = database.fetch(
-                _SQL["example_rows"].format(**parts, limit=sql.Literal(_EXAMPLES))
-            )
+            with database.connection.transaction():
+                keep_tables(database.connection, pipeline, name)
+                (counted,) = database.fetch(_SQL["count_rows"].format(**parts))
+                examples = database.fetch(
+                    _SQL["example_rows"].format(**parts, limit=sql.Literal(_EXAMPLES))
+                )
             found.append(
                 RowsBeyond(
                     database=name,

@@ -28,7 +28,7 @@ from sinks.postgres.audit.audited_pipeline import (
 from sinks.postgres.audit.keyed_state import spellings
 from sinks.postgres.audit.written_outputs import present_columns, read_written_outputs
 from sinks.postgres.branch_names import HOME
-from sinks.postgres.foreign_code import hold_tables
+from sinks.postgres.foreign_code import hold_tables, not_there
 from sinks.postgres.outbox_table import MESSAGE_COLUMNS
 from sinks.postgres.row_digest import row_hash, stored
 from sinks.postgres.statements import load_statements
@@ -42,7 +42,7 @@ from sinks.postgres.steering.erased_events import (
     output_named,
     written,
 )
-from sinks.postgres.steering.snapshot import read_snapshots
+from sinks.postgres.steering.snapshot import is_held, read_snapshots
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "erase.sql")
@@ -158,7 +158,7 @@ def erase(
     name = request.act.pipeline
     with acting(connection, request.act, snapshots_of=(name,)) as act:
         pipeline = read_pipeline(connection, name)
-        hold_tables(connection, pipeline)
+        hold_tables(connection, pipeline, needs_all=True)
         _check_all_here(connection, pipeline)
         _check_nothing_copied(connection, pipeline)
         work = _Work(connection=connection, pipeline=pipeline, epoch=act.epoch)
@@ -266,6 +266,8 @@ def _find_where(work: _Work, table: str, condition: str) -> None:
             found = find_where(work.connection, work.pipeline, output, condition)
             work.found.positions.update(found)
             return
+        if not is_held(work.connection, output.identifier):
+            raise not_there(table)
         statement = _SQL["erase_results"].format(
             table=output.identifier,
             condition=written(f"({condition})"),

@@ -20,6 +20,7 @@ from sinks.postgres.audit.audited_pipeline import (
     read_pipeline,
 )
 from sinks.postgres.branch_names import HOME
+from sinks.postgres.foreign_code import hold_tables
 from sinks.postgres.statements import load_statements
 from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
 from sinks.protocol.errors import ConfigurationError, RetryableError
@@ -96,7 +97,8 @@ def reset_offsets(  # noqa: PLR0913 - an act and what it needs
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
             ``TOPIC_RECREATED``, ``POSITION_UNKNOWN``, ``OFFSET_NOT_IN_KAFKA``,
-            ``NOTHING_TO_RESET``, or ``RESET_WOULD_REPEAT``.
+            ``NOTHING_TO_RESET``, ``RESET_WOULD_REPEAT``, ``FOREIGN_CODE`` or
+            ``TABLE_LOST``.
         RetryableError: ``BATCH_IN_DOUBT``; or a publish held the pipeline's row for
             too long.
 
@@ -114,6 +116,7 @@ def reset_offsets(  # noqa: PLR0913 - an act and what it needs
     with acting(connection, request) as act:
         check_nothing_in_doubt(connection, pipeline)
         audited = read_pipeline(connection, pipeline)
+        hold_tables(connection, audited, needs_all=True)
         moves = tuple(_moves(connection, audited, targets, broker))
         for move in moves:
             _apply(connection, audited, act, move)

@@ -119,7 +119,7 @@ def restore(  # noqa: PLR0913 - an act and what it needs
     with acting(connection, request, snapshots_of=(pipeline,)) as act:
         snapshot = find_snapshot(connection, pipeline, name)
         audited = read_pipeline(connection, pipeline)
-        hold_tables(connection, audited)
+        hold_tables(connection, audited, needs_all=True)
         _check(connection, audited, snapshot)
         positions = _check_in_kafka(connection, snapshot, broker)
         restored = _take_back(connection, audited, snapshot, act)

@@ -258,6 +258,12 @@ def delete_snapshot(connection: Connection[TupleRow], snapshot: Snapshot) -> Non
     )
 
 
+def is_held(connection: Connection[TupleRow], table: sql.Identifier) -> bool:
+    """Tell whether a table is there, as one that ``hold_tables`` has locked."""
+    quoted = table.as_string(connection)
+    return bool(fetch_one(connection, _SQL["is_held"], table=quoted)["is_held"])
+
+
 def window_copies(
     connection: Connection[TupleRow],
     pipeline: AuditedPipeline,
@@ -270,10 +276,8 @@ def window_copies(
             continue
         table = output["table"]
         state = state_table(pipeline.number, table)
-        (found,) = fetch(
-            connection, _SQL["table_exists"], table=state.as_string(connection)
-        )
-        if not found["present"]:
+        needed = (state, table_identifier(table))
+        if not all(is_held(connection, one) for one in needed):
             continue
         yield WindowCopies(
             table=table,

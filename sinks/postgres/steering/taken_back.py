@@ -20,13 +20,13 @@ from sinks.postgres.steering.snapshot import (
     KEPT_BY_PIPELINE,
     Snapshot,
     WindowCopies,
+    is_held,
     window_copies,
 )
 from sinks.seen_ids.entries import Entries
 
 _SQL = load_statements("sinks.postgres.steering", "restore.sql")
 _PUBLISH = load_statements("sinks.postgres", "publish.sql")
-_SNAPSHOT = load_statements("sinks.postgres.steering", "snapshot.sql")
 
 #: Tables of ours whose rows are of one batch each and go with it; a test compares that
 #: with the schema.
@@ -195,9 +195,7 @@ class TakenBack:
             self.rows[table if schema is None else f"{schema}.{table}"] += gone
 
     def _exists(self, table: str) -> bool:
-        name = table_identifier(table).as_string(self._connection)
-        found = fetch_one(self._connection, _SNAPSHOT["table_exists"], table=name)
-        return bool(found["present"])
+        return is_held(self._connection, table_identifier(table))
 
     def _execute(self, statement: str, **identifiers: sql.Composable) -> int:
         composed = _SQL[statement].format(**identifiers)

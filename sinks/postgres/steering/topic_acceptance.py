@@ -110,7 +110,7 @@ def accept_topics(  # noqa: PLR0913 - an act and what it needs
         check_nothing_in_doubt(connection, pipeline)
         audited = read_pipeline(connection, pipeline)
         check_at_home(audited)
-        hold_tables(connection, audited)
+        hold_tables(connection, audited, needs_all=True)
         _check_relayed(connection, pipeline)
         accepted = tuple(_accept_all(connection, audited, broker))
         act.detail["topics"] = [asdict(one) for one in accepted]

@@ -89,9 +89,13 @@ def plan_update(
         RetryableError: The server went away.
     """
     with snapshot(connection, doing="planning an update"):
-        keep_tables(connection, read_pipeline(connection, pipeline))
-        _, plan = _plan(connection, pipeline, wanted)
-        return plan
+        in_force = _read_in_force(connection, pipeline)
+        held = keep_tables(
+            connection,
+            read_pipeline(connection, pipeline),
+            layouts=(in_force.described().layout, wanted.layout),
+        )
+        return _plan(connection, pipeline, in_force, wanted, held)
 
 
 def update(
@@ -119,9 +123,7 @@ def update(
         making(VersionPoint.VERSION_IN_FORCE),
         _acting(connection, request, "update") as act,
     ):
-        hold_tables(connection, read_pipeline(connection, request.pipeline))
-        in_force, plan = _plan(connection, request.pipeline, wanted)
-        _check_other(in_force, wanted, request.pipeline)
+        plan = _plan_held(connection, request.pipeline, wanted)
         return _put_into_force(connection, request, act, plan, wanted=wanted)
 
 
@@ -147,10 +149,8 @@ def rollback(
         making(VersionPoint.VERSION_IN_FORCE),
         _acting(connection, request, "rollback") as act,
     ):
-        hold_tables(connection, read_pipeline(connection, request.pipeline))
         wanted = read_version(connection, request.pipeline, version).described()
-        in_force, plan = _plan(connection, request.pipeline, wanted)
-        _check_other(in_force, wanted, request.pipeline)
+        plan = _plan_held(connection, request.pipeline, wanted)
         return _put_into_force(
             connection, request, act, plan, wanted=wanted, rolls_back_to=version
         )
@@ -197,9 +197,35 @@ def _acting(
     return acting(connection, request.act(kind), snapshots_of=(request.pipeline,))
 
 
-def _plan(
+def _plan_held(
     connection: Connection[TupleRow], pipeline: str, wanted: DescribedVersion
-) -> tuple[PipelineVersion, VersionPlan]:
+) -> VersionPlan:
+    """Plan a change, with the tables of both versions held until it is done."""
+    in_force = _read_in_force(connection, pipeline)
+    held = hold_tables(
+        connection,
+        read_pipeline(connection, pipeline),
+        layouts=(in_force.described().layout, wanted.layout),
+    )
+    _check_other(in_force, wanted, pipeline)
+    return _plan(connection, pipeline, in_force, wanted, held)
+
+
+def _plan(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    in_force: PipelineVersion,
+    wanted: DescribedVersion,
+    held: frozenset[str],
+) -> VersionPlan:
+    former = in_force.described()
+    holdings = read_holdings(
+        connection, pipeline, former.layout, wanted.layout, held=held
+    )
+    return compare(former, wanted, holdings, in_force.knowledge)
+
+
+def _read_in_force(connection: Connection[TupleRow], pipeline: str) -> PipelineVersion:
     fetch_pipeline(connection, pipeline)
     in_force = read_in_force(connection, pipeline)
     if in_force is None:
@@ -209,9 +235,7 @@ def _plan(
             why="There is nothing that a version could follow.",
             fix="Start it; its file becomes version 1.",
         )
-    former = in_force.described()
-    holdings = read_holdings(connection, pipeline, former.layout, wanted.layout)
-    return in_force, compare(former, wanted, holdings, in_force.knowledge)
+    return in_force
 
 
 def _check_other(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from psycopg import Connection, sql
@@ -68,9 +68,19 @@ class Holdings:
 
 
 def read_holdings(
-    connection: Connection[TupleRow], pipeline: str, *layouts: Mapping[str, Any]
+    connection: Connection[TupleRow],
+    pipeline: str,
+    *layouts: Mapping[str, Any],
+    held: frozenset[str] | None = None,
 ) -> Holdings:
-    """Look at the tables of some versions, inside of the caller's transaction."""
+    """Look at the tables of some versions, inside of the caller's transaction.
+
+    Args:
+        connection: In that transaction.
+        pipeline: Its name.
+        layouts: Of the versions.
+        held: The tables that may be looked at, quoted; all that there are if None.
+    """
     row = connection.execute(_SQL["pipeline"], {"pipeline": pipeline}).fetchone()
     assert row is not None
     number, watermark, bucket_seconds, has_events = row
@@ -80,7 +90,7 @@ def read_holdings(
         bucket_seconds=bucket_seconds,
         watermark_us=to_microseconds(watermark),
         tables={
-            table: _read_table(connection, pipeline, number, output)
+            table: _Reading(connection, pipeline, number, held).read(output)
             for table, output in outputs.items()
             if output["is_home"]
         },
@@ -88,77 +98,83 @@ def read_holdings(
     )
 
 
-def _read_table(
-    connection: Connection[TupleRow],
-    pipeline: str,
-    number: int,
-    output: Mapping[str, Any],
-) -> HeldTable:
-    table = output["table"]
-    target = table_identifier(table)
-    columns = {
-        name: (kind, optional) for name, kind, optional in _columns(connection, target)
-    }
-    # No table has the name of an outbox.
-    other_owner = (
-        None
-        if output["kind"] == "outbox"
-        else find_other_owner(connection, pipeline, table)
-    )
-    is_empty = False
-    if columns:
-        is_empty = (
-            connection.execute(_SQL["any_row"].format(target=target)).fetchone() is None
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Reads tables of one pipeline."""
+
+    connection: Connection[TupleRow]
+    pipeline: str
+    number: int
+    held: frozenset[str] | None
+
+    def read(self, output: Mapping[str, Any]) -> HeldTable:
+        """Look at the table of an output."""
+        table = output["table"]
+        target = table_identifier(table)
+        columns = {
+            name: (kind, optional) for name, kind, optional in self._columns(target)
+        }
+        held = HeldTable(
+            columns=columns,
+            keys=self._count_keys(output),
+            # No table has the name of an outbox.
+            other_owner=None
+            if output["kind"] == "outbox"
+            else find_other_owner(self.connection, self.pipeline, table),
+            is_empty=bool(columns)
+            and self._fetch_one(_SQL["any_row"].format(target=target)) == (False,),
         )
-    keys = 0
-    if output["kind"] == "stateful":
-        values = {"pipeline": pipeline, "table": table}
-        row = connection.execute(_SQL["kept_keys"], values).fetchone()
-        assert row is not None
-        (keys,) = row
-    if output["kind"] != "window" or not {"window_start", "final"} <= columns.keys():
-        return HeldTable(
-            columns=columns, keys=keys, other_owner=other_owner, is_empty=is_empty
+        if output["kind"] != "window" or not {"window_start", "final"} <= set(columns):
+            return held
+        return self._with_windows(held, output, target)
+
+    def _with_windows(
+        self, held: HeldTable, output: Mapping[str, Any], target: sql.Identifier
+    ) -> HeldTable:
+        state = state_table(self.number, output["table"])
+        state_columns = tuple(name for name, *_ in self._columns(state))
+        edge = sql.Identifier(
+            "window_end" if "gap_us" in output["windows"] else "window_start"
         )
-    state = state_table(number, table)
-    state_columns = tuple(name for name, *_ in _columns(connection, state))
-    edge = sql.Identifier(
-        "window_end" if "gap_us" in output["windows"] else "window_start"
-    )
-    shown = connection.execute(
-        _SQL["open_rows"].format(target=target, edge=edge)
-    ).fetchone()
-    assert shown is not None
-    open_rows, begun = shown
-    waiting = 0
-    if state_columns:
-        is_waiting = "tallyweir_waiting_since" in state_columns
-        kept = connection.execute(
-            _SQL["open_windows"].format(
-                state=state,
-                edge=edge,
-                waits=sql.SQL(
-                    "tallyweir_waiting_since IS NOT NULL" if is_waiting else "false"
-                ),
+        open_rows, begun = self._fetch_one(
+            _SQL["open_rows"].format(target=target, edge=edge)
+        )
+        waiting = 0
+        if state_columns:
+            is_waiting = "tallyweir_waiting_since" in state_columns
+            waits = "tallyweir_waiting_since IS NOT NULL" if is_waiting else "false"
+            waiting, begun_unseen = self._fetch_one(
+                _SQL["open_windows"].format(
+                    state=state, edge=edge, waits=sql.SQL(waits)
+                )
             )
-        ).fetchone()
-        assert kept is not None
-        waiting, begun_unseen = kept
-        begun = max((one for one in (begun, begun_unseen) if one), default=None)
-    return HeldTable(
-        columns=columns,
-        open_rows=open_rows,
-        state_columns=state_columns,
-        waiting_rows=waiting,
-        begun_through_us=to_microseconds(begun),
-        other_owner=other_owner,
-        is_empty=is_empty,
-    )
+            begun = max((one for one in (begun, begun_unseen) if one), default=None)
+        return replace(
+            held,
+            open_rows=open_rows,
+            state_columns=state_columns,
+            waiting_rows=waiting,
+            begun_through_us=to_microseconds(begun),
+        )
 
+    def _count_keys(self, output: Mapping[str, Any]) -> int:
+        if output["kind"] != "stateful":
+            return 0
+        values = {"pipeline": self.pipeline, "table": output["table"]}
+        (keys,) = self._fetch_one(_SQL["kept_keys"], values)
+        return int(keys)
 
-def _columns(
-    connection: Connection[TupleRow], table: sql.Identifier
-) -> list[tuple[str, str, bool]]:
-    quoted = table.as_string(connection)
-    rows = connection.execute(_TABLES["read_columns"], {"table": quoted}).fetchall()
-    return [(name, kind, optional) for name, kind, optional in rows]
+    def _columns(self, table: sql.Identifier) -> list[tuple[str, str, bool]]:
+        """List (name, type, may stay empty); nothing of a table that is not held."""
+        quoted = table.as_string(self.connection)
+        if self.held is not None and quoted not in self.held:
+            return []
+        rows = self.connection.execute(_TABLES["read_columns"], {"table": quoted})
+        return [(name, kind, optional) for name, kind, optional in rows]
+
+    def _fetch_one(
+        self, statement: sql.Composed | sql.SQL, values: Mapping[str, Any] | None = None
+    ) -> TupleRow:
+        row = self.connection.execute(statement, values).fetchone()
+        assert row is not None
+        return row

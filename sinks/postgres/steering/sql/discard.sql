@@ -28,9 +28,17 @@ WHERE relnamespace = 'tallyweir_state'::regnamespace
 ORDER BY relname;
 
 -- name: present
+-- Of those that hold_tables has locked: another may be anybody's by now.
 SELECT name
-FROM unnest(%(tables)s::text[]) AS given (name)
-WHERE to_regclass(name) IS NOT NULL;
+FROM unnest(%(tables)s::text[]) WITH ORDINALITY AS given (name, place)
+WHERE EXISTS (
+    SELECT
+    FROM pg_locks
+    WHERE pid = pg_backend_pid()
+      AND relation = to_regclass(name)
+      AND mode = 'ShareUpdateExclusiveLock'
+)
+ORDER BY place;
 
 -- name: count_rows
 SELECT count(*) AS rows

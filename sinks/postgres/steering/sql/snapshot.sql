@@ -69,8 +69,15 @@ DROP SCHEMA IF EXISTS {schema} CASCADE
 DELETE FROM tallyweir.snapshot
 WHERE snapshot_number = %(snapshot_number)s;
 
--- name: table_exists
-SELECT to_regclass(%(table)s) IS NOT NULL AS present;
+-- name: is_held
+-- As one that hold_tables has locked: another may be anybody's by now.
+SELECT EXISTS (
+    SELECT
+    FROM pg_locks
+    WHERE pid = pg_backend_pid()
+      AND relation = to_regclass(%(table)s)
+      AND mode = 'ShareUpdateExclusiveLock'
+) AS is_held;
 
 -- name: columns
 SELECT attname AS name

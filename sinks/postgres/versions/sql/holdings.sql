@@ -12,9 +12,7 @@ FROM tallyweir.pipeline AS pipeline
 WHERE pipeline = %(pipeline)s;
 
 -- name: any_row
-SELECT
-FROM {target}
-LIMIT 1;
+SELECT EXISTS (SELECT FROM {target});
 
 -- name: kept_keys
 SELECT (
