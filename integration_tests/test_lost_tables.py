@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -10,14 +14,25 @@ from psycopg.rows import TupleRow
 
 from integration_tests.harness.postgres_driver import (
     PostgresDriver,
+    Row,
     append_table,
     execute,
     layout_of,
     query,
 )
+from integration_tests.harness.steered_pipeline import START, WINDOW, steered_layout
+from integration_tests.harness.steered_world import SteeredWorld
 from integration_tests.ledger_scenario import LedgerScenario
 from sinks.postgres import audit, steering
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.columns import Column
+from sinks.postgres.connection import connect
+from sinks.postgres.home_layout import HomeLayout, Output
+from sinks.postgres.keyed_table import KeyedTable
+from sinks.postgres.window_table import WindowTable
+from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.votes import OutputTally
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 
@@ -62,19 +77,132 @@ def test_a_table_into_which_nothing_ever_came_is_made_again(home_dsn: str) -> No
     PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
 
 
+@pytest.mark.parametrize("kind", ["append", "window"])
 def test_a_table_beside_the_home_is_not_made_again_either(
-    home_dsn: str, billing_dsn: str
+    home_dsn: str, billing_dsn: str, kind: str
 ) -> None:
-    """Markers in its own database count what it had."""
-    output = replace(append_table("numbers", number="bigint"), branches=("billing.0",))
+    """Markers in its own database count what it had, until the loss is accepted."""
+    layout = _beside(kind)
     driver = PostgresDriver(
-        dsn=home_dsn, layout=layout_of(output), databases={"billing": billing_dsn}
+        dsn=home_dsn, layout=layout, databases={"billing": billing_dsn}
     )
-    plan = driver.plan(2)
-    rows = {"output_0@billing.0": driver.positioned(plan, [(5,), (6,)])}
-    driver.publish(plan, driver.stage(plan, rows))
-    execute(billing_dsn, "DROP TABLE numbers")
-    assert "1 batches brought 2 rows" in _refused(driver).saw
+    _publish_beside(driver, kind, 0)
+    table = layout.outputs[0].table
+    request = steering.ActRequest(pipeline="numbers", kind="accept-loss", reason="t")
+
+    def accept() -> None:
+        with connect(home_dsn, application_name="test") as home:
+            lost = steering.accept_loss(home, request, table, driver.databases)
+        assert (lost.is_there, lost.rows, lost.batches) == (False, 1, 1)
+
+    with pytest.raises(ConfigurationError, match="NO_LOSS"):
+        accept()
+    execute(billing_dsn, f"DROP TABLE {table}")
+    error = _refused(driver)
+    assert "1 batches brought 1 rows" in error.saw
+    assert f"accept-loss numbers {table}" in error.fix
+    accept()
+    _refuse_nothing(driver, kind, 1)
+    # Rows of later batches are owed as ever.
+    execute(billing_dsn, f"DROP TABLE {table}")
+    assert "1 batches brought 1 rows" in _refused(driver).saw
+
+
+def _beside(kind: str) -> HomeLayout:
+    append, window = steered_layout(0).outputs
+    output: Output
+    if kind == "append":
+        assert isinstance(append, AppendTable)
+        output = replace(append, branches=("billing.0",))
+    else:
+        assert isinstance(window, WindowTable)
+        output = replace(window, branches=("billing.0",))
+    (entry,) = (one for one in _defined()["outputs"] if one["kind"] == kind)
+    return _laid_out(output, entry | {"databases": ["billing"]})
+
+
+def _defined() -> dict[str, Any]:
+    defined: dict[str, Any] = json.loads(steered_layout(0).definition)
+    # Nobody files IDs here.
+    return defined | {"deduplicate": None}
+
+
+def _laid_out(output: Output, entry: Mapping[str, Any]) -> HomeLayout:
+    definition = json.dumps(_defined() | {"outputs": [entry]})
+    return replace(layout_of(output), definition=definition)
+
+
+def _publish_beside(driver: PostgresDriver, kind: str, number: int) -> None:
+    """Publish a batch of one event, each in the same window."""
+    plan = driver.plan(1)
+    rows: list[Row] = (
+        driver.positioned(plan, [(str(number), START)])
+        if kind == "append"
+        else [(START, START + WINDOW, "JFK", 1, 1)]
+    )
+    (output,) = driver.layout.outputs
+    staged = {f"{output.staging_table}@billing.0": rows}
+    assert driver.publish(plan, driver.stage(plan, staged)) is PublishOutcome.COMMITTED
+
+
+def _refuse_nothing(driver: PostgresDriver, kind: str, number: int) -> None:
+    """Start again, publish, and let verify find nothing but what was given up."""
+    again = PostgresDriver(
+        dsn=driver.dsn, layout=driver.layout, databases=driver.databases
+    )
+    _publish_beside(again, kind, number)
+    with connect(driver.dsn, application_name="test") as home:
+        receipt = audit.verify(home, "numbers", driver.databases)
+    assert not receipt.failed, receipt.failed
+
+
+def test_an_accepted_loss_of_windows_lets_them_begin_again(
+    home_dsn: str, tmp_path: Path
+) -> None:
+    """Open ones too: half of a sum would be no sum."""
+    world = SteeredWorld(dsn=home_dsn, directory=tmp_path, log=[1, 2, 3, 4])
+    world.first.work(0, [0] * 2)
+    execute(home_dsn, "DROP TABLE public.by_window")
+    request = steering.ActRequest(pipeline="numbers", kind="accept-loss", reason="t")
+    world.act(lambda home: steering.accept_loss(home, request, "by_window"))
+    world.first.claim(0)
+    world.first.stage(0, [0] * 2)
+    world.first.publish(0)
+    assert query(home_dsn, "SELECT sum(events) FROM public.by_window") == [(2,)]
+    with connect(home_dsn, application_name="test") as home:
+        receipt = audit.verify(home, "numbers")
+    world.close()
+    assert not receipt.failed, receipt.failed
+
+
+def test_an_accepted_loss_of_a_functions_results_keeps_its_state(
+    home_dsn: str,
+) -> None:
+    """The function goes on from it; its former results are not looked for."""
+    layout = _laid_out(
+        KeyedTable(
+            table="totals",
+            staging_table="output_0",
+            event_columns=(),
+            key=(Column(name="label", postgres_type="text"),),
+            columns=(Column(name="number", postgres_type="bigint"),),
+        ),
+        {"kind": "stateful", "table": "totals"},
+    )
+    request = steering.ActRequest(pipeline="numbers", kind="accept-loss", reason="t")
+    for number in range(2):
+        driver = PostgresDriver(dsn=home_dsn, layout=layout)
+        plan = driver.plan(1)
+        tally = driver.stage(plan, {"output_0_rows": [("a", number, 0)]})
+        counted = {"totals": OutputTally(events=1, rows=1)}
+        driver.publish(plan, replace(tally, outputs=counted))
+        with connect(home_dsn, application_name="test") as home:
+            receipt = audit.verify(home, "numbers")
+            assert not receipt.failed, receipt.failed
+            execute(home_dsn, "DROP TABLE public.totals")
+            assert audit.verify(home, "numbers").failed
+            lost = steering.accept_loss(home, request, "totals")
+            assert (lost.rows, lost.batches) == (1, 1)
 
 
 def _verify(scenario: LedgerScenario) -> audit.Receipt:

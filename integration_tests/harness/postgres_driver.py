@@ -127,7 +127,7 @@ class PostgresDriver:
             database: PostgresParticipant(
                 self.dsn if database == HOME else self.databases[database],
                 database,
-                self.layout,
+                self.home.layout,
                 self.home.claim,
             )
             for database in self.layout.databases

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
 
@@ -46,13 +47,13 @@ def accept_loss(
     from sinks.postgres import steering
     from sinks.postgres.connection import connect
 
-    name = pipeline_name(pipeline)
+    name, databases = pipeline_name(pipeline), pipeline_databases(pipeline)
     request = steering.ActRequest(
         pipeline=name, kind="accept-loss", reason=reason, dry_run=dry_run
     )
     dsn = find_endpoints().home_dsn
     with connect(dsn, application_name="tallyweir accept-loss") as home:
-        lost = steering.accept_loss(home, request, table)
+        lost = steering.accept_loss(home, request, table, databases)
     say(lost.told())
     say(
         "Nothing was changed (--dry-run)."

@@ -25,7 +25,7 @@ from sinks.postgres.epoch_claims import (
 )
 from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.instants import to_datetime, to_microseconds
-from sinks.postgres.lost_tables import check_not_lost
+from sinks.postgres.lost_tables import check_not_lost, read_given_up
 from sinks.postgres.naming import application_name, state_table
 from sinks.postgres.publication import PostgresPublication, StagedPublication
 from sinks.postgres.publish_clock import PublishClock
@@ -378,7 +378,11 @@ class PostgresHome(PostgresDecisionLedger):
         check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
         self._judge(connection)
         # The IDs that were seen are filed in them, whatever horizon there is now.
-        self._layout = replace(self._layout, bucket_seconds=bucket_seconds)
+        self._layout = replace(
+            self._layout,
+            bucket_seconds=bucket_seconds,
+            given_up=read_given_up(connection, self._layout.pipeline),
+        )
         connection.execute(_CLAIM["create_pipeline_runs"], values)
         outputs = self._outputs_here()
         try:
@@ -404,5 +408,6 @@ class PostgresHome(PostgresDecisionLedger):
         self._layout = replace(
             judged.held.applied_to(self._asked),
             bucket_seconds=self._layout.bucket_seconds,
+            given_up=self._layout.given_up,
         )
         return judged

@@ -10,7 +10,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.columns import qualified, table_identifier
-from sinks.postgres.home_layout import Output
+from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.in_doubt import Claim
@@ -45,13 +45,19 @@ class LostRows:
 
 
 def find_lost(
-    connection: _Connection, pipeline: str, table: str, *, kind: str
+    connection: _Connection, pipeline: str, table: str, *, kind: str, is_there: bool
 ) -> LostRows | None:
-    """Find out whether the rows of an output in the home are gone.
+    """Find out whether the rows of an output are gone, which is in one database.
 
     Of windows an empty table says nothing: they may all wait to be shown.
+
+    Args:
+        connection: To the home, inside of a transaction.
+        pipeline: Its name.
+        table: The output's.
+        kind: The output's.
+        is_there: Whether the table is; if not it is not looked into.
     """
-    is_there = _is_there(connection, table)
     if is_there and (kind == "window" or _has_rows(connection, table)):
         return None
     row = connection.execute(
@@ -75,7 +81,13 @@ def check_not_lost(
     for output in outputs:
         if not output.tables:
             continue
-        lost = find_lost(connection, pipeline, output.table, kind=output.kind)
+        lost = find_lost(
+            connection,
+            pipeline,
+            output.table,
+            kind=output.kind,
+            is_there=is_there(connection, table_identifier(output.table)),
+        )
         if lost is not None:
             raise ConfigurationError(
                 "TABLE_LOST",
@@ -90,31 +102,41 @@ def check_not_lost(
 
 def check_not_lost_beside(
     connection: _Connection,
+    layout: HomeLayout,
     claim: Claim,
     known: Iterable[str],
     outputs: Iterable[Output],
-) -> None:
+) -> list[str]:
     """Refuse to make a table again in a database beside the home.
 
     Args:
         connection: To that database.
+        layout: The pipeline's, as the home has it.
         claim: The driver's.
         known: Tables that the pipeline has had there before, as ``schema.table``.
         outputs: Those that publish there.
+
+    Returns:
+        The tables that are gone, and whose rows nobody looks for.
 
     Raises:
         ConfigurationError: ``TABLE_LOST``.
     """
     had = set(known)
-    for output in outputs:
-        if qualified(output.table) not in had or _is_there(connection, output.table):
-            continue
+    gone = [
+        output
+        for output in outputs
+        if qualified(output.table) in had
+        and not is_there(connection, table_identifier(output.table))
+    ]
+    for output in gone:
         row = connection.execute(
             _SQL["marked"],
             {
                 "installation": claim.installation,
                 "pipeline_number": claim.pipeline_number,
                 "branches": list(output.branches),
+                "after": layout.given_up.get(output.table, 0),
             },
         ).fetchone()
         assert row is not None
@@ -126,8 +148,17 @@ def check_not_lost_beside(
                 f"{connection.info.dbname}; {batches} batches brought {rows} rows into "
                 "it and the tables beside it.",
                 why="Made again, it would look as if nothing were missing.",
-                fix="Restore it from a backup, or give the output another table.",
+                fix="Restore it from a backup; or, if it is in this database only, "
+                f"accept the loss: tallyweir accept-loss {layout.pipeline} "
+                f"{output.table} --reason TEXT; or give the output another table.",
             )
+    return [output.table for output in gone]
+
+
+def read_given_up(connection: _Connection, pipeline: str) -> dict[str, int]:
+    """Return the last batch whose rows were given up, by the table they were in."""
+    rows = connection.execute(_SQL["given_up"], {"pipeline": pipeline}).fetchall()
+    return dict(rows)
 
 
 def accept_lost(
@@ -147,16 +178,16 @@ def accept_lost(
 
 
 def forget_windows(connection: _Connection, state: sql.Identifier) -> None:
-    """Let the windows of a lost table that are open begin again from nothing."""
-    if _exists(connection, state):
+    """Let the windows of a lost table that are open begin again from nothing.
+
+    There are none if the output has none, or no driver has made a place for them.
+    """
+    if is_there(connection, state):
         connection.execute(_SQL["forget_windows"].format(state=state))
 
 
-def _is_there(connection: _Connection, table: str) -> bool:
-    return _exists(connection, table_identifier(table))
-
-
-def _exists(connection: _Connection, table: sql.Identifier) -> bool:
+def is_there(connection: _Connection, table: sql.Identifier) -> bool:
+    """Tell whether there is something of a name that can be read."""
     name = table.as_string(connection)
     row = connection.execute(_SQL["is_there"], {"table": name}).fetchone()
     assert row is not None

@@ -19,7 +19,7 @@ from sinks.postgres.branch_names import HOME, staged_for
 from sinks.postgres.connection import abandon, standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_microseconds
-from sinks.postgres.lost_tables import check_not_lost_beside
+from sinks.postgres.lost_tables import check_not_lost_beside, forget_windows
 from sinks.postgres.migrations import migrate_participant
 from sinks.postgres.naming import TableNames, application_name, state_table
 from sinks.postgres.output_moves import (
@@ -145,7 +145,10 @@ class PostgresParticipant(PostgresPreparedBranches):
             )
             try:
                 had = owner.claim(connection, outputs)
-                check_not_lost_beside(connection, self._claim, had, outputs)
+                for table in check_not_lost_beside(
+                    connection, self._layout, self._claim, had, outputs
+                ):
+                    forget_windows(connection, self._state(table))
                 owner.release(connection, outputs)
                 create_result_tables(connection, outputs, self._state)
             except psycopg.errors.LockNotAvailable as error:

@@ -167,6 +167,14 @@ def find_miscounted_markers(
             for (name, sequence), count in rows.by_database.items()
             if name == database.name
         }
+        given_up = max(
+            (
+                output.owing_from
+                for output in pipeline.outputs
+                if database.name in output.databases
+            ),
+            default=1,
+        )
         for sequence in sorted({*marked, *found}):
             # Later batches than the home's snapshot has were not counted here.
             if sequence > pipeline.last_sequence:
@@ -175,7 +183,8 @@ def find_miscounted_markers(
                 windows.get(sequence, 0) if sequence in marked else 0
             )
             said = marked.get(sequence, 0)
-            if held > said or (held < said and is_exact and sequence not in former):
+            is_whole = is_exact and sequence not in former and sequence >= given_up
+            if held > said or (held < said and is_whole):
                 yield (
                     f"{database.name}: the markers of batch {sequence} count {said} "
                     f"rows, its tables took {held}"

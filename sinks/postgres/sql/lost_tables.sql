@@ -57,6 +57,13 @@ FROM tallyweir_participant.marker
 WHERE installation = %(installation)s
   AND pipeline_number = %(pipeline_number)s
   AND branch = ANY (%(branches)s)
+  AND sequence > %(after)s
+
+-- name: given_up
+SELECT output_table, max(through_sequence)
+FROM tallyweir.accepted_loss
+WHERE pipeline = %(pipeline)s
+GROUP BY output_table
 
 -- name: accept
 INSERT INTO tallyweir.accepted_loss (

@@ -6,10 +6,18 @@ looking for the rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import ExitStack
+
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import read_pipeline
+from sinks.postgres.audit.audited_databases import NO_DATABASES, connect_databases
+from sinks.postgres.audit.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    read_pipeline,
+)
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import qualified
 from sinks.postgres.foreign_code import hold_tables
@@ -18,52 +26,52 @@ from sinks.postgres.lost_tables import (
     accept_lost,
     find_lost,
     forget_windows,
+    is_there,
 )
 from sinks.postgres.naming import state_table
+from sinks.postgres.sqlstate import translated
 from sinks.postgres.steering.act import ActRequest, acting
 from sinks.protocol.errors import ConfigurationError
 
 
 def accept_loss(
-    connection: Connection[TupleRow], request: ActRequest, table: str
+    connection: Connection[TupleRow],
+    request: ActRequest,
+    table: str,
+    databases: Mapping[str, str] = NO_DATABASES,
 ) -> LostRows:
-    """Give up the rows that all batches so far have brought into a table of the home.
+    """Give up the rows that all batches so far have brought into a table.
 
     A driver at work is fenced, and makes the table again when it starts over. Windows
     that are open begin again from nothing: their rows are gone with the others.
+    The ledger of the home is all that is written: what another database keeps of such
+    windows the driver deletes as it makes the table again.
 
     Args:
         connection: To the home, not inside of a transaction.
         request: The pipeline, and why.
-        table: Of one of its outputs, which is gone or empty.
+        table: Of one of its outputs, which is gone; or, in the home, empty.
+        databases: Connection strings of the others, by name.
 
     Raises:
-        ConfigurationError: As ``acting``; or ``NO_LOSS``: nothing of it is missing, or
-            its table is not in the home.
-        RetryableError: As ``acting``.
+        ConfigurationError: As ``acting``; ``DATABASE_UNKNOWN``; or ``NO_LOSS``: nothing
+            of it is missing, or it is in several databases.
+        RetryableError: As ``acting``; or the other database does not answer.
 
     Crash:
         Before the COMMIT nothing has changed; after it a repeated call finds no loss.
     """
     with acting(connection, request) as act:
         pipeline = read_pipeline(connection, request.pipeline)
-        hold_tables(connection, pipeline)
-        named = [
-            output
-            for output in pipeline.outputs
-            if qualified(output.table) == qualified(table)
-            and output.databases == (HOME,)
-            and output.kind != "outbox"
-        ]
-        lost = None
-        for output in named:
-            lost = find_lost(connection, pipeline.name, output.table, kind=output.kind)
+        held = hold_tables(connection, pipeline)
+        lost = _find(connection, pipeline, table, held, databases)
         if lost is None:
             raise ConfigurationError(
                 "NO_LOSS",
-                saw=f"Pipeline {pipeline.name} misses no table {table} in its home.",
+                saw=f"Pipeline {pipeline.name} misses no table {table}.",
                 why="Rows that are there are not given up, and what a table lacks of "
-                "them verify tells.",
+                "them verify tells; nor is a part of an output that is in several "
+                "databases.",
                 fix="Name a table that a start of the driver says is gone.",
             )
         accept_lost(
@@ -73,6 +81,46 @@ def accept_loss(
             through=act.last_sequence,
             reason=request.reason,
         )
-        forget_windows(connection, state_table(pipeline.number, lost.table))
+        state = state_table(pipeline.number, lost.table)
+        if state.as_string(connection) in held:
+            forget_windows(connection, state)
         act.detail.update(table=lost.table, rows=lost.rows, batches=lost.batches)
     return lost
+
+
+def _find(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    table: str,
+    held: frozenset[str],
+    databases: Mapping[str, str],
+) -> LostRows | None:
+    """Find out what is lost of a table that is in one database."""
+    for output in pipeline.outputs:
+        is_meant = qualified(output.table) == qualified(table)
+        if not is_meant or output.kind == "outbox" or len(output.databases) > 1:
+            continue
+        is_home = output.databases == (HOME,)
+        if not is_home and _is_beside(output, connection, databases):
+            return None
+        return find_lost(
+            connection,
+            pipeline.name,
+            output.table,
+            kind=output.kind,
+            is_there=is_home and output.quoted(connection) in held,
+        )
+    return None
+
+
+def _is_beside(
+    output: AuditedOutput,
+    connection: Connection[TupleRow],
+    databases: Mapping[str, str],
+) -> bool:
+    """Tell whether a table is there, in the one other database that it belongs in."""
+    with ExitStack() as opened:
+        parts = connect_databases(opened, connection, output.databases, databases)
+        (part,) = parts.of(output)
+        with translated(f"looking into database {part.name}"):
+            return is_there(part.connection, output.identifier)
