@@ -11,6 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 from integration_tests.harness.fresh_databases import fresh_database, prepared
 from integration_tests.harness.postgres_driver import execute, query
+from sinks.postgres.foreign_code import hold_table
 from sinks.postgres.preflight import try_tables
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Epoch
@@ -204,3 +205,27 @@ def test_a_locked_table_keeps_nobody_waiting(billing_dsn: str) -> None:
         with psycopg.connect(billing_dsn, autocommit=True) as connection:
             (note,) = try_tables("billing", connection, {"numbers": False}, _CLAIM)
     assert "numbers not tried: another transaction has a lock on it" == note
+
+
+def test_who_only_looks_runs_no_trigger_of_a_role_with_fewer_rights(
+    billing_dsn: str,
+) -> None:
+    """A driver does: it writes to the table anyway."""
+    execute(
+        billing_dsn,
+        f"CREATE TABLE numbers ({_COLUMNS})",
+        "CREATE SEQUENCE theft",
+        "CREATE FUNCTION steal() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN PERFORM nextval('theft'); RETURN NEW; END$$",
+        "CREATE TRIGGER evil BEFORE INSERT ON numbers "
+        "FOR EACH ROW EXECUTE FUNCTION steal()",
+        "ALTER TABLE numbers OWNER TO pg_monitor",
+    )
+    with psycopg.connect(billing_dsn, autocommit=True) as connection:
+        (note,) = try_tables(
+            "billing", connection, {"numbers": False}, _CLAIM, hold=hold_table
+        )
+        assert "numbers not tried: public.numbers has trigger evil" == note
+        assert [(False,)] == query(billing_dsn, "SELECT is_called FROM theft")
+        assert () == try_tables("billing", connection, {"numbers": False}, _CLAIM)
+        assert [(True,)] == query(billing_dsn, "SELECT is_called FROM theft")

@@ -19,6 +19,7 @@ from sinks.postgres.audit.in_doubt import HomeClaims, read_claims
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.connection import connect
 from sinks.postgres.databases import DATABASES_VARIABLE
+from sinks.postgres.foreign_code import hold_table
 from sinks.postgres.migrations import check_encoding
 from sinks.postgres.preflight import (
     check_distinct,
@@ -246,7 +247,10 @@ class _DatabaseChecks:
         return f"{self._facts.role} may finish every prepared branch of ours"
 
     def _tables(self, need: BranchNeeds) -> str:
-        notes = try_tables(self._database, self._connection, need.writes, need.trial)
+        # Who looks may have more rights than whoever owns the tables.
+        notes = try_tables(
+            self._database, self._connection, need.writes, need.trial, hold=hold_table
+        )
         tried = f"prepared and rolled back a row in {', '.join(need.writes)}"
         return "; ".join(notes) if notes else tried
 

@@ -60,6 +60,22 @@ def hold_tables(
     return held
 
 
+def hold_table(connection: Connection[TupleRow], database: str, table: str) -> None:
+    """Hold one table of any database as it is, to try a row in it.
+
+    Until the transaction ends nobody makes, alters or drops anything of it.
+
+    Raises:
+        ConfigurationError: ``FOREIGN_CODE``.
+    """
+    (path,) = fetch(connection, _SQL["path"])
+    pin_path(connection)
+    quoted = table_identifier(table).as_string(connection)
+    _require_plain(connection, [quoted], is_written=True, is_home=database == HOME)
+    # What runs with the row is then of somebody who may count on it.
+    fetch(connection, _SQL["restore_path"], path=path["path"])
+
+
 def not_there(table: str) -> ConfigurationError:
     """Explain that an act needs a table that is not there."""
     return ConfigurationError(

@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow, dict_row
 
 from sinks.postgres.connection import connect
 from sinks.postgres.home_layout import Output
-from sinks.postgres.prepare_trial import PrepareTrial
+from sinks.postgres.prepare_trial import Hold, PrepareTrial, hold_nothing
 from sinks.postgres.prepared_branches import branch_prefix, owned_by_another
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
@@ -241,6 +241,8 @@ def try_tables(
     connection: _Connection,
     writes: Mapping[str, bool],
     claim: Claim,
+    *,
+    hold: Hold = hold_nothing,
 ) -> tuple[str, ...]:
     """Prepare a row in each table and roll it back.
 
@@ -249,6 +251,7 @@ def try_tables(
         connection: To it, in autocommit.
         writes: Tables, and whether their rows are updated as well.
         claim: Names the trials.
+        hold: As ``PrepareTrial`` calls it.
 
     Returns:
         Why a table could not be tried, a sentence for each.
@@ -266,7 +269,9 @@ def try_tables(
             branch=f"{database}.0",
             attempt=next(attempts),
         )
-        trial = PrepareTrial(connection, database, table, is_updated=is_updated)
+        trial = PrepareTrial(
+            connection, database, table, is_updated=is_updated, hold=hold
+        )
         note = trial.run(gid)
         if note is not None:
             notes.append(note)

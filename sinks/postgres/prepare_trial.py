@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -28,6 +28,9 @@ _BRANCH = load_statements("sinks.postgres", "participant.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 
+#: Holds a table of a database, by its name.
+Hold = Callable[[_Connection, str, str], None]
+
 #: A value for each category of types in ``pg_type``, as text that Postgres reads.
 _BY_CATEGORY = {
     "A": "{}",
@@ -41,6 +44,10 @@ _BY_CATEGORY = {
 }
 _BY_TYPE = {"bytea": "", "json": "{}", "jsonb": "{}", "xml": "<t/>"}
 _SMALLINT_MAX = 32_767
+
+
+def hold_nothing(_connection: _Connection, _database: str, _table: str) -> None:
+    """Try whatever table there is, as a driver does, which writes to it anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +94,24 @@ class PrepareTrial:
         database: Its name in the pipeline.
         table: The user's.
         is_updated: Whether the pipeline updates rows of the table.
+        hold: Called before a row is tried; refuses a table by ``ConfigurationError``.
     """
 
     def __init__(
-        self, connection: _Connection, database: str, table: str, *, is_updated: bool
+        self,
+        connection: _Connection,
+        database: str,
+        table: str,
+        *,
+        is_updated: bool,
+        hold: Hold = hold_nothing,
     ) -> None:
         self._connection = connection
         self._database = database
         self._table = table
         self._identifier = table_identifier(table)
         self._is_updated = is_updated
+        self._hold = hold
         self._values = {
             "table": self._identifier.as_string(connection),
             "is_updated": is_updated,
@@ -127,7 +142,9 @@ class PrepareTrial:
         try:
             self._connection.execute("BEGIN")
             self._connection.execute(_SQL["trial_settings"])
-            refusal = self._write_any(is_row_secured=is_row_secured)
+            refusal = self._refuse_to_hold() or self._write_any(
+                is_row_secured=is_row_secured
+            )
             if refusal is None:
                 self._prepare_and_roll_back(gid)
         except psycopg.errors.LockNotAvailable:
@@ -139,6 +156,13 @@ class PrepareTrial:
             if not self._connection.closed:
                 self._connection.rollback()
         return None if refusal is None else f"{self._table} not tried: {refusal}"
+
+    def _refuse_to_hold(self) -> str | None:
+        try:
+            self._hold(self._connection, self._database, self._table)
+        except ConfigurationError as error:
+            return error.saw.removesuffix(".")
+        return None
 
     def _write_any(self, *, is_row_secured: bool) -> str | None:
         """Write a row that the table accepts; return the first refusal if none is."""

@@ -1,6 +1,12 @@
 -- What of a table would run code of somebody else's with the rights of whoever uses it.
 -- Who owns our schema, and who may do all that this login may, gains nothing by it.
 
+-- name: path
+SELECT pg_catalog.current_setting('search_path') AS path;
+
+-- name: restore_path
+SELECT set_config('search_path', %(path)s, true);
+
 -- name: hold
 -- Keeps all but rows as they are until the end; neither publishes nor readers wait.
 LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE;
