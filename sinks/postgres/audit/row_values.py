@@ -60,6 +60,7 @@ from sinks.postgres.statements import load_statements
 from sinks.postgres.window_table import REVISION_COLUMNS
 from sinks.protocol.guarantee import Guarantee
 
+_OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
 _VALUES = load_statements("sinks.postgres.audit", "row_values.sql")
 
 _BY_WRITER = "that no row was written again since its batch, and its position"
@@ -425,7 +426,7 @@ def _read_claims(
         row
         for row in fetch(
             home,
-            _VALUES["claimed_digests"],
+            _OUTPUTS["output_claims"],
             pipeline=pipeline,
             output_table=output.table,
         )

@@ -125,11 +125,13 @@ GROUP BY sequence, topic, partition;
 )
 
 -- name: output_claims
--- What each batch says it appended to the output, and its checksum. An output with a
--- condition has a checksum of its own, and need not take every committed event.
+-- What each batch says it wrote to the output, its checksum and the rows' digests. An
+-- output with a condition has a checksum of its own, and need not take every committed
+-- event.
 SELECT output.sequence, output.events, output.rows,
        coalesce(output.checksum, batch.checksum) AS checksum,
-       output.checksum IS NOT NULL AS is_conditional
+       output.checksum IS NOT NULL AS is_conditional,
+       output.digests, batch.watermark_before
 FROM tallyweir.batch_output AS output
 JOIN tallyweir.batch AS batch USING (pipeline, sequence)
 JOIN tallyweir.standing_from AS standing USING (pipeline)

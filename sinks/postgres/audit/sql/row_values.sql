@@ -7,16 +7,6 @@ WHERE pipeline = %(pipeline)s
   AND layout IS NOT NULL
 ORDER BY version;
 
--- name: claimed_digests
-SELECT output.sequence, output.digests, batch.watermark_before
-FROM tallyweir.batch_output AS output
-JOIN tallyweir.batch AS batch USING (pipeline, sequence)
-JOIN tallyweir.standing_from AS standing USING (pipeline)
-WHERE output.pipeline = %(pipeline)s
-  AND output.output_table = %(output_table)s
-  AND output.sequence >= standing.sequence
-ORDER BY output.sequence;
-
 -- name: present_columns
 SELECT attname::text AS name
 FROM pg_attribute
