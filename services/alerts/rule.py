@@ -7,6 +7,7 @@ when the condition began; everything else it needs is in the observation.
 from __future__ import annotations
 
 import abc
+import math
 from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -207,11 +208,12 @@ class RetentionHeadroom(Rule):
         left_s = seen.headroom_s
         if left_s is None:
             return None
-        told = (
-            f"Kafka deletes what is unread in {_age(left_s)}"
-            if left_s > 0
-            else "Kafka deletes what is unread, if it has not done so"
-        )
+        if math.isinf(left_s):
+            told = "Kafka deletes nothing that is unread"
+        elif left_s > 0:
+            told = f"Kafka deletes what is unread in {_age(left_s)}"
+        else:
+            told = "Kafka deletes what is unread, if it has not done so"
         return Judgement(
             holds=left_s < self.below.total_seconds(),
             value=left_s,

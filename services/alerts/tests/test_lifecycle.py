@@ -360,3 +360,11 @@ def test_every_resolved_follows_a_firing_of_its_own(
     assert words == ["firing", "resolved"] * (len(words) // 2) + ["firing"] * (
         len(words) % 2
     )
+
+
+def test_a_pipeline_that_has_read_all_is_told_so() -> None:
+    """No span of time is without end."""
+    rule = RetentionHeadroom(channels=(), when="retention_headroom", below=_MINUTE)
+    judged = rule.judge(_at(0, headroom_s=math.inf), None)
+    assert judged is not None
+    assert judged.told.startswith("Kafka deletes nothing that is unread;")

@@ -118,7 +118,7 @@ def narrate_unknown(
         places = ", ".join(f"{n} on {place}" for place, n in sorted(waiting.items()))
         yield f"The pipeline has yet to read {places}; the event may be among them."
     elif unread:
-        yield "The pipeline has read everything that Kafka holds."
+        yield "The pipeline has read all that Kafka gives out."
     else:
         yield "The pipeline reads no topic: it has only had batch runs."
 
