@@ -18,6 +18,15 @@ def check_duration(
     duration: timedelta, at: Path, *, zero: bool = True
 ) -> Iterator[Problem]:
     """Refuse what is not whole milliseconds, and zero where it makes no sense."""
+    if not isinstance(duration, timedelta):
+        yield Problem(
+            code="PIPELINE_DURATION",
+            at=at,
+            saw=f"{at[-1]} is {duration!r}, a {type(duration).__name__}.",
+            why="In Python a duration is a timedelta.",
+            fix="Write one such as timedelta(minutes=30).",
+        )
+        return
     try:
         format_duration(duration)
     except ValueError as exc:

@@ -138,12 +138,27 @@ def raise_if_any(subject: str, problems: Iterable[Problem]) -> None:
         PipelineError: There is a problem, and nobody gathers them; its place is a path
             such as ``WindowOutput.by[0]``.
     """
-    found = tuple(problems)
+    found = _found_in(problems)
     gathered = _gathered.get()
     if found and gathered is not None:
         gathered.add(found, subject)
     elif found:
         raise PipelineError(found, [subject + _format_path(one.at) for one in found])
+
+
+def _found_in(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Collect what a part finds; what it cannot even look at is of a wrong type."""
+    found: list[Problem] = []
+    try:
+        found.extend(problems)
+    except (AttributeError, TypeError) as error:
+        seen = f"It has a value of a wrong type ({error})."
+        why = "Each value has one type, which docs/python.md names."
+        # What was found before is most likely why.
+        found = found or [
+            Problem(code="PIPELINE_VALUE", saw=seen, why=why, fix="Correct the value.")
+        ]
+    return tuple(found)
 
 
 def suggest(wrong: str, known: Iterable[str], otherwise: str | None = None) -> str:

@@ -183,6 +183,20 @@ def test_all_mistakes_of_a_file_are_one_error(tmp_path: Path) -> None:
     )
 
 
+def test_values_of_a_wrong_type_are_mistakes_like_others(tmp_path: Path) -> None:
+    """They are told beside the rest, and not as errors of our own code."""
+    text = _WRONG.replace("size=timedelta(0)", 'size="1 hour"')
+    text = text.replace("aggregates=(FLIGHTS,)", "aggregates=FLIGHTS")
+    text = text.replace("timedelta(minutes=1)", "60").replace('"a/b"', "7")
+    with pytest.raises(PipelineError) as raised:
+        load_pipeline(_write(tmp_path, text))
+    told = dict(zip(raised.value.places, raised.value.problems, strict=True))
+    assert {"views.py:8 Aggregate", "views.py:18 Rule"} < told.keys()
+    assert told["views.py:22 Fixed.size"].saw == "size is '1 hour', a str."
+    for part in ("views.py:11 Source", "views.py:20 WindowOutput"):
+        assert "of a wrong type" in told[part].saw
+
+
 def test_a_wrong_part_goes_before_what_fails_for_it(tmp_path: Path) -> None:
     """Code of the file may go on with it."""
     text = _WRONG.replace("pipeline = ", "1 / 0\npipeline = ")
