@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -49,6 +49,7 @@ from spark_jobs.replay.execution import Execution
 from spark_jobs.replay.former_ids import FormerIds, opened_former_ids
 from spark_jobs.replay.progress import Progress
 from spark_jobs.replay.undetermined import Undetermined
+from spark_jobs.scratch_directory import scratch_directory
 from spark_jobs.scratch_home import ScratchHome
 from spark_jobs.session import start_session
 from spark_jobs.settings import DriverSettings
@@ -83,6 +84,7 @@ class Replay:
 
         Crash:
             Scratch databases stay; whoever makes the next one on the server drops them.
+            So does a directory, which the next replay deletes.
         """
         with ExitStack() as opened:
             name = self.files.pipeline.name
@@ -95,12 +97,9 @@ class Replay:
                     )
                 )
             )
-            directory = opened.enter_context(
-                tempfile.TemporaryDirectory(
-                    prefix="tallyweir-replay-", ignore_cleanup_errors=True
-                )
-            )
-            prepared = self._prepare(scratch, Path(directory))
+            directory = scratch_directory(self.settings.state_directory / "replays")
+            opened.callback(shutil.rmtree, directory, ignore_errors=True)
+            prepared = self._prepare(scratch, directory)
             opened.enter_context(scratch.in_environment())
             dsns = {HOME: scratch.home_dsn, **scratch.databases}
             return _Comparison(
