@@ -7,6 +7,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.rows import TupleRow
 
 from integration_tests.harness.postgres_driver import (
     TP,
@@ -199,6 +200,23 @@ def test_a_lock_is_told_with_its_holder_and_waited_for(
     assert driver.publish(plan, tally) is PublishOutcome.COMMITTED
 
 
+def test_a_server_that_leaves_while_a_refusal_is_explained_is_waited_for(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is told is that it left."""
+
+    def leave(connection: psycopg.Connection[TupleRow], _: object) -> None:
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    _execute(home_dsn, _TABLE, "ALTER TABLE numbers ADD CHECK (number <> 2)")
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    plan = driver.plan(len(_ROWS))
+    tally = driver.stage(plan, {"output_0": driver.positioned(plan, _ROWS)})
+    monkeypatch.setattr(table_trouble, "check_result_tables", leave)
+    with pytest.raises(RetryableError):
+        driver.publish(plan, tally)
+
+
 def test_a_table_that_takes_no_row_of_a_batch_stops_the_driver(home_dsn: str) -> None:
     """A trigger that puts all rows elsewhere would make every event a dead letter."""
     _execute(
@@ -219,6 +237,35 @@ def test_a_table_that_takes_no_row_of_a_batch_stops_the_driver(home_dsn: str) ->
     with pytest.raises(RowsRejectedError) as rejected:
         driver.append([(n, "n") for n in range(3)])
     assert len(rejected.value.rows) == 3
+    # So it does where tasks copy rows themselves.
+    copied = replace(
+        append_table("numbers", number="bigint", label="text"), copied_by_tasks=True
+    )
+    driver = PostgresDriver(dsn=home_dsn, layout=layout_of(copied))
+    with pytest.raises(ConfigurationError, match="TABLE_SKIPS_ROWS"):
+        driver.append([(n, "n") for n in range(100)])
+
+
+def test_rows_of_a_table_that_takes_all_are_not_refused_with_those_of_another(
+    home_dsn: str,
+) -> None:
+    """They are looked at too, and a key of the user's knows each of them once."""
+    outputs = [
+        replace(append_table(table, number="bigint"), staging_table=f"output_{index}")
+        for index, table in enumerate(("taking", "picky"))
+    ]
+    driver = PostgresDriver(dsn=home_dsn, layout=layout_of(*outputs))
+    _execute(
+        home_dsn,
+        "ALTER TABLE public.taking ADD PRIMARY KEY (number)",
+        "ALTER TABLE public.picky ADD CHECK (number <> 5)",
+    )
+    plan = driver.plan(100)
+    rows = driver.positioned(plan, [(number,) for number in range(100)])
+    tally = driver.stage(plan, {"output_0": rows, "output_1": rows})
+    with pytest.raises(RowsRejectedError) as raised:
+        driver.publish(plan, tally)
+    assert [row.offset for row in raised.value.rows] == [5]
 
 
 def test_a_row_that_the_table_skips_is_refused_by_a_task_that_copies_it(

@@ -16,7 +16,7 @@ from psycopg.types.json import Json
 
 from sinks.postgres.attempt_register import transactions_of
 from sinks.postgres.branch_names import HOME, staged_for
-from sinks.postgres.connection import abandon, standbys_waited_for
+from sinks.postgres.connection import standbys_waited_for
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.instants import to_microseconds
 from sinks.postgres.lost_tables import check_not_lost_beside, forget_windows
@@ -29,20 +29,19 @@ from sinks.postgres.output_moves import (
 )
 from sinks.postgres.preflight import check_participant
 from sinks.postgres.prepared_branches import PostgresPreparedBranches
-from sinks.postgres.rejections import find_rejected
+from sinks.postgres.rejections import explain_refusal
 from sinks.postgres.result_tables import create_result_tables
 from sinks.postgres.session import Session
-from sinks.postgres.sqlstate import translate
 from sinks.postgres.staging import staging_tables
 from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import read_global_id
 from sinks.postgres.table_owners import TableOwner
-from sinks.postgres.table_trouble import check_unchanged, explain_failure
+from sinks.postgres.table_trouble import explain_failure
 from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import FatalError, RetryableError
 from sinks.protocol.in_doubt import Claim, GlobalId, compare_history
-from sinks.protocol.ports import BatchTerms, BranchOrder, RowsRejectedError
+from sinks.protocol.ports import BatchTerms, BranchOrder
 from sinks.protocol.votes import BatchTally
 
 _PUBLISH = load_statements("sinks.postgres", "publish.sql")
@@ -283,14 +282,15 @@ class PostgresParticipant(PostgresPreparedBranches):
             connection = session.connected()
             self._move_and_prepare(connection, order)
         except RowRefusedError as refusal:
-            abandon(connection)
-            check_unchanged(connection, outputs)
-            rejected = find_rejected(
-                connection, outputs, self._names(order), order.tally, branch=branch
-            )
-            if not rejected:
-                raise translate(refusal.cause, doing=doing) from refusal
-            raise RowsRejectedError(rejected) from refusal
+            raise explain_refusal(
+                connection,
+                outputs,
+                self._names(order),
+                order.tally,
+                refusal=refusal.cause,
+                branch=branch,
+                doing=doing,
+            ) from refusal
         except psycopg.Error as error:
             found = explain_failure(connection, outputs, error, doing=doing)
             session.close()

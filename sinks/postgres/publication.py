@@ -42,13 +42,13 @@ from sinks.postgres.output_moves import (
     publish_values,
 )
 from sinks.postgres.publish_clock import MEASURES_KEPT, PublishClock
-from sinks.postgres.rejections import find_rejected
+from sinks.postgres.rejections import explain_refusal
 from sinks.postgres.run_moves import RunMoves
 from sinks.postgres.sqlstate import translate
 from sinks.postgres.staging import EVENT_LOGS
 from sinks.postgres.statements import load_statements
 from sinks.postgres.stored_state import lock_stored_state, read_decided
-from sinks.postgres.table_trouble import check_unchanged, explain_failure
+from sinks.postgres.table_trouble import explain_failure
 from sinks.postgres.window_table import WindowTable
 from sinks.protocol.ages import grown
 from sinks.protocol.decisions import PublishDecision, decide_publish
@@ -56,7 +56,7 @@ from sinks.protocol.errors import OutcomeUnknownError
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import Claim, GlobalId
 from sinks.protocol.measures import measures_json
-from sinks.protocol.ports import BatchPlan, BatchTerms, RowsRejectedError
+from sinks.protocol.ports import BatchPlan, BatchTerms
 from sinks.protocol.samples import samples_json
 from sinks.protocol.votes import BatchTally, EventCounts, OutputTally
 
@@ -256,20 +256,16 @@ class PostgresPublication:
         try:
             yield
         except RowRefusedError as refusal:
-            abandon(self._connection)
-            check_unchanged(self._connection, self._layout.outputs_of(HOME))
-            rejected = find_rejected(
+            raise explain_refusal(
                 self._connection,
                 self._layout.outputs_of(HOME),
                 self._tables,
                 self._tally,
+                refusal=refusal.cause,
                 branch=HOME,
+                doing=doing,
                 corrections=self._run.corrections if self._run else None,
-            )
-            if not rejected:
-                # No single row is to blame, so staging again would not help.
-                raise translate(refusal.cause, doing=doing) from refusal
-            raise RowsRejectedError(rejected) from refusal
+            ) from refusal
         except psycopg.Error as error:
             outputs = self._layout.outputs_of(HOME)
             found = explain_failure(self._connection, outputs, error, doing=doing)

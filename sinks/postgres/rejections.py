@@ -25,12 +25,13 @@ from sinks.postgres.exact_values import exact_sources
 from sinks.postgres.home_layout import Output
 from sinks.postgres.insertable import RowSkippedError, skips_rows
 from sinks.postgres.naming import TableNames
-from sinks.postgres.sqlstate import is_row_rejection, translated
+from sinks.postgres.sqlstate import is_row_rejection, translate, translated
 from sinks.postgres.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from sinks.postgres.table_trouble import check_unchanged, explain_failure
+from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import RejectedRow
+from sinks.protocol.ports import RejectedRow, RowsRejectedError
 from sinks.protocol.votes import BatchTally
 
 _SQL = load_statements("sinks.postgres", "rejections.sql")
@@ -76,6 +77,39 @@ def find_rejected(  # noqa: PLR0913 - all of a transaction
                     corrections=corrections,
                 ).run()
     return rejected
+
+
+def explain_refusal(  # noqa: PLR0913 - all of a transaction
+    connection: psycopg.Connection[TupleRow],
+    outputs: Sequence[Output],
+    tables: TableNames,
+    tally: BatchTally,
+    *,
+    refusal: psycopg.Error,
+    branch: str,
+    doing: str,
+    corrections: Corrections | None = None,
+) -> RowsRejectedError | TallyweirError:
+    """Say why a result table refused a row of a branch; leaves nothing behind.
+
+    Returns:
+        The rows that are to blame; or, if none is, what else it was.
+
+    Raises:
+        ConfigurationError: ``TABLE_CHANGED``, ``TABLE_REFUSES_ROWS`` or
+            ``TABLE_SKIPS_ROWS``.
+        RetryableError: The server or the connection failed.
+    """
+    abandon(connection)
+    try:
+        check_unchanged(connection, outputs)
+    except psycopg.Error as error:
+        return explain_failure(connection, outputs, error, doing=doing)
+    rejected = find_rejected(
+        connection, outputs, tables, tally, branch=branch, corrections=corrections
+    )
+    # Where no single row is to blame, staging again would not help.
+    return RowsRejectedError(rejected) if rejected else translate(refusal, doing=doing)
 
 
 class _RejectionSearch:
@@ -129,8 +163,13 @@ class _RejectionSearch:
             self._connection.execute(
                 _SQL["index_numbers"].format(numbered=self._numbered)
             )
-            self._check_takes_any(numbered.rowcount)
-            refused = self._refused_among([(1, numbered.rowcount)])
+            rows = numbered.rowcount
+            refusal = self._try_range(1, rows)
+            if refusal is None:
+                return []
+            check_takes_any(self._output, rows, refusal)
+            middle = (1 + rows) // 2
+            refused = self._refused_among([(1, middle), (middle + 1, rows)])
             while True:
                 again = self._refused_among([(number, number) for number in refused])
                 if len(again) == len(refused):
@@ -138,13 +177,6 @@ class _RejectionSearch:
                 refused = again
         finally:
             abandon(self._connection)
-
-    def _check_takes_any(self, rows: int) -> None:
-        if rows < SKIPPED_BATCH_MIN:
-            return
-        refusal = self._try_range(1, rows)
-        if isinstance(refusal, RowSkippedError) and not refusal.taken:
-            raise skips_rows(self._output.table, rows)
 
     def _refused_among(self, ranges: list[tuple[int, int]]) -> dict[int, psycopg.Error]:
         """Insert what goes in of some ranges; return the other rows with the reason."""
@@ -197,6 +229,18 @@ class _RejectionSearch:
         assert row is not None
         topic, partition, offset = row
         return rejected_row(self._output, (topic, partition, offset), refusal)
+
+
+def check_takes_any(output: AppendTable, rows: int, refusal: psycopg.Error) -> None:
+    """Give up on a table that takes no row, and refuses none.
+
+    Raises:
+        ConfigurationError: ``TABLE_SKIPS_ROWS``.
+    """
+    if rows < SKIPPED_BATCH_MIN or not isinstance(refusal, RowSkippedError):
+        return
+    if not refusal.taken:
+        raise skips_rows(output.table, rows)
 
 
 def check_number(output: AppendTable, refused: int, refusal: psycopg.Error) -> None:

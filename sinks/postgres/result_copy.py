@@ -18,7 +18,7 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.binary_copy import copy_results
 from sinks.postgres.columns import POSITION_COLUMNS, table_identifier
 from sinks.postgres.insertable import RowSkippedError
-from sinks.postgres.rejections import check_number, rejected_row
+from sinks.postgres.rejections import check_number, check_takes_any, rejected_row
 from sinks.postgres.sqlstate import is_row_rejection, translate
 from sinks.postgres.statements import load_statements
 from sinks.postgres.table_trouble import check_unchanged, explain_failure
@@ -47,8 +47,8 @@ class ResultCopy:
 
         Raises:
             RowsRejectedError: The table refuses these; roll back, and copy the others.
-            ConfigurationError: ``TABLE_REFUSES_ROWS``: too many to be the rows' fault;
-                ``TABLE_CHANGED``.
+            ConfigurationError: ``TABLE_REFUSES_ROWS`` or ``TABLE_SKIPS_ROWS``: too
+                many to be the rows' fault; ``TABLE_CHANGED``.
             RetryableError: The server or the connection failed.
             FatalError: It refused for another reason.
 
@@ -62,6 +62,7 @@ class ResultCopy:
             refusal = self._refusal_of(rows)
             if refusal is None:
                 return
+            check_takes_any(self._output, rows.num_rows, refusal)
             # What was copied so far is copied again in any case.
             check_unchanged(self._connection, [self._output])
             self._connection.execute(_PUBLISH["check_deferred_constraints"])
