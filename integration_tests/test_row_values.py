@@ -25,6 +25,7 @@ from integration_tests.harness.postgres_driver import (
 from integration_tests.harness.sharded_numbers import stop, with_definition
 from integration_tests.ledger_scenario import check_of, failed
 from services.embedded.postgres import server_binary
+from sinks.postgres import steering
 from sinks.postgres.audit import Receipt, verify
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
@@ -149,17 +150,27 @@ def _publish(
     driver.publish(plan, tally)
 
 
-def _run(home_dsn: str, billing_dsn: str, output: WindowTable) -> None:
-    """Leave a window that is final, one that was revised, and one that is open."""
+def _run(
+    home_dsn: str, billing_dsn: str, output: WindowTable, *, later: int = 0
+) -> None:
+    """Leave a window that is final, one that was revised, and one that is open.
+
+    All of it may be so many seconds later, after another such run.
+    """
+
+    def publish(at: int, *events: tuple[int, str, int], revised: int = 0) -> None:
+        moved = [(second + later, meter, value) for second, meter, value in events]
+        _publish(driver, at + later, *moved, revised=revised)
+
     driver = PostgresDriver(
         dsn=home_dsn,
         layout=_layout(output, "window"),
         databases={"billing": billing_dsn},
     )
-    _publish(driver, 3, (1, "final", 5), (2, "final", 7), (3, "also", 1))
-    _publish(driver, 12, (12, "revised", 3), (11, "boring", 4))
-    _publish(driver, 25, (24, "open", 8), (25, "open", 9))
-    _publish(driver, 26, (13, "revised", 30), (26, "open", 1), revised=1)
+    publish(3, (1, "final", 5), (2, "final", 7), (3, "also", 1))
+    publish(12, (12, "revised", 3), (11, "boring", 4))
+    publish(25, (24, "open", 8), (25, "open", 9))
+    publish(26, (13, "revised", 30), (26, "open", 1), revised=1)
     stop(driver)
 
 
@@ -187,6 +198,23 @@ def test_a_window_that_somebody_has_changed_is_found(
                 found = failed(_verify(connection, billing_dsn))
             assert list(found) == ["row_values"], (meter, name)
     assert failed(_verify(connection, billing_dsn)) == {}
+
+
+@pytest.mark.parametrize("kind", ["elsewhere", "panes"])
+def test_windows_of_an_accepted_loss_are_not_looked_for_beside_the_home(
+    connection: Connection, home_dsn: str, billing_dsn: str, kind: str
+) -> None:
+    """Settled ones, panes and revisions neither; a change of a later one is found."""
+    output = replace(_OUTPUTS[kind], branches=("billing.0",))
+    _run(home_dsn, billing_dsn, output)
+    execute(billing_dsn, "DROP TABLE totals", "DROP TABLE IF EXISTS totals_revisions")
+    request = steering.ActRequest(pipeline=PIPELINE, kind="accept-loss", reason="t")
+    with psycopg.connect(home_dsn) as home:
+        steering.accept_loss(home, request, "totals", {"billing": billing_dsn})
+    _run(home_dsn, billing_dsn, output, later=100)
+    assert failed(_verify(connection, billing_dsn)) == {}
+    with _forged(billing_dsn, "UPDATE totals SET total = 1 WHERE meter = 'final'"):
+        assert list(failed(_verify(connection, billing_dsn))) == ["row_values"]
 
 
 def test_a_former_row_that_somebody_has_changed_is_found(

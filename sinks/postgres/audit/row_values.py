@@ -403,6 +403,8 @@ class _OutputAudit:
         if database.name == HOME:
             claimed |= self._claims.by_batch.get(kind, {})
         for marker in self._branches.markers[database.name]:
+            if marker.sequence < self._output.owing_from:
+                continue
             kept = (marker.digests or {}).get(self._output.table, {}).get(kind)
             if kept is not None:
                 former = claimed.get(marker.sequence, RowDigest())
