@@ -180,6 +180,10 @@ def test_a_role_needs_its_privileges_and_row_security_is_no_lack_of_them(
         execute(billing_dsn, raised.value.fix)
         with psycopg.connect(dsn, autocommit=True) as connection:
             assert () == try_tables("billing", connection, {"numbers": False}, _CLAIM)
+            (note,) = try_tables(
+                "billing", connection, {"numbers": False}, _CLAIM, hold=hold_table
+            )
+        assert "this login may insert into it, and not hold it" in note
         execute(
             billing_dsn,
             "ALTER TABLE numbers ENABLE ROW LEVEL SECURITY",

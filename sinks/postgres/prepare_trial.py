@@ -162,6 +162,9 @@ class PrepareTrial:
             self._hold(self._connection, self._database, self._table)
         except ConfigurationError as error:
             return error.saw.removesuffix(".")
+        except psycopg.errors.InsufficientPrivilege:
+            # To append takes no right to keep a table from being altered meanwhile.
+            return "this login may insert into it, and not hold it"
         return None
 
     def _write_any(self, *, is_row_secured: bool) -> str | None:
