@@ -31,7 +31,7 @@ from spark_jobs.pipeline.names import (
 )
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.prediction import Prediction
-from spark_jobs.pipeline.problems import Path, Problem, raise_if_any, suggest
+from spark_jobs.pipeline.problems import Path, Problem, StandIn, raise_if_any, suggest
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.stateful import StatefulOutput
@@ -163,6 +163,8 @@ def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[P
     if isinstance(source.event_id, str):
         wanted.append(("event_id", source.event_id, _ID_TYPES, "an ID"))
     for key, column, fit, purpose in wanted:
+        if isinstance(column, StandIn):
+            continue
         if column not in types:
             yield from _check_known(column, types, (key,))
         elif types[column] not in fit:
@@ -296,7 +298,7 @@ def _check_by(output: Output, fields: Sequence[ContractField]) -> Iterator[Probl
 def _check_key(
     output: Output, fields: Sequence[ContractField], known: list[str]
 ) -> Iterator[Problem]:
-    if not isinstance(output, OutboxOutput):
+    if not isinstance(output, OutboxOutput) or isinstance(output.key, StandIn):
         return
     yield from _check_known(output.key, known, ("key",))
     types = {field.name: field.type for field in fields}
@@ -337,7 +339,7 @@ def _check_new(column: str, known: Iterable[str], at: Path) -> Iterator[Problem]
 
 
 def _check_known(column: str, known: Iterable[str], at: Path) -> Iterator[Problem]:
-    if column not in known:
+    if column not in known and not isinstance(column, StandIn):
         yield Problem(
             code="PIPELINE_UNKNOWN_COLUMN",
             at=at,

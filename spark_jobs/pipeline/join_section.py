@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from spark_jobs.pipeline.expression_section import read_condition
 from spark_jobs.pipeline.join import JoinOutput, JoinSide, Unmatched, Within
+from spark_jobs.pipeline.problems import StandIn
 from spark_jobs.pipeline.word_section import read_word
 from spark_jobs.pipeline.yaml_document import Section
 
+#: What stands in for what is wrong with a side.
+_NO_WHERE = "true"
+_NO_SELECT: Mapping[str, str] = {StandIn("unnamed"): StandIn("unnamed")}
+
 
 def read_join(section: Section) -> JoinOutput | None:
-    """Read an output's section; None, with the problems reported, if it is wrong."""
+    """Read an output's section; None if that is wrong beyond what can be checked."""
     section.allow("table", "on", "within", "left", "right", "unmatched")
     section.require("table", "on", "within", "left", "right")
     table = section.text("table")
@@ -20,12 +26,17 @@ def read_join(section: Section) -> JoinOutput | None:
     left = _read_side(section, "left")
     right = _read_side(section, "right")
     unmatched = read_word(section, "unmatched", Unmatched.NONE)
-    if on is None or left is None or right is None:
-        return None
+    no_side = JoinSide(where=_NO_WHERE, select=_NO_SELECT)
     return section.report.complete(
         section.at,
         JoinOutput,
-        {"table": f"unnamed_{section.at[1]}", "within": timedelta(hours=1)},
+        {
+            "table": f"unnamed_{section.at[1]}",
+            "on": (StandIn("unnamed"),),
+            "within": timedelta(hours=1),
+            "left": no_side,
+            "right": no_side,
+        },
         table=table,
         on=on,
         within=within,
@@ -55,6 +66,10 @@ def _read_side(section: Section, key: str) -> JoinSide | None:
     side.require("where", "select")
     where = read_condition(side, "where")
     select = side.text_pairs("select")
-    if where is None or select is None:
-        return None
-    return side.report.attempt(side.at, JoinSide, where=where, select=select)
+    return side.report.complete(
+        side.at,
+        JoinSide,
+        {"where": _NO_WHERE, "select": _NO_SELECT},
+        where=where,
+        select=select,
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from spark_jobs.pipeline.problems import Path, Problem
+from spark_jobs.pipeline.problems import Path, Problem, StandIn
 
 #: Where an event was read; expressions may ask for it, unless a field has its name.
 KAFKA_TOPIC = "kafka_topic"
@@ -134,6 +134,8 @@ def check_distinct(names: list[str], what: str, at: Path) -> Iterator[Problem]:
     """Find names that Spark, which ignores case, cannot tell apart."""
     seen: set[str] = set()
     for name in names:
+        if isinstance(name, StandIn):
+            continue
         if name.casefold() in seen:
             yield Problem(
                 code="PIPELINE_DUPLICATE_NAME",

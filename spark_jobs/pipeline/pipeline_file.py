@@ -41,12 +41,12 @@ from spark_jobs.pipeline.names import check_pipeline_name
 from spark_jobs.pipeline.outbox_section import read_outbox
 from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.prediction_section import read_prediction
-from spark_jobs.pipeline.problems import Path, Problem
+from spark_jobs.pipeline.problems import Path, Problem, StandIn
 from spark_jobs.pipeline.python_file import load_python_pipeline
 from spark_jobs.pipeline.redaction import find_redaction_problems
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import Source
-from spark_jobs.pipeline.source_section import is_known, no_source, read_source
+from spark_jobs.pipeline.source_section import no_source, read_source
 from spark_jobs.pipeline.window_section import read_window
 from spark_jobs.pipeline.word_section import read_word
 from spark_jobs.pipeline.yaml_document import Section, open_document
@@ -190,12 +190,11 @@ def _check_contracts(pipeline: _Parts, path: FilePath, file: Section) -> None:
     """Check the columns of the events, and those of topics that are looked up."""
     source = pipeline.source
     contracts = None
-    if is_known(source, "schema"):
+    if not isinstance(source.schema, StandIn):
         contracts = _read_event_contracts(source, path, file)
     if contracts is not None:
         for problem in find_column_problems(pipeline, contracts.fields):
-            if problem.at != ("source", "event_time") or is_known(source, "event_time"):
-                file.report.add(problem)
+            file.report.add(problem)
         for problem in find_redaction_problems(pipeline, contracts):
             file.report.add(problem)
     for index, enrichment in enumerate(pipeline.enrich):

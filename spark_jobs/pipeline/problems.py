@@ -22,6 +22,15 @@ from sinks.protocol.errors import ConfigurationError
 Path: TypeAlias = tuple[str | int, ...]
 
 
+class StandIn(str):
+    """A name in place of one that is missing or wrong, which is reported already.
+
+    No file can hold one: only the checks of a file that has a problem see it.
+    """
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """One thing that someone must change.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from spark_jobs.pipeline.problems import StandIn
 from spark_jobs.pipeline.source import FUTURE_BOUND, IDLE_TIMEOUT, HeaderId, Source
 from spark_jobs.pipeline.yaml_document import Section
 
@@ -13,9 +14,9 @@ _HEADER_PREFIX = "header:"
 #: What stands in for each wrong value, so that all else can be checked.
 _STAND_INS = {
     "topic": "unnamed",
-    "schema": "unnamed",
+    "schema": StandIn("unnamed"),
     "event_id": HeaderId(header="unnamed"),
-    "event_time": "unnamed",
+    "event_time": StandIn("unnamed"),
     "watermark_delay": timedelta(),
     "idle_timeout": IDLE_TIMEOUT,
     "future_bound": FUTURE_BOUND,
@@ -53,11 +54,6 @@ def read_source(section: Section) -> Source:
 def no_source() -> Source:
     """Return what stands in for a source of which nothing is known."""
     return Source(**_STAND_INS)  # type: ignore[arg-type]  # of each its own
-
-
-def is_known(source: Source, key: str) -> bool:
-    """Tell whether a value is the file's."""
-    return bool(getattr(source, key) != _STAND_INS[key])
 
 
 def _one_or_all(values: tuple[str, ...] | None) -> str | tuple[str, ...] | None:

@@ -460,3 +460,55 @@ def test_every_fault_of_a_contract_is_told(tmp_path: Path) -> None:
         (4, "CONTRACT_FIELD_NAME"),
         (4, "CONTRACT_MALFORMED"),
     ]
+
+
+def test_a_contract_of_any_name_is_checked(tmp_path: Path) -> None:
+    """No name that a file can have is taken for a missing one."""
+    text = VALID.replace("flight_departure.v1", "unnamed")
+    assert [(line, code) for line, code, _ in _problems(tmp_path, text)] == [
+        (4, "CONTRACT_MISSING"),
+    ]
+
+
+def test_outboxes_and_joins_are_checked_for_the_rest(tmp_path: Path) -> None:
+    """What they lack hides none of their columns, nor clashes with anything."""
+    head, _ = VALID.split("outputs:")
+    text = (
+        head.replace("  topic: t\n", "")
+        + """outputs:
+  - outbox: {select: [orign], where: "cancelld"}
+  - outbox: {key: 1x, select: [origin, ctid]}
+  - join: {table: j}
+  - join:
+      table: k
+      within: 1 hour
+      left: {where: "true", select: {a: orign}}
+      right: {select: {b: orign}}
+  - join:
+      table: l
+      on: [1x]
+      within: 1 hour
+      left: {where: "orign > 1", select: {unnamed: origin}}
+"""
+    )
+    assert [(line, code) for line, code, _ in _problems(tmp_path, text)] == [
+        (2, "PIPELINE_MISSING_KEY"),  # topic
+        (14, "PIPELINE_MISSING_KEY"),  # topic
+        (14, "PIPELINE_MISSING_KEY"),  # key
+        (14, "PIPELINE_UNKNOWN_COLUMN"),
+        (14, "PIPELINE_UNKNOWN_COLUMN"),
+        (15, "PIPELINE_MISSING_KEY"),  # topic
+        (15, "PIPELINE_NAME"),
+        (15, "PIPELINE_RESERVED_NAME"),
+        (16, "PIPELINE_MISSING_KEY"),  # on
+        (16, "PIPELINE_MISSING_KEY"),  # within
+        (16, "PIPELINE_MISSING_KEY"),  # left
+        (16, "PIPELINE_MISSING_KEY"),  # right
+        (17, "PIPELINE_MISSING_KEY"),  # on
+        (20, "PIPELINE_UNKNOWN_COLUMN"),
+        (21, "PIPELINE_MISSING_KEY"),  # where
+        (21, "PIPELINE_UNKNOWN_COLUMN"),
+        (22, "PIPELINE_MISSING_KEY"),  # right
+        (24, "PIPELINE_NAME"),
+        (26, "PIPELINE_UNKNOWN_COLUMN"),
+    ]
