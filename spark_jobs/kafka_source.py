@@ -61,12 +61,13 @@ def read_stream(
     return spark.readStream.format("kafka").options(**options).load()
 
 
-def read_ranges(
+def read_ranges(  # noqa: PLR0913 - each is needed
     spark: SparkSession,
     settings: DriverSettings,
     pipeline: Pipeline,
     ranges: Sequence[OffsetRange],
     *,
+    topic_ids: Mapping[str, str],
     with_headers: bool = False,
 ) -> DataFrame:
     """Read ranges, at most one for each partition.
@@ -76,12 +77,14 @@ def read_ranges(
         settings: Where Kafka is.
         pipeline: For whom.
         ranges: Of which records.
+        topic_ids: Topic to Kafka's id of it.
         with_headers: Whether to read headers that the pipeline has no use for.
     """
     partitions: dict[str, list[int]] = {}
     for one in ranges:
         place = one.topic_partition
         partitions.setdefault(place.topic, []).append(place.partition)
+    ids = "-".join(topic_ids[topic] for topic in sorted(partitions))
     options = {
         **_event_records(settings, pipeline),
         "assign": json.dumps(partitions),
@@ -93,8 +96,9 @@ def read_ranges(
         ),
         # Spark keeps, by group, the consumers of former ranges for five minutes, and
         # all that they have fetched ahead. By default each read has a group of its own:
-        # no range takes over what was fetched for the one before.
-        "kafka.group.id": f"{group_prefix(pipeline.name)}-ranges",
+        # no range takes over what was fetched for the one before. A topic that was
+        # made anew has records of its own at these offsets, so it has another group.
+        "kafka.group.id": f"{group_prefix(pipeline.name)}-ranges-{ids}",
     }
     if with_headers:
         options["includeHeaders"] = "true"

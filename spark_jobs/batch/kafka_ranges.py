@@ -73,7 +73,14 @@ class KafkaRanges:
         return tuple(one.until_offset for one in self.ranges)
 
     def read(self, spark: SparkSession) -> DataFrame:
-        return read_ranges(spark, self.settings, self.pipeline, self.ranges)
+        topic = self.ranges[0].topic_partition.topic
+        return read_ranges(
+            spark,
+            self.settings,
+            self.pipeline,
+            self.ranges,
+            topic_ids={topic: self.topic_id},
+        )
 
     def check_unchanged(self) -> None:
         topic = self.ranges[0].topic_partition.topic

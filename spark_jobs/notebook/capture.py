@@ -147,7 +147,7 @@ class SliceCapture:
         self._check(sum(one.length for one in ranges))
         ids = {place.topic: position.topic_id for place, position in held.items()}
         spark = self._start()
-        records = self._read(spark, ranges).toArrow()
+        records = self._read(spark, ranges, ids).toArrow()
         # A topic that was made anew meanwhile has other records at these offsets.
         check_topic_identity(ids, self._admin().read_topic_ids())
         return self._write(spark, records, ranges, ids, None)
@@ -172,10 +172,20 @@ class SliceCapture:
     def _start(self) -> SparkSession:
         return start_session(self.settings, name=f"{self._pipeline.name}-notebook")
 
-    def _read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+    def _read(
+        self,
+        spark: SparkSession,
+        ranges: Sequence[OffsetRange],
+        topic_ids: Mapping[str, str],
+    ) -> DataFrame:
         frames = [
             read_ranges(
-                spark, self.settings, self._pipeline, list(of_topic), with_headers=True
+                spark,
+                self.settings,
+                self._pipeline,
+                list(of_topic),
+                topic_ids=topic_ids,
+                with_headers=True,
             )
             for _, of_topic in groupby(
                 sorted(ranges, key=lambda one: one.topic_partition),

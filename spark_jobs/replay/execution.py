@@ -35,7 +35,7 @@ from sinks.protocol.ports import (
     StagedBatch,
 )
 from sinks.seen_ids.claim_holder import OpenView
-from spark_jobs.batch.kafka_ranges import ranges_of
+from spark_jobs.batch.kafka_ranges import ranges_of, topic_id_of
 from spark_jobs.batch.upsert import correcting
 from spark_jobs.home_layout import SHARDS
 from spark_jobs.kafka_source import read_ranges
@@ -210,15 +210,20 @@ class Execution:
         self.progress.note(batch.records)
 
     def _records(self, batch: RecordedBatch, jobs: StageJobs) -> DataFrame:
-        ranges = batch.ranges if batch.run is None else ranges_of(batch.run)
+        run = batch.run
+        ranges = batch.ranges if run is None else ranges_of(run)
+        topic_ids = self._recorded.topic_ids
+        if run is not None:
+            topic_ids = {one.topic_partition.topic: topic_id_of(run) for one in ranges}
         records = read_ranges(
             self.prepared.spark,
             self.prepared.settings,
             self.prepared.recipe.pipeline,
             [one for one in ranges if one.length],
+            topic_ids=topic_ids,
         )
         # As a driver's stream, of which a task may need nothing but what is read.
-        return jobs.choose_columns(records) if batch.run is None else records
+        return jobs.choose_columns(records) if run is None else records
 
     def _stand_before(self, batch: RecordedBatch, jobs: StageJobs) -> None:
         """Bring the scratch home to where the pipeline stood before a batch.

@@ -111,17 +111,24 @@ def test_headers_are_read_only_for_the_id() -> None:
     assert "true" == _options(replace(_PIPELINE, source=by_header))["includeHeaders"]
 
 
+def _group(start: int, topic_id: str) -> str:
+    reader = _Reader()
+    one = OffsetRange(
+        topic_partition=TopicPartition("page-views", 0),
+        from_offset=start,
+        until_offset=start + 100,
+    )
+    session, ids = cast(SparkSession, reader), {"page-views": topic_id}
+    read_ranges(session, _SETTINGS, _PIPELINE, [one], topic_ids=ids)
+    return reader.kept["kafka.group.id"]
+
+
 def test_ranges_one_after_another_share_what_was_fetched() -> None:
     """By their group; else Spark keeps what each has fetched ahead, for minutes."""
-    reader = _Reader()
-    groups = []
-    for start in (0, 100):
-        one = OffsetRange(
-            topic_partition=TopicPartition("page-views", 0),
-            from_offset=start,
-            until_offset=start + 100,
-        )
-        read_ranges(cast(SparkSession, reader), _SETTINGS, _PIPELINE, [one])
-        groups.append(reader.kept["kafka.group.id"])
-    assert 1 == len(set(groups))
-    assert groups[0].startswith(group_prefix("views"))
+    assert _group(0, "first") == _group(100, "first")
+    assert _group(0, "first").startswith(group_prefix("views"))
+
+
+def test_ranges_of_a_topic_made_anew_share_nothing_with_the_former() -> None:
+    """What was fetched ahead of the one is at offsets of the other."""
+    assert _group(0, "first") != _group(0, "second")
