@@ -25,7 +25,7 @@ from sinks.postgres.epoch_claims import (
 )
 from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.instants import to_datetime, to_microseconds
-from sinks.postgres.lost_tables import check_not_lost, read_given_up
+from sinks.postgres.lost_tables import check_not_lost, read_owed
 from sinks.postgres.naming import application_name, state_table
 from sinks.postgres.publication import PostgresPublication, StagedPublication
 from sinks.postgres.publish_clock import PublishClock
@@ -144,6 +144,7 @@ class PostgresHome(PostgresDecisionLedger):
             check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
             judged = self._judge(connection)
             judged.note(connection, epoch=self._claim.epoch, last_sequence=row[1])
+            self._read_owed(connection)
             # Whoever wrote more tables than this version does is fenced by now.
             self._owner(connection).release(connection, self._outputs_here())
             self._staging.create(connection)
@@ -378,11 +379,7 @@ class PostgresHome(PostgresDecisionLedger):
         check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
         self._judge(connection)
         # The IDs that were seen are filed in them, whatever horizon there is now.
-        self._layout = replace(
-            self._layout,
-            bucket_seconds=bucket_seconds,
-            given_up=read_given_up(connection, self._layout.pipeline),
-        )
+        self._layout = replace(self._layout, bucket_seconds=bucket_seconds)
         connection.execute(_CLAIM["create_pipeline_runs"], values)
         outputs = self._outputs_here()
         try:
@@ -398,6 +395,12 @@ class PostgresHome(PostgresDecisionLedger):
         here = {HOME, *self._layout.branches_in(HOME)}
         return [o for o in self._layout.outputs if here & set(o.branches)]
 
+    def _read_owed(self, connection: psycopg.Connection[TupleRow]) -> None:
+        """Note what tables beside the home should hold; nobody else fills them now."""
+        beside = [o for o in self._layout.outputs if set(o.branches) - {HOME}]
+        owed = read_owed(connection, self._layout.pipeline, beside)
+        self._layout = replace(self._layout, owed=owed)
+
     def _owner(self, connection: psycopg.Connection[TupleRow]) -> TableOwner:
         installation, _ = identify(connection, self._layout.pipeline)
         return TableOwner(installation=installation, pipeline=self._layout.pipeline)
@@ -408,6 +411,5 @@ class PostgresHome(PostgresDecisionLedger):
         self._layout = replace(
             judged.held.applied_to(self._asked),
             bucket_seconds=self._layout.bucket_seconds,
-            given_up=self._layout.given_up,
         )
         return judged

@@ -45,8 +45,9 @@ class HomeLayout:
     ids_from_us: int | None = None
     #: What its events may be written by: schema ids, and the contracts' names.
     writers: tuple[tuple[int, str], ...] = ()
-    #: Of tables whose rows a person has given up, the last batch of those.
-    given_up: Mapping[str, int] = field(default_factory=dict)
+    #: Rows that the ledger counts for tables beside the home, and batches that brought
+    #: them; without those that a person has given up.
+    owed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: The pipeline file, if it was YAML; for people.
     file_text: str | None = None
 

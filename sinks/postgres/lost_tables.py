@@ -60,14 +60,11 @@ def find_lost(
     """
     if is_there and (kind == "window" or _has_rows(connection, table)):
         return None
-    row = connection.execute(
-        _SQL["owed"], {"pipeline": pipeline, "output_table": table}
-    ).fetchone()
-    assert row is not None
-    rows, batches = row
-    if rows <= 0:
+    owed = _read_owed(connection, pipeline, table)
+    if owed is None:
         return None
-    return LostRows(table=table, is_there=is_there, rows=int(rows), batches=batches)
+    rows, batches = owed
+    return LostRows(table=table, is_there=is_there, rows=rows, batches=batches)
 
 
 def check_not_lost(
@@ -109,6 +106,9 @@ def check_not_lost_beside(
 ) -> list[str]:
     """Refuse to make a table again in a database beside the home.
 
+    The ledger says whether rows of it are owed, as ``accept_loss`` asks it; the markers
+    whether they may have been in this database, if the table is in several.
+
     Args:
         connection: To that database.
         layout: The pipeline's, as the home has it.
@@ -136,17 +136,17 @@ def check_not_lost_beside(
                 "installation": claim.installation,
                 "pipeline_number": claim.pipeline_number,
                 "branches": list(output.branches),
-                "after": layout.given_up.get(output.table, 0),
             },
         ).fetchone()
         assert row is not None
-        rows, batches = row
-        if rows:
+        owed = layout.owed.get(output.table)
+        if owed is not None and row[0]:
+            rows, batches = owed
             raise ConfigurationError(
                 "TABLE_LOST",
                 saw=f"Table {qualified(output.table)} does not exist in database "
-                f"{connection.info.dbname}; {batches} batches brought {rows} rows into "
-                "it and the tables beside it.",
+                f"{connection.info.dbname}; by the ledger {batches} batches brought "
+                f"{rows} rows into this output that should be there.",
                 why="Made again, it would look as if nothing were missing.",
                 fix="Restore it from a backup; or, if it is in this database only, "
                 f"accept the loss: tallyweir accept-loss {layout.pipeline} "
@@ -155,10 +155,12 @@ def check_not_lost_beside(
     return [output.table for output in gone]
 
 
-def read_given_up(connection: _Connection, pipeline: str) -> dict[str, int]:
-    """Return the last batch whose rows were given up, by the table they were in."""
-    rows = connection.execute(_SQL["given_up"], {"pipeline": pipeline}).fetchall()
-    return dict(rows)
+def read_owed(
+    connection: _Connection, pipeline: str, outputs: Iterable[Output]
+) -> dict[str, tuple[int, int]]:
+    """Return rows and batches that the ledger counts for tables, for those with any."""
+    owed = {one.table: _read_owed(connection, pipeline, one.table) for one in outputs}
+    return {table: counted for table, counted in owed.items() if counted is not None}
 
 
 def accept_lost(
@@ -192,6 +194,18 @@ def is_there(connection: _Connection, table: sql.Identifier) -> bool:
     row = connection.execute(_SQL["is_there"], {"table": name}).fetchone()
     assert row is not None
     return bool(row[0])
+
+
+def _read_owed(
+    connection: _Connection, pipeline: str, table: str
+) -> tuple[int, int] | None:
+    """Return rows and batches that the ledger counts for a table; None if no rows."""
+    row = connection.execute(
+        _SQL["owed"], {"pipeline": pipeline, "output_table": table}
+    ).fetchone()
+    assert row is not None
+    rows, batches = row
+    return (int(rows), int(batches)) if rows > 0 else None
 
 
 def _has_rows(connection: _Connection, table: str) -> bool:

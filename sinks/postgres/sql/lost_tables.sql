@@ -51,19 +51,12 @@ WHERE pipeline = %(pipeline)s
   )
 
 -- name: marked
--- What the markers of a database beside the home count: rows and batches.
-SELECT coalesce(sum(rows), 0), count(*) FILTER (WHERE rows > 0)
+-- Rows that the markers of a database beside the home count, of all its tables.
+SELECT coalesce(sum(rows), 0)
 FROM tallyweir_participant.marker
 WHERE installation = %(installation)s
   AND pipeline_number = %(pipeline_number)s
   AND branch = ANY (%(branches)s)
-  AND sequence > %(after)s
-
--- name: given_up
-SELECT output_table, max(through_sequence)
-FROM tallyweir.accepted_loss
-WHERE pipeline = %(pipeline)s
-GROUP BY output_table
 
 -- name: accept
 INSERT INTO tallyweir.accepted_loss (
