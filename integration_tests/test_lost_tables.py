@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.postgres_driver import (
@@ -20,7 +21,12 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from integration_tests.harness.steered_pipeline import START, WINDOW, steered_layout
+from integration_tests.harness.steered_pipeline import (
+    START,
+    WINDOW,
+    broker_of,
+    steered_layout,
+)
 from integration_tests.harness.steered_world import SteeredWorld
 from integration_tests.ledger_scenario import LedgerScenario
 from sinks.postgres import audit, steering
@@ -29,6 +35,7 @@ from sinks.postgres.columns import Column
 from sinks.postgres.connection import connect
 from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.keyed_table import KeyedTable
+from sinks.postgres.naming import state_table
 from sinks.postgres.window_table import WindowTable
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError
@@ -108,6 +115,44 @@ def test_a_table_beside_the_home_is_not_made_again_either(
     assert "1 batches brought 1 rows" in _refused(driver).saw
 
 
+def test_rows_of_another_table_of_the_branch_are_not_looked_for(
+    home_dsn: str, billing_dsn: str
+) -> None:
+    """Those in the table count, since the last loss: what accept-loss gives up."""
+    append, window = (_beside(kind).outputs[0] for kind in ("append", "window"))
+    entries = [entry | {"databases": ["billing"]} for entry in _defined()["outputs"]]
+    layout = _laid_out((append, window), *entries)
+
+    def start() -> PostgresDriver:
+        return PostgresDriver(
+            dsn=home_dsn, layout=layout, databases={"billing": billing_dsn}
+        )
+
+    def publish(driver: PostgresDriver, *kinds: str) -> None:
+        plan = driver.plan(1)
+        rows: dict[str, list[Row]] = {
+            "append": driver.positioned(plan, [("1", START)]),
+            "window": [(START, START + WINDOW, "JFK", 1, 1)],
+        }
+        tables = {"append": append.staging_table, "window": window.staging_table}
+        staged = {f"{tables[kind]}@billing.0": rows[kind] for kind in kinds}
+        driver.publish(plan, driver.stage(plan, staged))
+
+    driver = start()
+    publish(driver, "window")
+    execute(billing_dsn, "DROP TABLE numbers")
+    driver = start()
+    publish(driver, "append", "window")
+    execute(billing_dsn, "DROP TABLE numbers")
+    assert "1 batches brought 1 rows" in _refused(driver).saw
+    request = steering.ActRequest(pipeline="numbers", kind="accept-loss", reason="t")
+    with connect(home_dsn, application_name="test") as home:
+        steering.accept_loss(home, request, "numbers", driver.databases)
+    publish(start(), "window")
+    execute(billing_dsn, "DROP TABLE numbers")
+    start()
+
+
 def _beside(kind: str) -> HomeLayout:
     append, window = steered_layout(0).outputs
     output: Output
@@ -118,7 +163,7 @@ def _beside(kind: str) -> HomeLayout:
         assert isinstance(window, WindowTable)
         output = replace(window, branches=("billing.0",))
     (entry,) = (one for one in _defined()["outputs"] if one["kind"] == kind)
-    return _laid_out(output, entry | {"databases": ["billing"]})
+    return _laid_out((output,), entry | {"databases": ["billing"]})
 
 
 def _defined() -> dict[str, Any]:
@@ -127,9 +172,9 @@ def _defined() -> dict[str, Any]:
     return defined | {"deduplicate": None}
 
 
-def _laid_out(output: Output, entry: Mapping[str, Any]) -> HomeLayout:
-    definition = json.dumps(_defined() | {"outputs": [entry]})
-    return replace(layout_of(output), definition=definition)
+def _laid_out(outputs: Sequence[Output], *entries: Mapping[str, Any]) -> HomeLayout:
+    definition = json.dumps(_defined() | {"outputs": entries})
+    return replace(layout_of(*outputs), definition=definition)
 
 
 def _publish_beside(driver: PostgresDriver, kind: str, number: int) -> None:
@@ -175,17 +220,49 @@ def test_an_accepted_loss_of_windows_lets_them_begin_again(
     assert not receipt.failed, receipt.failed
 
 
+@pytest.mark.parametrize(
+    ("statement", "saw"),
+    [
+        ("DROP TABLE public.by_window", "Table public.by_window does not exist"),
+        ("DROP TABLE {state}", "the open windows of table public.by_window"),
+    ],
+)
+def test_no_snapshot_is_taken_or_restored_with_half_of_the_windows(
+    home_dsn: str, tmp_path: Path, statement: str, saw: str
+) -> None:
+    """Positions would go back without the state, and events count twice."""
+    world = SteeredWorld(dsn=home_dsn, directory=tmp_path, log=[1, 2, 3, 4])
+    world.first.claim(0)
+    with connect(home_dsn, application_name="test") as home:
+        steering.take_snapshot(home, "numbers", "before", reason="t")
+    world.first.work(0, [0] * 2)
+    world.close()
+    (number,) = query(home_dsn, "SELECT pipeline_number FROM tallyweir.pipeline")[0]
+    state = state_table(number, "by_window")
+    with connect(home_dsn, application_name="test") as home:
+        home.execute(sql.SQL(statement).format(state=state))
+        home.commit()
+        with pytest.raises(ConfigurationError, match=f"TABLE_LOST.*{saw}"):
+            steering.take_snapshot(home, "numbers", "after", reason="t")
+        with pytest.raises(ConfigurationError, match=f"TABLE_LOST.*{saw}"):
+            steering.restore(
+                home, "numbers", "before", broker_of(world.log), reason="t"
+            )
+
+
 def test_an_accepted_loss_of_a_functions_results_keeps_its_state(
     home_dsn: str,
 ) -> None:
     """The function goes on from it; its former results are not looked for."""
     layout = _laid_out(
-        KeyedTable(
-            table="totals",
-            staging_table="output_0",
-            event_columns=(),
-            key=(Column(name="label", postgres_type="text"),),
-            columns=(Column(name="number", postgres_type="bigint"),),
+        (
+            KeyedTable(
+                table="totals",
+                staging_table="output_0",
+                event_columns=(),
+                key=(Column(name="label", postgres_type="text"),),
+                columns=(Column(name="number", postgres_type="bigint"),),
+            ),
         ),
         {"kind": "stateful", "table": "totals"},
     )

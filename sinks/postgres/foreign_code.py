@@ -76,11 +76,11 @@ def hold_table(connection: Connection[TupleRow], database: str, table: str) -> N
     fetch(connection, _SQL["restore_path"], path=path["path"])
 
 
-def not_there(table: str) -> ConfigurationError:
-    """Explain that an act needs a table that is not there."""
+def not_there(table: str, *, what: str = "Table") -> ConfigurationError:
+    """Explain that an act needs a table that is not there, or what belongs to it."""
     return ConfigurationError(
         "TABLE_LOST",
-        saw=f"Table {qualified(table)} does not exist.",
+        saw=f"{what} {qualified(table)} does not exist.",
         why="The act reads and writes it.",
         fix="Start the driver: it makes a table that never held rows, and says of any "
         "other what the ways on are.",

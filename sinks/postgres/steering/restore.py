@@ -99,7 +99,7 @@ def restore(  # noqa: PLR0913 - an act and what it needs
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
-            ``SNAPSHOT_UNKNOWN``, ``NOT_AT_HOME``, ``DEFINITION_SINCE``,
+            ``SNAPSHOT_UNKNOWN``, ``NOT_AT_HOME``, ``TABLE_LOST``, ``DEFINITION_SINCE``,
             ``RESTORE_NOT_IN_KAFKA``, ``RESTORE_PAST_RUN``, ``RESTORE_PAST_ACT``, or
             ``RESTORE_PAST_RESTORE``.
         RetryableError: ``BATCH_IN_DOUBT``, ``SNAPSHOT_AT_WORK``; or a publish held the

@@ -83,8 +83,11 @@ def _copies(
     number = scratch.side().number
     home = committed.side.databases[HOME]
     for window in window_copies(
-        home, committed.audited, snapshot.definition, snapshot.watermark
+        committed.audited, snapshot.definition, snapshot.watermark
     ):
+        if not _columns(home, snapshot.copy(window.state_copy)):
+            # The output had no tables yet.
+            continue
         output = outputs[written.get(window.table, window.table)]
         yield _Copy(
             source=snapshot.copy(window.state_copy),

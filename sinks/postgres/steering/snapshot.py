@@ -30,7 +30,7 @@ from sinks.postgres.audit.audited_pipeline import (
 )
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import table_identifier
-from sinks.postgres.foreign_code import hold_tables
+from sinks.postgres.foreign_code import hold_tables, not_there
 from sinks.postgres.naming import state_table
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
@@ -116,7 +116,8 @@ def take_snapshot(
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
-            ``SNAPSHOT_NAME``, ``SNAPSHOT_EXISTS``, or ``NOT_AT_HOME``.
+            ``SNAPSHOT_NAME``, ``SNAPSHOT_EXISTS``, ``NOT_AT_HOME``, or
+            ``TABLE_LOST``: a window output has one of its two tables only.
         RetryableError: The server went away.
 
     Crash:
@@ -264,24 +265,42 @@ def is_held(connection: Connection[TupleRow], table: sql.Identifier) -> bool:
     return bool(fetch_one(connection, _SQL["is_held"], table=quoted)["is_held"])
 
 
-def window_copies(
+def held_windows(
     connection: Connection[TupleRow],
     pipeline: AuditedPipeline,
     definition: Mapping[str, Any],
     watermark: datetime | None,
 ) -> Iterator[WindowCopies]:
-    """Name the tables of every window output that has any."""
+    """Name the tables of every window output that has any, as ``hold_tables`` holds it.
+
+    Raises:
+        ConfigurationError: ``TABLE_LOST``: an output has one of its two tables only,
+            so what one of them shows would not be what the other says.
+    """
+    for window in window_copies(pipeline, definition, watermark):
+        has_rows = is_held(connection, window.target)
+        has_state = is_held(connection, window.state)
+        if has_state and not has_rows:
+            raise not_there(window.table)
+        if has_rows and not has_state:
+            raise not_there(window.table, what="What keeps the open windows of table")
+        if has_rows:
+            yield window
+
+
+def window_copies(
+    pipeline: AuditedPipeline,
+    definition: Mapping[str, Any],
+    watermark: datetime | None,
+) -> Iterator[WindowCopies]:
+    """Name the tables of every window output, whether they are there or not."""
     for place, output in enumerate(definition["outputs"]):
         if output["kind"] != "window":
             continue
         table = output["table"]
-        state = state_table(pipeline.number, table)
-        needed = (state, table_identifier(table))
-        if not all(is_held(connection, one) for one in needed):
-            continue
         yield WindowCopies(
             table=table,
-            state=state,
+            state=state_table(pipeline.number, table),
             state_copy=f"window_state_{place}",
             rows_copy=f"window_rows_{place}",
             unsettled=_SQL["unsettled"].format(
@@ -302,7 +321,7 @@ def _copy(
         (sql.Identifier("tallyweir", table), table, of_pipeline)
         for table in KEPT_BY_PIPELINE
     ]
-    for window in window_copies(
+    for window in held_windows(
         connection, pipeline, snapshot.definition, snapshot.watermark
     ):
         parts += [

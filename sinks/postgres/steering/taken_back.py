@@ -20,8 +20,8 @@ from sinks.postgres.steering.snapshot import (
     KEPT_BY_PIPELINE,
     Snapshot,
     WindowCopies,
+    held_windows,
     is_held,
-    window_copies,
 )
 from sinks.seen_ids.entries import Entries
 
@@ -71,7 +71,11 @@ class TakenBack:
         self.messages_sent = 0
 
     def run(self) -> None:
-        """Do it; the ledger last, since the rest is found by it."""
+        """Do it; the ledger last, since the rest is found by it.
+
+        Raises:
+            ConfigurationError: ``TABLE_LOST``, as ``held_windows`` does.
+        """
         # A merge that ends meanwhile would bring IDs back; one that ends later finds
         # the catalog changed, and gives up.
         self._connection.execute(_PUBLISH["await_merge"], self._values)
@@ -80,7 +84,7 @@ class TakenBack:
                 self._delete("delete_appended", output.table)
             elif output.kind in {"stateful", "join"} and self._exists(output.table):
                 self._delete("delete_by_batch", output.table)
-        for window in window_copies(
+        for window in held_windows(
             self._connection,
             self._pipeline,
             self._snapshot.definition,
