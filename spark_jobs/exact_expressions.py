@@ -31,11 +31,13 @@ from spark_jobs.expression_tree import (
     kind_of,
     the_jvm,
     type_of,
+    with_children,
 )
 from spark_jobs.strict_nodes import (
     CALCULATES,
     DIVIDES,
     Floats,
+    copies_of_parts,
     finite,
     gives_null,
     is_float_arithmetic,
@@ -55,6 +57,8 @@ _DECIMAL_DIGITS = 38
 _QUOTED_MAX = 300
 #: Parts of an expression that are tried to find the one that failed.
 _TRIED_MAX = 24
+#: How often a part of an expression may be computed for one event.
+_COPIES_MAX = 1_000
 
 #: Spark's names of what has a value whatever its parts are.
 _NEVER_FAILS = frozenset(
@@ -157,7 +161,7 @@ def read_expression(
         convert_to: A type of Spark that the result is cast to.
 
     Raises:
-        ConfigurationError: ``EXPRESSION_ROUNDS``.
+        ConfigurationError: ``EXPRESSION_ROUNDS``, ``EXPRESSION_REPEATS``.
     """
     column = F.expr(text)
     if convert_to is not None:
@@ -268,6 +272,7 @@ class _Walk:
         floats: Floats | None = None,
         *,
         is_tried: bool = True,
+        copies: int = 1,
     ) -> Node:
         """Return the node with all below, made strict, and with its columns by name.
 
@@ -276,21 +281,27 @@ class _Walk:
             reached: Whether evaluation comes here; None if it always does.
             floats: The arithmetic that its result, if floating point, is used in.
             is_tried: Whether it can be tried by itself.
+            copies: How often it is computed at most, with what is around it.
+
+        Raises:
+            ConfigurationError: ``EXPRESSION_REPEATS``.
         """
         kind = kind_of(node)
+        self._check_copies(node, copies)
         if kind == "With":
             # Spark would compute what is shared beforehand, where nothing is caught.
             node, *shared = children_of(node)
             self.shared.update((str(one.id()), one.child()) for one in shared)
-            return self.rewrite(node, reached, floats, is_tried=is_tried)
+            return self.rewrite(node, reached, floats, is_tried=is_tried, copies=copies)
         if kind == "CommonExpressionRef":
             node = self.shared[str(node.id())]
-            return self.rewrite(node, reached, floats, is_tried=is_tried)
+            return self.rewrite(node, reached, floats, is_tried=is_tried, copies=copies)
         is_arithmetic = is_float_arithmetic(node)
         is_end = is_arithmetic and (floats is None or gives_null(node))
         own = Floats() if floats is None or is_end else floats
         # A lambda function's parts read what is there inside of it only.
         tries_parts = is_tried and kind not in ("LambdaFunction", "TryEval")
+        copies *= copies_of_parts(node, is_end=is_end)
         given = list(enumerate(children_of(node)))
         if kind in DIVIDES:
             # Spark looks at the divisor first.
@@ -299,7 +310,11 @@ class _Walk:
         for number, child in given:
             comes = _both(reached, _comes_to(kind, number, list(parts.values())))
             parts[number] = self.rewrite(
-                child, comes, own if is_arithmetic else None, is_tried=tries_parts
+                child,
+                comes,
+                own if is_arithmetic else None,
+                is_tried=tries_parts,
+                copies=copies,
             )
         ordered = [parts[number] for number in sorted(parts)]
         if is_arithmetic and kind in DIVIDES:
@@ -320,10 +335,24 @@ class _Walk:
             return names.quoted(node.name())
         if kind_of(node) == "Multiply" and node.dataType().typeName().startswith("dec"):
             self._check_scales(node)
-        if not parts:
-            return node
-        python_utils = the_jvm().org.apache.spark.api.python.PythonUtils
-        return node.withNewChildren(python_utils.toSeq(list(parts)))
+        return with_children(node, parts) if parts else node
+
+    def _check_copies(self, node: Node, copies: int) -> None:
+        """Refuse what would be computed too often, since each look at it computes it.
+
+        Spark would share it only where nothing is caught.
+        """
+        if copies > _COPIES_MAX:
+            raise ConfigurationError(
+                "EXPRESSION_REPEATS",
+                saw=f"{self._part(node)} would be computed up to {copies:,} times for "
+                "each event.",
+                why="Functions such as ln, floor, nullif or abs of decimals compute "
+                "what is within them 2 to 5 times, to see where Spark would pass a "
+                f"failure over; {_COPIES_MAX:,} times in all is the limit.",
+                fix="Put fewer of them within one another, or have a transform add a "
+                "part of it as a column.",
+            )
 
     def _check_scales(self, product: Node) -> None:
         """Refuse a product of which Spark would round the last places."""
@@ -352,9 +381,10 @@ class _Walk:
             divided, divisor = map(as_column, parts)
             is_zero = (divisor == F.lit(0)) & divided.isNotNull()
             self._add(reached, is_zero, f"{part} divides by zero")
-        limit = length_limit(node, parts)
+        limit = length_limit(node)
         if limit is not None:
-            self._add(reached, limit.is_exceeded, f"{part} {limit.words}")
+            is_exceeded = limit.is_exceeded_by(as_column(parts[limit.position]))
+            self._add(reached, is_exceeded, f"{part} {limit.words}")
         failed = _attempt(as_column(result)).isNull()
         self._add(reached, failed, _words(node, part))
 

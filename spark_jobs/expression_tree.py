@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from pyspark import SparkContext
@@ -25,6 +26,12 @@ def children_of(node: Node) -> list[Node]:
     """Return a node's parts."""
     children = node.children()
     return [children.apply(number) for number in range(children.size())]
+
+
+def with_children(node: Node, children: Sequence[Node]) -> Node:
+    """Return a node with other parts."""
+    python_utils = the_jvm().org.apache.spark.api.python.PythonUtils
+    return node.withNewChildren(python_utils.toSeq(list(children)))
 
 
 def as_column(node: Node) -> Column:

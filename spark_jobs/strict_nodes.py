@@ -22,6 +22,7 @@ from spark_jobs.expression_tree import (
     children_of,
     kind_of,
     type_of,
+    with_children,
 )
 from spark_jobs.pipeline.expression_limits import SEPARATOR_LENGTH_MAX
 from spark_jobs.pipeline.text_patterns import (
@@ -99,6 +100,20 @@ _SEARCHES_FOR_SEVERAL = frozenset({"LikeAll", "LikeAny", "NotLikeAll", "NotLikeA
 _SEPARATES = {"ArrayJoin": 1, "ConcatWs": 0}
 #: What Spark takes for an element, where it cannot be null, at the place null as well.
 _TAKES_ITEM = frozenset({"ElementAt", "GetArrayItem", "GetMapValue"})
+#: How often ``strict`` has a part computed at most, by kind.
+_COPIES = dict.fromkeys(_GIVES_NULL | _TAKES_ITEM | {"Cast", "FromUnixTime"}, 2) | {
+    "Ceil": 3,
+    "Floor": 3,
+    # Spark writes them out with a part twice.
+    "Between": 2,
+    "NullIf": 2,
+}
+_COPIES_OF_DECIMALS = {"Abs": 3, "IntegralDivide": 5}
+#: The same of ``finite``: the result thrice, what it is computed with once more, and
+#: what is divided by.
+_COPIES_OF_FLOATS = 5
+#: To what and of what a cast is looked at.
+_CUTS_OFF = frozenset({("bigint", "double"), ("bigint", "float")})
 _ASKS_FOR_NULL = frozenset({"IsNotNull", "IsNull"})
 _FLOATING = ("float", "double")
 _SHORT = ("tinyint", "smallint", "int")
@@ -122,12 +137,18 @@ class LengthLimit:
     """A text that may be too long.
 
     Attributes:
-        is_exceeded: Whether it is.
-        words: What the node then does.
+        position: Which part of the node it is.
+        most: How many characters it may have.
+        words: What the node does if it has more.
     """
 
-    is_exceeded: Column
+    position: int
+    most: int
     words: str
+
+    def is_exceeded_by(self, text: Column) -> Column:
+        """Tell whether a text is too long."""
+        return F.length(text) > self.most
 
 
 def strict(node: Node, rewritten: Node, parts: Sequence[Node]) -> Node:
@@ -144,13 +165,12 @@ def strict(node: Node, rewritten: Node, parts: Sequence[Node]) -> Node:
         # Spark would not evaluate what cannot be null, and so not see that it fails.
         asked = as_column(catalyst().expressions.KnownNullable(parts[0]))
         return as_node(asked.isNull() if kind == "IsNull" else asked.isNotNull())
-    replaced = _replaced(node, types, given)
+    replaced, limit = _replaced(node, types, given), length_limit(node)
+    if limit is not None:
+        replaced = _limited(node, rewritten, parts, limit)
     if replaced is not None:
         return as_node(replaced)
     is_wrong = _is_wrong(kind, type_of(node), types, value, given)
-    limit = length_limit(node, parts)
-    if limit is not None:
-        is_wrong = limit.is_exceeded
     if is_wrong is None:
         return rewritten
     return as_node(F.when(is_wrong, _failing(node)).otherwise(value))
@@ -181,26 +201,43 @@ def may_be_infinite(node: Node) -> bool:
     return not node.foldable()
 
 
-def length_limit(node: Node, parts: Sequence[Node]) -> LengthLimit | None:
+def copies_of_parts(node: Node, *, is_end: bool) -> int:
+    """Return how often a part of a node is computed at most, as it is made strict.
+
+    Args:
+        node: As the analyser has left it.
+        is_end: Whether ``finite`` is asked about it.
+    """
+    kind, parts = kind_of(node), children_of(node)
+    if is_end:
+        return _COPIES_OF_FLOATS
+    if kind in _COPIES_OF_DECIMALS and type_of(parts[0]).startswith("decimal"):
+        return _COPIES_OF_DECIMALS[kind]
+    if kind == "Cast" and (type_of(node), type_of(parts[0])) not in _CUTS_OFF:
+        return 1
+    return _COPIES.get(kind, 1)
+
+
+def length_limit(node: Node) -> LengthLimit | None:
     """Find the text that a node must not look at if it is long; None if there is none.
 
     Of some it would take too much time, of separators too much memory.
 
     Args:
         node: As the analyser has left it.
-        parts: Its parts, as they are evaluated.
     """
     separator = _SEPARATES.get(kind_of(node))
     if separator is None:
         if not _searches_slowly(node):
             return None
-        text, most, what = parts[0], SLOW_LENGTH_MAX, "searches a text"
+        position, most, what = 0, SLOW_LENGTH_MAX, "searches a text"
     elif kind_of(children_of(node)[separator]) == "Literal":
         return None
     else:
-        text, most, what = parts[separator], SEPARATOR_LENGTH_MAX, "has a separator"
+        position, most, what = separator, SEPARATOR_LENGTH_MAX, "has a separator"
     return LengthLimit(
-        is_exceeded=F.length(as_column(text)) > most,
+        position=position,
+        most=most,
         words=f"{what} of more than {most:,} characters",
     )
 
@@ -232,8 +269,28 @@ def _replaced(
         return None
     # Spark rounds a number whose sign it changes to 34 digits.
     changed = (F.lit(0).cast(type_) - number).cast(type_)
-    is_changed = number < F.lit(0) if kind == "Abs" else F.lit(True)  # noqa: FBT003
-    return F.when(is_changed, changed).otherwise(number)
+    if kind == "Abs":
+        changed = F.when(number < F.lit(0), changed).otherwise(number)
+    return changed
+
+
+def _limited(
+    node: Node, rewritten: Node, parts: Sequence[Node], limit: LengthLimit
+) -> Column:
+    """Have a node raise an exception for a text that is too long.
+
+    The text is computed once: searches within one another would double the time with
+    each, as every one looks at its text twice.
+    """
+
+    def search(text: Column) -> Column:
+        given = [*parts]
+        given[limit.position] = as_node(text)
+        value = as_column(with_children(rewritten, given))
+        return F.when(limit.is_exceeded_by(text), _failing(node)).otherwise(value)
+
+    text = as_column(parts[limit.position])
+    return F.transform(F.array(text), search)[0]
 
 
 def _is_wrong(

@@ -43,6 +43,9 @@ DIGITS_MAX = 38
 #: Deeper and longer expressions overflow a stack, here or in Spark.
 DEPTH_MAX = 50
 TOKENS_MAX = 5_000
+#: How many functions that Spark writes out with a part twice may be within one another:
+#: each doubles what it has to read.
+DOUBLINGS_MAX = 5
 
 #: What a literal's characters are a share of.
 _EVENT = 1_000_000
@@ -58,6 +61,7 @@ _PATTERNS = {
     Argument.REGEX: is_slow_regex,
     Argument.FAST_REGEX: is_slow_regex,
 }
+_DOUBLE = frozenset({"nullif", "nullifzero", "regexp_substr"})
 _QUANTIFIERS = frozenset({"all", "any", "some"})
 #: What ends the pattern of LIKE; anything else would compute it.
 _AFTER_PATTERN = frozenset(
@@ -102,6 +106,13 @@ def find_excesses(tokens: Sequence[Token]) -> Iterator[Problem]:
             f"may make a value {growth:,.0f} times as large as the event",
             f"One event could take all memory; {GROWTH_MAX} times is the limit.",
             "Repeat or replace by less.",
+        )
+    doublings = _doublings(tokens)
+    if doublings > DOUBLINGS_MAX:
+        yield _excess(
+            f"has {doublings} nullif, regexp_substr or BETWEEN within one another",
+            f"Each doubles the time of all within it; {DOUBLINGS_MAX} is the limit.",
+            "Ask them one after the other, by CASE or AND.",
         )
 
 
@@ -328,6 +339,22 @@ def _call_growth(name: str, arguments: Sequence[Sequence[Token]]) -> float:
             case _:
                 pass
     return growth * GROWING.get(name, 1)
+
+
+def _doublings(tokens: Sequence[Token]) -> int:
+    """Say how many of what Spark doubles are within one another."""
+    deepest = own = position = 0
+    while position < len(tokens):
+        name, end = tokens[position].token_type.name, position
+        if name == "BETWEEN":
+            own = 1
+        elif name == "L_PAREN":
+            end = _closing(tokens, position)
+            before = tokens[position - 1].text.lower() if position else ""
+            within = _doublings(tokens[position + 1 : end])
+            deepest = max(deepest, within + (before in _DOUBLE))
+        position = end + 1
+    return deepest + own
 
 
 def _split(tokens: Sequence[Token], start: int) -> tuple[tuple[Token, ...], ...]:

@@ -23,6 +23,7 @@ from schemas.codec import EventRecord, encode
 from schemas.column_decoder import ColumnDecoder
 from schemas.contract import load_contract
 from schemas.event_contracts import EventContract, EventContracts
+from sinks.protocol.errors import ConfigurationError
 from spark_jobs import event_frame as frame
 from spark_jobs.event_classes import EventClass, Rules, judge
 from spark_jobs.event_frame import EventFrameRecipe
@@ -257,6 +258,23 @@ _GIVE = (
     "concat_ws(left(long, 10), zero, zero)",
 )
 
+#: Functions, how often they are put within themselves, and what the first is given.
+_NESTED: dict[str, tuple[str, int, str]] = {
+    "searches": ("regexp_replace({}, ' +x', '')", 20, "word"),
+    "separators": ("left(concat_ws({}, word, word), 4)", 16, "word"),
+    "abs": ("abs({})", 5, "cast(l AS decimal(38, 0))"),
+    "minus": ("(-{})", 20, "cast(l AS decimal(38, 0))"),
+    "sums": ("({} + 1)", 20, "cast(l AS double)"),
+    "many abs": ("abs({})", 7, "cast(l AS decimal(38, 0))"),
+    "logarithms": ("ln({})", 10, "l"),
+    "roots": ("sqrt(coalesce({}, 1D))", 5, "cast(l AS double)"),
+    "floors": ("floor(cast({} AS double))", 7, "l"),
+    "casts": ("cast(cast({} AS double) AS bigint)", 10, "zero"),
+    "quotients": ("cast({} div 2 AS decimal(38, 0))", 5, "cast(l AS decimal(38, 0))"),
+    "elements": ("array(1, 2)[{}]", 10, "zero"),
+    "nulls": ("nullif({}, 'a')", 5, "word"),
+}
+
 
 def _judged(
     spark: SparkSession, directory: Path, name: str
@@ -322,6 +340,7 @@ def main(directory: Path) -> int:
         "judged": {name: _judged(spark, directory, name) for name in _CASES},
         "failing": _found(spark, _FAIL),
         "given": _found(spark, _GIVE),
+        "nested": {name: _nested(spark, *case) for name, case in _NESTED.items()},
     }
     sys.stdout.write(json.dumps(answers))
     return 0
@@ -341,6 +360,17 @@ def _found(spark: SparkSession, texts: Sequence[str]) -> dict[str, Any]:
         text: [str(value[0]), failure[0]]
         for text, value, failure in zip(texts, values, failures, strict=True)
     }
+
+
+def _nested(spark: SparkSession, function: str, times: int, given: str) -> str:
+    """Return a value, or the code with which the expression is refused."""
+    text = given
+    for _ in range(times):
+        text = function.format(text)
+    try:
+        return str(next(iter(_found(spark, [text]).values()))[0])
+    except ConfigurationError as error:
+        return error.code
 
 
 if __name__ == "__main__":

@@ -206,3 +206,29 @@ def test_what_an_expression_asks_for_is_no_failure(answers: Any) -> None:  # noq
         "word ILIKE '%Z%Z%'": "True",
         "concat_ws(left(long, 10), zero, zero)": f"0{'x' * 10}0",
     }
+
+
+def test_functions_within_one_another_take_no_power_of_their_number(
+    answers: Any,  # noqa: ANN401 - JSON
+) -> None:
+    """A text is searched once; what is repeated otherwise has a bound."""
+    refused = {name for name, one in answers["nested"].items() if one.startswith("EXP")}
+    assert refused == {
+        "many abs",
+        "logarithms",
+        "roots",
+        "floors",
+        "casts",
+        "quotients",
+        "elements",
+    }
+    assert {
+        name: answers["nested"][name] for name in answers["nested"].keys() - refused
+    } == {
+        "searches": "%zz[",
+        "separators": "%zz[",
+        "abs": str(2**63 - 1),
+        "nulls": "%zz[",
+        "minus": str(2**63 - 1),
+        "sums": str(float(2**63)),
+    }

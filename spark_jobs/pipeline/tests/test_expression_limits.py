@@ -34,6 +34,7 @@ from spark_jobs.pipeline.spark_functions import ARGUMENTS, GROWING, is_known
         "from_json(a, 'x int, y string', map('mode', 'FAILFAST')).x = 1",
         "to_json(s, map('ignoreNullFields', 'false')) = a",
         "date_format(at, 'yyyy-MM') = a",
+        " AND ".join(f"nullif(a, {n}) BETWEEN 1 AND 2" for n in range(20)),
         "parse_url(a, 'QUERY', 'id') = b",
         " AND ".join(f"concat(a{n}, b{n}) <> ''" for n in range(200)),
         f"a IN ({', '.join(repr(str(n)) for n in range(2000))})",
@@ -106,6 +107,14 @@ def test_what_literals_bound_is_taken(text: str) -> None:
         ("(" * 51 + "a" + ")" * 51 + " > 1", "brackets deeper than 50"),
         ("NOT " * 4000 + "a", "brackets deeper than 50"),
         (" + ".join("a" * 3000) + " > 1", "more than 5000 words"),
+        (
+            f"{'nullif(' * 6}a{', 1)' * 6} = b",
+            "has 6 nullif, regexp_substr or BETWEEN within one another",
+        ),
+        (
+            f"{'(' * 6}a{' BETWEEN FALSE AND TRUE)' * 6}",
+            "has 6 nullif, regexp_substr or BETWEEN within one another",
+        ),
     ],
 )
 def test_what_an_event_could_make_too_much_is_refused(text: str, seen: str) -> None:
