@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import TupleRow
 
 from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.fresh_databases import (
@@ -32,9 +33,13 @@ from integration_tests.harness.postgres_driver import (
 )
 from sinks.faultpoints import FaultPoint, Side
 from sinks.postgres.append_table import AppendTable
+from sinks.postgres.audit import repair
+from sinks.postgres.audit.audited_pipeline import AuditedPipeline
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import Column
-from sinks.protocol.errors import FatalError
+from sinks.postgres.connection import connect
+from sinks.postgres.foreign_code import keep_tables
+from sinks.protocol.errors import FatalError, RetryableError
 
 _NUMBERS = AppendTable(
     table="numbers",
@@ -311,6 +316,33 @@ def test_what_a_participant_shows_in_place_of_a_table_runs_nothing(
     code, _, err = terminal.run("repair", PIPELINE, "--plan")
     assert (78, True) == (code, "public.numbers is a view" in err)
     assert [(False,)] == query(databases["billing"], "SELECT is_called FROM theft")
+
+
+def test_a_connection_that_is_lost_ahead_of_the_rows_is_told_by_its_code(
+    databases: Databases, backups: Backups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be lost before anything is read there."""
+    _publish(databases, 0)
+    home = backups.take(databases[HOME])
+    _publish(databases, 3)
+
+    def lose(
+        connection: psycopg.Connection[TupleRow],
+        pipeline: AuditedPipeline,
+        database: str = HOME,
+    ) -> frozenset[str]:
+        if database != HOME:
+            pid = connection.info.backend_pid
+            execute(home, f"SELECT pg_terminate_backend({pid}, 5000)")
+        return keep_tables(connection, pipeline, database)
+
+    monkeypatch.setattr(repair, "keep_tables", lose)
+    beside = {name: dsn for name, dsn in databases.items() if name != HOME}
+    with (
+        connect(home, application_name="test") as asking,
+        pytest.raises(RetryableError),
+    ):
+        repair.find_disagreement(asking, PIPELINE, beside)
 
 
 def test_without_plan_nothing_is_done(

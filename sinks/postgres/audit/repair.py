@@ -295,7 +295,10 @@ def _find_rows_beyond(
             if name not in output.databases:
                 continue
             parts = {"table": output.identifier, "positions": positions}
-            with database.connection.transaction():
+            with (
+                translated(f"counting rows in database {name}"),
+                database.connection.transaction(),
+            ):
                 keep_tables(database.connection, pipeline, name)
                 (counted,) = database.fetch(_SQL["count_rows"].format(**parts))
                 examples = database.fetch(
