@@ -9,9 +9,11 @@ from dataclasses import replace
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.fresh_databases import fresh_database
+from integration_tests.harness.postgres_cluster import await_row
 from integration_tests.harness.postgres_driver import (
     PostgresDriver,
     append_table,
@@ -19,10 +21,11 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
+from sinks.postgres import home
 from sinks.postgres.home_layout import HomeLayout, Output
 from sinks.postgres.migrations import migrate
 from sinks.postgres.table_owners import TableOwner
-from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _POSITION = "kafka_topic text, kafka_partition integer, kafka_offset bigint"
 _COLUMNS = f"number bigint, {_POSITION}"
@@ -124,6 +127,34 @@ def test_of_two_pipelines_that_start_at_once_one_is_refused(home_dsn: str) -> No
     with ThreadPoolExecutor(2) as threads:
         outcomes = sorted(threads.map(start, ["first", "second"]))
     assert ["TABLE_OWNED", "started"] == outcomes
+
+
+def test_a_start_that_waits_for_another_start_names_it(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is not away; a table of the other pipeline is locked."""
+    PostgresDriver(dsn=home_dsn, layout=_appends("first", "numbers"))
+    short = sql.SQL("SELECT set_config('lock_timeout', '50ms', true)")
+    monkeypatch.setitem(home._PUBLISH, "begin_settings", short)
+    claim = [append_table("others", number="bigint")]
+    with (
+        psycopg.connect(home_dsn) as keeper,
+        psycopg.connect(home_dsn, application_name="a start") as other,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        keeper.execute("LOCK TABLE public.numbers")
+        TableOwner(installation="here", pipeline="second").claim(other, claim)
+        waiting = threads.submit(other.execute, "TABLE public.numbers")
+        await_row(
+            home_dsn, "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
+        )
+        with pytest.raises(RetryableError, match="TABLE_LOCKED") as raised:
+            PostgresDriver(dsn=home_dsn, layout=_appends("third", "more"))
+        pids = other.info.backend_pid, keeper.info.backend_pid
+        keeper.commit()
+        waiting.result()
+    assert f"pid {pids[0]} a start" in raised.value.saw
+    assert f"waits for pid {pids[1]}" in raised.value.saw
 
 
 @pytest.mark.parametrize("theirs", ["part", "public.whole"])

@@ -20,7 +20,7 @@ from sinks.postgres.home_layout import Output
 from sinks.postgres.migrations import ledger_names
 from sinks.postgres.naming import revisions_table
 from sinks.postgres.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _SQL = load_statements("sinks.postgres", "table_owners.sql")
 
@@ -102,6 +102,25 @@ class TableOwner:
             "docs/operations.md, A table of two pipelines, tells of a table that both "
             "have written, and of one whose owner is gone.",
         )
+
+
+def find_claims_holder(connection: _Connection, *, doing: str) -> RetryableError | None:
+    """Say which start keeps others from claiming their tables; None if none does."""
+    row = connection.execute(_SQL["claims_holder"]).fetchone()
+    if row is None:
+        return None
+    pid, role, program, since, blocking = row
+    waits = f" It waits for pid {', '.join(map(str, blocking))}." if blocking else ""
+    return RetryableError(
+        "TABLE_LOCKED",
+        saw=f"Another start was claiming its result tables for 30 s while {doing}: "
+        f"{role}, pid {pid} {program}, in a transaction since "
+        f"{since.isoformat(sep=' ', timespec='seconds')}.{waits}",
+        why="Pipelines claim their tables one after the other, so that no table gets "
+        "two.",
+        fix="Nothing, if that ends by itself: the driver goes on then. Else end what "
+        "the other start waits for.",
+    )
 
 
 def check_meant(connection: _Connection, table: str, *, is_new: bool) -> None:

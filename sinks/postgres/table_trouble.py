@@ -17,6 +17,7 @@ from sinks.postgres.home_layout import Output
 from sinks.postgres.result_tables import check_result_tables
 from sinks.postgres.sqlstate import translate
 from sinks.postgres.statements import load_statements
+from sinks.postgres.table_owners import find_claims_holder
 from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
 
 _SQL = load_statements("sinks.postgres", "insertable.sql")
@@ -53,7 +54,9 @@ def explain_failure(
     found: TallyweirError | None = None
     try:
         if isinstance(error, psycopg.errors.LockNotAvailable):
-            found = _find_lock(connection, outputs, doing)
+            found = _find_lock(connection, outputs, doing) or find_claims_holder(
+                connection, doing=doing
+            )
         elif state.startswith(_OF_DEFINITION):
             check_unchanged(connection, outputs)
     except TallyweirError as changed:

@@ -4,6 +4,19 @@
 -- Another name of the same rows is another key, so one pipeline claims after the other.
 SELECT pg_advisory_xact_lock(hashtextextended('tallyweir result tables', 0))
 
+-- name: claims_holder
+-- Who keeps others from claiming, and who keeps that one waiting.
+SELECT held.pid, usename::text, application_name, xact_start, pg_blocking_pids(held.pid)
+FROM pg_locks AS held
+JOIN pg_stat_activity AS activity ON activity.pid = held.pid
+CROSS JOIN hashtextextended('tallyweir result tables', 0) AS key
+WHERE held.granted
+  AND locktype = 'advisory'
+  AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND (held.classid::bigint << 32 | held.objid::bigint) = key
+  AND held.objsubid = 1
+  AND held.pid <> pg_backend_pid()
+
 -- name: claim
 -- In one order, so that no two pipelines wait for each other.
 INSERT INTO tallyweir_state.result_table (relation, installation, pipeline)
