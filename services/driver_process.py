@@ -138,6 +138,11 @@ class DriverProcess:
         if code != 0:
             raise self.failure("did not drain well")
 
+    @property
+    def last_line(self) -> str:
+        """What the driver wrote last."""
+        return self._lines[-1] if self._lines else ""
+
     def failure(self, what: str) -> FatalError:
         """Describe what is wrong with the driver, with the last lines it wrote."""
         code = self._process.poll()

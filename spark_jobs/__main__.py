@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 
@@ -82,5 +83,16 @@ def _run(
     return ALL_DIED if counts.is_all_dead else _DONE
 
 
+def _end(code: int) -> NoReturn:
+    """End the process with a code, whatever its threads are doing.
+
+    Python would take its interpreter apart first, and C++ its libraries. What a thread
+    that nobody waits for computes in Arrow meanwhile then aborts the process, with
+    SIGABRT in place of the code.
+    """
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _end(main())

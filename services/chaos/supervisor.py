@@ -89,10 +89,12 @@ class DriverEnd:
     Attributes:
         driver: Which one.
         exit_code: Its exit code.
+        last_line: What it wrote last.
     """
 
     driver: Driver
     exit_code: int
+    last_line: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +341,10 @@ class Supervisor(threading.Thread):
     def _take_in_end(self, driver: Driver, code: int) -> None:
         driver.exit_code = code
         driver.is_in_batch = False
-        self._told.ends.append(DriverEnd(driver=driver, exit_code=code))
+        last_line = driver.process.last_line
+        self._told.ends.append(
+            DriverEnd(driver=driver, exit_code=code, last_line=last_line)
+        )
         if not driver.is_killed:
             self._tell(f"driver {driver.number} ended, exit code {code}")
 

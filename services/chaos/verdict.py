@@ -119,7 +119,7 @@ def judge_driver_ends(ends: Sequence[DriverEnd], claims: Sequence[int]) -> Check
             outside += 1
         else:
             what = "fatal" if code == _FATAL else "without a reason"
-            violations.append(f"{driver} ended with {code}, {what}")
+            violations.append(f"{driver} ended with {code}, {what}: {end.last_line}")
     return judge(
         "driver_ends",
         checked=len(ends),
