@@ -13,8 +13,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from schemas.compatibility import find_incompatibilities
 from schemas.errors import (
     ContractError,
     IncompatibleContractError,
+    noting,
     raise_faults,
 )
 from schemas.safety import parse_schema
@@ -128,16 +128,13 @@ def versions_of(contract: Contract) -> dict[int, Contract]:
     for path in sorted(contract.path.parent.glob(f"{contract.name}.v*.avsc")):
         if _split_stem(path)[1] == contract.version:
             continue
-        try:
+        with noting(faults):
             writer = _read_contract(path)
-        except ContractError as exc:
-            faults.append(exc)
-            continue
-        differences = find_incompatibilities(contract.tree, writer.tree)
-        if not differences:
-            readable[writer.schema_id] = writer
-        elif writer.version < contract.version:
-            faults.append(_incompatible(contract, writer, differences))
+            differences = find_incompatibilities(contract.tree, writer.tree)
+            if not differences:
+                readable[writer.schema_id] = writer
+            elif writer.version < contract.version:
+                raise _incompatible(contract, writer, differences)
     raise_faults(faults)
     return readable
 
@@ -172,11 +169,11 @@ def _read_contract(path: Path) -> Contract:
     declared_id = schema.pop("schema_id", None)
     text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
     faults: list[ContractError] = []
-    with _noting(faults):
+    with noting(faults):
         name, version = _split_stem(path)
-    with _noting(faults):
+    with noting(faults):
         schema_id = _schema_id(declared_id, text, path)
-    with _noting(faults):
+    with noting(faults):
         tree = parse_schema(schema)
     raise_faults(faults)
     return Contract(
@@ -188,14 +185,6 @@ def _read_contract(path: Path) -> Contract:
         path=path,
         tree=tree,
     )
-
-
-@contextmanager
-def _noting(faults: list[ContractError]) -> Iterator[None]:
-    try:
-        yield
-    except ContractError as exc:
-        faults.append(exc)
 
 
 def _split_stem(path: Path) -> tuple[str, int]:

@@ -13,7 +13,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import ClassVar
 
@@ -62,6 +63,15 @@ def _rebuild(  # noqa: PLR0913, PLR0917 - as pickle calls it
     faults: tuple[ContractError, ...],
 ) -> ContractError:
     return kind(code, saw=saw, why=why, fix=fix, faults=faults)
+
+
+@contextmanager
+def noting(faults: list[ContractError]) -> Iterator[None]:
+    """Go on behind what is wrong, and note it for ``raise_faults``."""
+    try:
+        yield
+    except ContractError as exc:
+        faults.append(exc)
 
 
 def raise_faults(found: Sequence[ContractError]) -> None:

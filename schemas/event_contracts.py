@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from schemas.contract import Contract, ContractField, load_contract, versions_of
-from schemas.errors import ContractError, raise_faults
+from schemas.errors import ContractError, noting, raise_faults
 from schemas.schema_tree import RecordField, describe, item_of
 
 
@@ -88,10 +88,8 @@ def load_event_contracts(
     found: list[EventContract] = []
     faults: list[ContractError] = []
     for reference in references:
-        try:
+        with noting(faults):
             found.append(load_event_contract(reference, beside))
-        except ContractError as exc:
-            faults.append(exc)
     raise_faults(faults)
     return EventContracts(tuple(found))
 

@@ -97,7 +97,7 @@ def read_ranges(  # noqa: PLR0913 - each is needed
         # Spark keeps, by group, the consumers of former ranges for five minutes, and
         # all that they have fetched ahead. By default each read has a group of its own:
         # no range takes over what was fetched for the one before. A topic that was
-        # made anew has records of its own at these offsets, so it has another group.
+        # made again has records of its own at these offsets, so it has another group.
         "kafka.group.id": f"{group_prefix(pipeline.name)}-ranges-{ids}",
     }
     if with_headers:
