@@ -147,10 +147,9 @@ def fill_tables(connection: Connection) -> None:
             sql.Identifier(revisions_table(SHADOW_WINDOWS)),
             sql.Identifier(SHADOW_WINDOWS),
         ),
-        # One of the version in force, and one of an output that it has no more.
-        *(
-            sql.SQL("CREATE TABLE {} (events bigint)").format(state_table(number, one))
-            for one in (SHADOW_WINDOWS, "former")
+        # Of an output that it has no more.
+        sql.SQL("CREATE TABLE {} (events bigint)").format(
+            state_table(number, "former")
         ),
         sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)),
         sql.SQL("CREATE UNLOGGED TABLE {} (events bigint)").format(

@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import TupleRow
 
 from integration_tests.ledger_scenario import TOPIC, fake_fingerprint
+from sinks.postgres.naming import state_table
 from sinks.postgres.shadow_tables import read_shadow_tables
 
 Connection = psycopg.Connection[TupleRow]
@@ -39,7 +41,7 @@ _STATEMENTS = (
 
 
 def add_windows(connection: Connection) -> None:
-    """Give the scenario its window table, where readers look by default."""
+    """Give the scenario its window table, where readers look, and its open windows."""
     connection.execute("ALTER TABLE departures SET SCHEMA public")
     connection.execute("SET search_path = public")
     connection.execute(
@@ -51,6 +53,16 @@ def add_windows(connection: Connection) -> None:
         f"INSERT INTO {WINDOWS} SELECT t, t + interval '1 hour', 'JFK', 7, 'on_time', "
         "t < '2026-03-01 02:00+00' FROM generate_series('2026-03-01 00:00+00', "
         "'2026-03-01 03:00+00', interval '1 hour') AS t"
+    )
+    ((number,),) = connection.execute(
+        "SELECT pipeline_number FROM tallyweir.pipeline"
+    ).fetchall()
+    connection.execute(
+        sql.SQL(
+            "CREATE TABLE {} AS SELECT window_start, window_end, origin, flights, "
+            "flights AS tallyweir_events "
+            "FROM {} WHERE NOT final"
+        ).format(state_table(number, WINDOWS), sql.Identifier(WINDOWS))
     )
     connection.execute(
         "UPDATE tallyweir.pipeline SET definition = jsonb_set(definition, "
