@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 
 import psycopg
 import pytest
@@ -18,8 +20,10 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres import publication, table_trouble
+from integration_tests.harness.versioned_windows import FIRST, publish
+from sinks.postgres import output_moves, publication, table_trouble
 from sinks.postgres.columns import Column
+from sinks.postgres.exact_values import exact_sources
 from sinks.postgres.home_layout import HomeLayout
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.protocol.decisions import PublishOutcome
@@ -156,6 +160,79 @@ def test_a_table_that_is_changed_under_a_driver_stops_it_and_loses_nothing(
     _execute(home_dsn, undo)
     assert driver.publish(plan, tally) is PublishOutcome.COMMITTED
     assert query(home_dsn, "SELECT sum(dead) FROM tallyweir.batch_partition") == [(0,)]
+
+
+def test_windows_whose_column_is_made_narrower_stop_the_driver(home_dsn: str) -> None:
+    """A sum that it rounds would be verified against nothing but itself."""
+    driver = PostgresDriver(dsn=home_dsn, layout=FIRST)
+    assert publish(driver, 1, 2, [2]) is PublishOutcome.COMMITTED
+    _execute(home_dsn, "ALTER TABLE by_origin ALTER events TYPE integer")
+    with pytest.raises(ConfigurationError, match="TABLE_CHANGED") as raised:
+        publish(driver, 2, 3, [3])
+    assert "events is integer, not bigint" in raised.value.saw
+    _execute(home_dsn, "ALTER TABLE by_origin ALTER events TYPE bigint")
+    driver = PostgresDriver(dsn=home_dsn, layout=FIRST)
+    assert publish(driver, 2, 3, [3]) is PublishOutcome.COMMITTED
+    assert query(home_dsn, "SELECT events FROM public.by_origin") == [(5,)]
+
+
+def test_results_whose_column_is_made_narrower_stop_the_driver(home_dsn: str) -> None:
+    """No event stands for what a function has given that could be a dead letter."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_keyed())
+    _execute(home_dsn, "ALTER TABLE totals ALTER label TYPE varchar(3)")
+    plan = driver.plan(1)
+    tally = driver.stage(plan, {"output_1_rows": [("a", 1, 0)]})
+    with pytest.raises(ConfigurationError, match="TABLE_CHANGED") as raised:
+        driver.publish(plan, tally)
+    assert "label is character varying(3), not text" in raised.value.saw
+    _execute(home_dsn, "ALTER TABLE totals ALTER label TYPE text")
+    assert driver.publish(plan, tally) is PublishOutcome.COMMITTED
+
+
+def test_rows_that_tasks_copied_to_a_narrower_column_stop_the_driver(
+    home_dsn: str,
+) -> None:
+    """COPY rounds them, and takes them for what they were."""
+    output = replace(append_table("numbers", number="numeric"), copied_by_tasks=True)
+    driver = PostgresDriver(dsn=home_dsn, layout=layout_of(output))
+    _execute(home_dsn, "ALTER TABLE numbers ALTER number TYPE numeric(4,1)")
+    plan = driver.plan(1)
+    tally = driver.stage(
+        plan, {"output_0": driver.positioned(plan, [(Decimal("1.250000"),)])}
+    )
+    with pytest.raises(ConfigurationError, match="TABLE_CHANGED") as raised:
+        driver.publish(plan, tally)
+    assert "number is numeric(4,1), not numeric" in raised.value.saw
+
+
+def test_a_column_that_is_made_narrower_amid_a_batch_is_noticed(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its types were read, and before the rows that it would pad lock it."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    plan = driver.plan(len(_ROWS))
+    tally = driver.stage(plan, {"output_0": driver.positioned(plan, _ROWS)})
+    narrow = ["ALTER TABLE numbers ALTER label TYPE char(5)"]
+
+    def read(
+        connection: psycopg.Connection[TupleRow], table: str, columns: Sequence[Column]
+    ) -> sql.Composed:
+        found = exact_sources(connection, table, columns)
+        while narrow:
+            _execute(home_dsn, narrow.pop())
+        return found
+
+    monkeypatch.setattr(output_moves, "exact_sources", read)
+    with pytest.raises(RetryableError, match="types of table numbers changed"):
+        driver.publish(plan, tally)
+    assert narrow == []
+    # Staged again, the rows that the column would pad are told by name.
+    with pytest.raises(RowsRejectedError) as rejected:
+        driver.publish(plan, tally)
+    told = [
+        (row.offset, "VALUE_WOULD_CHANGE" in row.detail) for row in rejected.value.rows
+    ]
+    assert told == [(0, True), (1, True)]
 
 
 def test_a_schema_that_is_dropped_under_a_driver_stops_it_and_loses_nothing(

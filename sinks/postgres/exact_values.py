@@ -45,6 +45,18 @@ _HOPELESS = frozenset(
 )
 
 
+class TypesChangedError(psycopg.DataError):
+    """The types of a table changed before what is written to it had locked them.
+
+    Attributes:
+        sqlstate: Of a statement that does not fit, or of one that to repeat helps.
+    """
+
+    def __init__(self, table: str, sqlstate: str) -> None:
+        self.sqlstate = sqlstate
+        super().__init__(f"the types of table {table} changed under its rows")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnType:
     """What a column of a table is.

@@ -16,7 +16,11 @@ from psycopg.rows import TupleRow
 from sinks.postgres.append_table import AppendTable
 from sinks.postgres.branch_names import staged_for
 from sinks.postgres.columns import names, table_identifier
-from sinks.postgres.exact_values import exact_sources
+from sinks.postgres.exact_values import (
+    TypesChangedError,
+    exact_sources,
+    unfit_types,
+)
 from sinks.postgres.home_layout import Output
 from sinks.postgres.insertable import RowSkippedError, skips_rows
 from sinks.postgres.instants import to_datetime
@@ -154,14 +158,18 @@ class OutputMoves:
             return 0
         if output.copied_by_tasks:
             return self._check_receipts(output, staged)
+        sources = exact_sources(self._connection, output.table, output.columns)
         statement = _SQL["move_append"].format(
             target=table_identifier(output.table),
             staging=self._tables.staging(staged),
             columns=names(output.columns),
-            sources=exact_sources(self._connection, output.table, output.columns),
+            sources=sources,
         )
         with _row_refusals():
             moved = self._connection.execute(statement, self._values)
+        # Now that the statement holds its lock, nobody can change them any more.
+        if sources != exact_sources(self._connection, output.table, output.columns):
+            raise TypesChangedError(output.table, "40001")
         if moved.rowcount < self._count_staged(staged, moved.rowcount):
             raise RowRefusedError(RowSkippedError(moved.rowcount))
         self.check_moved(staged, moved.rowcount)
@@ -176,6 +184,16 @@ class OutputMoves:
         assert row is not None
         return int(row[0])
 
+    def _check_types(self, output: AppendTable | WindowTable | KeyedTable) -> None:
+        """Look at types that a start has checked, under the locks of what is written.
+
+        Raises:
+            TypesChangedError: A column may have changed what was put into it.
+        """
+        for table, columns in output.tables.items():
+            if unfit_types(self._connection, table, columns, per_value=False):
+                raise TypesChangedError(table, "42804")
+
     def _check_receipts(self, output: AppendTable, staged: str) -> int:
         """Make sure that the rows which tasks copied are still in this very server.
 
@@ -189,6 +207,7 @@ class OutputMoves:
         self.check_moved(staged, receipts)
         voted = self._tally.outputs[output.table].rows
         assert copied == voted, f"{copied} rows have receipts, {voted} were voted for"
+        self._check_types(output)
         return int(receipts)
 
     def _fill_outbox(self, output: OutboxTable, staged: str) -> int:
@@ -217,6 +236,7 @@ class OutputMoves:
             moved = move_results(
                 self._connection, output, self._tables.staging(staged), self._values
             )
+        self._check_types(output)
         skipped = self._count_staged(staged, moved.rows) - moved.rows
         if skipped > 0:
             raise skips_rows(output.table, skipped)
@@ -243,6 +263,7 @@ class OutputMoves:
             merge.show_waiting()
         if self._values["watermark_after"] != self._values["watermark_before"]:
             merge.settle()
+        self._check_types(output)
         digests = {RESULTS: merge.settled, REVISIONS: merge.revisions}
         self.digests[output.table] = {
             kind: digest.as_json() for kind, digest in digests.items() if digest.rows

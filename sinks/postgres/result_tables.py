@@ -93,6 +93,8 @@ def check_result_tables(connection: _Connection, outputs: Iterable[Output]) -> N
             _check(connection, table, columns, found, per_value=per_value)
         if isinstance(output, WindowTable):
             _check_window_key(connection, output)
+        elif isinstance(output, AppendTable) and output.copied_by_tasks:
+            check_copyable(connection, output)
 
 
 @contextmanager
