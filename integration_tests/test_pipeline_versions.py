@@ -202,6 +202,32 @@ def test_a_dry_run_does_all_of_it_and_takes_it_back(home_dsn: str) -> None:
     assert changed.plan.ddl == plan.ddl
 
 
+def test_a_plan_takes_no_table_for_missing_that_it_may_not_read(home_dsn: str) -> None:
+    """What the update would do to the table would be missing from the plan too."""
+    PostgresDriver(dsn=home_dsn, layout=FIRST)
+    granted = "GRANT SELECT ON ALL TABLES IN SCHEMA"
+    roles = (
+        "CREATE ROLE planner_of_less",
+        "GRANT USAGE ON SCHEMA tallyweir, tallyweir_state TO planner_of_less",
+        f"{granted} tallyweir, tallyweir_state TO planner_of_less",
+    )
+    execute(home_dsn, *roles)
+    try:
+        with psycopg.connect(home_dsn) as home:
+            home.execute("SET ROLE planner_of_less")
+            home.commit()
+            with pytest.raises(ConfigurationError, match="POSTGRES_PERMISSION"):
+                steering.plan_update(home, PIPELINE, describe_layout(SECOND))
+        execute(home_dsn, f"{granted} public TO planner_of_less")
+        with psycopg.connect(home_dsn) as home:
+            home.execute("SET ROLE planner_of_less")
+            home.commit()
+            plan = steering.plan_update(home, PIPELINE, describe_layout(SECOND))
+        assert Verdict.NEEDS_MIGRATION is plan.verdict
+    finally:
+        execute(home_dsn, "DROP OWNED BY planner_of_less", "DROP ROLE planner_of_less")
+
+
 #: For the number that the update has taken.
 _CLAIM_WAITS = (
     "SELECT FROM pg_stat_activity WHERE wait_event = 'transactionid' "

@@ -92,20 +92,33 @@ def keep_tables(
     pipeline: AuditedPipeline,
     database: str = HOME,
     *,
-    layouts: Iterable[Mapping[str, Any]] = (),
+    layouts: Iterable[Mapping[str, Any]] | None = None,
 ) -> frozenset[str]:
     """Keep a pipeline's tables in a database from being exchanged while they are read.
+
+    Args:
+        connection: In the transaction that reads them.
+        pipeline: Whose outputs and shadows are kept.
+        database: Which of its databases the connection is to.
+        layouts: Of versions whose tables are looked at as well; what of all of them
+            is there counts then, so one that may not be read is an error.
 
     Returns:
         Those that are there and may be read, quoted.
 
     Raises:
         ConfigurationError: ``FOREIGN_CODE``.
+        InsufficientPrivilege: See ``layouts``.
     """
-    tables = _tables_of(connection, pipeline, database, layouts)
+    tables = _tables_of(connection, pipeline, database, layouts or ())
     pin_path(connection)
-    is_home = database == HOME
-    return _require_plain(connection, tables, is_written=False, is_home=is_home)
+    return _require_plain(
+        connection,
+        tables,
+        is_written=False,
+        is_home=database == HOME,
+        skips_secret=layouts is None,
+    )
 
 
 def _tables_of(
@@ -144,6 +157,7 @@ def _require_plain(
     *,
     is_written: bool,
     is_home: bool,
+    skips_secret: bool = False,
 ) -> frozenset[str]:
     values = {"is_written": is_written}
     lock = _SQL["hold" if is_written else "keep"]
@@ -151,7 +165,9 @@ def _require_plain(
     # Whoever is waited for may have made a table meanwhile.
     while new := [
         name
-        for row in fetch(connection, _SQL["present"], tables=tables, **values)
+        for row in fetch(
+            connection, _SQL["present"], tables=tables, skips_secret=skips_secret
+        )
         if (name := str(row["name"])) not in held
     ]:
         for name in new:

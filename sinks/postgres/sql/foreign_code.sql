@@ -18,7 +18,7 @@ LOCK TABLE {table} IN ACCESS SHARE MODE;
 SELECT name
 FROM unnest(%(tables)s::text[]) AS asked (name)
 WHERE to_regclass(name) IS NOT NULL
-  AND (%(is_written)s OR has_table_privilege(to_regclass(name), 'SELECT'));
+  AND (NOT %(skips_secret)s OR has_table_privilege(to_regclass(name), 'SELECT'));
 
 -- name: kind
 -- Of the newest catalog, whatever the transaction sees.
