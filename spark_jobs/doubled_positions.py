@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from sinks.protocol.errors import FatalError
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 
 
 def check_positions_differ(table: pa.Table) -> None:
@@ -19,7 +19,7 @@ def check_positions_differ(table: pa.Table) -> None:
         FatalError: ``EVENT_DOUBLED``.
     """
     positions = np.rec.fromarrays(
-        [np.asarray(table.column(name)) for name in (frame.PLACE, frame.OFFSET)]
+        [np.asarray(table.column(name)) for name in (named.PLACE, named.OFFSET)]
     )
     doubled = len(positions) - len(np.unique(positions))
     if doubled:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from sinks.seen_ids.fingerprint import fingerprint
 from sinks.seen_ids.ordering import U64Array
 from sinks.seen_ids.tombstones import Tombstones
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.event_classes import ClassifiedEvents, EventClass, I64Array
 from spark_jobs.source_places import SourcePlaces
 
@@ -33,13 +33,13 @@ def mark_erased(
         places: Where the events come from, by the numbers of the frame.
     """
     is_erased = np.zeros(len(events.classes), dtype=np.bool_)
-    numbers = np.asarray(events.array(frame.PLACE))
-    offsets = np.asarray(events.array(frame.OFFSET))
+    numbers = np.asarray(events.array(named.PLACE))
+    offsets = np.asarray(events.array(named.OFFSET))
     for number in np.unique(numbers).tolist():
         mine = numbers == number
         is_erased[mine] = tombstones.has_positions(places.place(number), offsets[mine])
     if tombstones.has_ids:
-        has_id = np.asarray(events.array(frame.EVENT_ID).is_valid())
+        has_id = np.asarray(events.array(named.EVENT_ID).is_valid())
         rows = np.flatnonzero(has_id)
         events.fingerprints = np.zeros((len(has_id), 2), dtype=np.uint64)
         if rows.size:
@@ -65,7 +65,7 @@ def _id_parts(events: ClassifiedEvents, rows: I64Array) -> list[pa.Array]:
         found = events.array(name)
         return found if len(rows) == len(found) else found.take(pa.array(rows))
 
-    parts = [column(frame.EVENT_ID)]
-    if frame.ID_SOURCE in events.table.column_names:
-        parts.insert(0, pc.fill_null(column(frame.ID_SOURCE), ""))
+    parts = [column(named.EVENT_ID)]
+    if named.ID_SOURCE in events.table.column_names:
+        parts.insert(0, pc.fill_null(column(named.ID_SOURCE), ""))
     return parts

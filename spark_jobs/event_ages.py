@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from sinks.protocol.ages import BUCKETS_TO_A_POWER
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.event_classes import ClassifiedEvents, EventClass
 
 _MILLISECONDS = 1e-3
@@ -21,7 +21,7 @@ def ages_of(events: ClassifiedEvents, planned_at_us: int) -> dict[int, int]:
         events: As they were decided upon.
         planned_at_us: By the home's clock.
     """
-    column = events.array(frame.TIMESTAMP).cast(pa.int64())
+    column = events.array(named.TIMESTAMP).cast(pa.int64())
     if column.null_count:
         column = column.fill_null(-1)
     times_us = np.asarray(column)

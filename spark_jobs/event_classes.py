@@ -37,7 +37,7 @@ from schemas.payload_report import readable_field
 from schemas.wire_format import HEADER_BYTES, split
 from sinks.postgres.home_layout import Output
 from sinks.protocol.ports import RejectedBucket, RejectedRow, Rejection
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.output_bounds import find_long_keys, find_nested_zeros
 from spark_jobs.postgres_values import find_unstorable
 from spark_jobs.source_places import SourcePlaces
@@ -114,7 +114,7 @@ class ClassifiedEvents:
 
     def checksum(self, chosen: BoolArray) -> int:
         """Add up the offsets of some rows, by which an audit knows them again."""
-        offsets = np.asarray(self.array(frame.OFFSET))[chosen]
+        offsets = np.asarray(self.array(named.OFFSET))[chosen]
         # Of neither half can so many be added up that they wrap; Python's do not.
         upper, lower = offsets >> _HALF_BITS, offsets & _LOWER_HALF
         return (int(upper.sum()) << _HALF_BITS) + int(lower.sum())
@@ -191,21 +191,21 @@ def find_dead(table: pa.Table, is_event: BoolArray, rules: Rules) -> ClassifiedE
         is_event: Whether a row's payload is an event of one of the contracts.
         rules: What to judge them by.
     """
-    times = table.column(frame.EVENT_TIME).chunk(0)
+    times = table.column(named.EVENT_TIME).chunk(0)
     events = ClassifiedEvents(
         table=table,
         classes=np.zeros(table.num_rows, dtype=np.uint8),
         event_time_us=np.asarray(times.cast(pa.int64()).fill_null(0)),
     )
-    for row, detail in _details(events, frame.MISFIT):
+    for row, detail in _details(events, named.MISFIT):
         events.mark_dead(row, "ROW_MISFIT", detail)
     _mark_undecodable(events, is_event, rules)
     _mark_without_identity(events)
     _mark_without_time(events, rules)
     _mark_broken_rules(events, rules)
-    for row, detail in _details(events, frame.FAILED):
+    for row, detail in _details(events, named.FAILED):
         events.mark_dead(row, "EXPRESSION_FAILED", detail)
-    for row, detail in _details(events, frame.MODEL_ERROR):
+    for row, detail in _details(events, named.MODEL_ERROR):
         events.mark_dead(row, "PREDICTION_FAILED", detail)
     for row, detail in find_unstorable(_stored_columns(table)).items():
         events.mark_dead(row, "UNSTORABLE_VALUE", detail)
@@ -220,8 +220,8 @@ def find_dead(table: pa.Table, is_event: BoolArray, rules: Rules) -> ClassifiedE
 
 def mark_filtered(events: ClassifiedEvents) -> None:
     """Leave out the events that the pipeline's conditions do not want."""
-    if frame.FILTERED_BY in events.table.column_names:
-        is_filtered = np.asarray(events.array(frame.FILTERED_BY).is_valid())
+    if named.FILTERED_BY in events.table.column_names:
+        is_filtered = np.asarray(events.array(named.FILTERED_BY).is_valid())
         chosen = is_filtered & events.is_class(EventClass.COMMITTED)
         events.classes[chosen] = EventClass.FILTERED
 
@@ -251,15 +251,15 @@ def _mark_undecodable(
     events: ClassifiedEvents, is_event: BoolArray, rules: Rules
 ) -> None:
     """Say of each row that is no event why it is none."""
-    values = events.array(frame.VALUE)
+    values = events.array(named.VALUE)
     for row in np.flatnonzero(~is_event).tolist():
         error = diagnose(values[row].as_py(), rules.contracts.writers)
         assert error is not None, "the two decoders disagree about a payload"
         events.mark_dead(row, str(error.reason_code), error.detail)
         if error.reason_code in _BEGUN and rules.id_field is not None:
             events.read_ids[row] = _read_id(values[row].as_py(), rules)
-    if frame.UNDECODED in events.table.column_names:
-        undecoded = np.asarray(events.array(frame.UNDECODED)) & is_event
+    if named.UNDECODED in events.table.column_names:
+        undecoded = np.asarray(events.array(named.UNDECODED)) & is_event
         for row in np.flatnonzero(undecoded).tolist():
             events.mark_dead(
                 row, "MALFORMED", "Spark could not decode the event to compute with it."
@@ -275,7 +275,7 @@ def _read_id(payload: bytes, rules: Rules) -> object | None:
 
 
 def _mark_without_identity(events: ClassifiedEvents) -> None:
-    identity = events.array(frame.EVENT_ID)
+    identity = events.array(named.EVENT_ID)
     if identity.null_count:
         for row in np.flatnonzero(np.asarray(identity.is_null())).tolist():
             events.mark_dead(row, "MISSING_ID", "The event has no producer's ID.")
@@ -301,7 +301,7 @@ def _mark_without_identity(events: ClassifiedEvents) -> None:
 
 
 def _mark_without_time(events: ClassifiedEvents, rules: Rules) -> None:
-    times = events.array(frame.EVENT_TIME)
+    times = events.array(named.EVENT_TIME)
     if times.null_count:
         for row in np.flatnonzero(np.asarray(times.is_null())).tolist():
             events.mark_dead(row, "MISSING_EVENT_TIME", "The event has no time.")
@@ -333,9 +333,9 @@ def _mark_without_time(events: ClassifiedEvents, rules: Rules) -> None:
 
 
 def _mark_broken_rules(events: ClassifiedEvents, rules: Rules) -> None:
-    if frame.BROKEN_RULE not in events.table.column_names:
+    if named.BROKEN_RULE not in events.table.column_names:
         return
-    broken = events.array(frame.BROKEN_RULE)
+    broken = events.array(named.BROKEN_RULE)
     if broken.null_count == len(broken):
         return
     for row in np.flatnonzero(np.asarray(broken.is_valid())).tolist():
@@ -357,8 +357,8 @@ def _details(events: ClassifiedEvents, column: str) -> Iterator[tuple[int, str]]
 
 def _positions(events: ClassifiedEvents) -> list[tuple[int, int]]:
     """Return the number of its place and the offset of each row."""
-    places = events.array(frame.PLACE).to_pylist()
-    offsets = events.array(frame.OFFSET).to_pylist()
+    places = events.array(named.PLACE).to_pylist()
+    offsets = events.array(named.OFFSET).to_pylist()
     return list(zip(places, offsets, strict=True))
 
 
@@ -371,7 +371,7 @@ def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
     """
     if not rules.rejected:
         return
-    values = events.array(frame.VALUE)
+    values = events.array(named.VALUE)
     positions = _positions(events)
     refused = [
         row for row, position in enumerate(positions) if position in rules.rejected
@@ -380,7 +380,7 @@ def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
         return
     id_columns = [
         events.array(name)
-        for name in (frame.ID_SOURCE, frame.EVENT_ID)
+        for name in (named.ID_SOURCE, named.EVENT_ID)
         if name in events.table.column_names
     ]
 
@@ -402,15 +402,15 @@ def _mark_rejected(events: ClassifiedEvents, rules: Rules) -> None:
 def _stored_columns(table: pa.Table) -> pa.Table:
     """Choose the columns that can reach a table of the user."""
     internal = {
-        frame.KEY,
-        frame.VALUE,
-        frame.ORIGINAL,
-        frame.MISFIT,
-        frame.BROKEN_RULE,
-        frame.FAILED,
-        frame.MODEL_ERROR,
-        frame.TIMESTAMP,
-        frame.EVENT_TIME,
+        named.KEY,
+        named.VALUE,
+        named.ORIGINAL,
+        named.MISFIT,
+        named.BROKEN_RULE,
+        named.FAILED,
+        named.MODEL_ERROR,
+        named.TIMESTAMP,
+        named.EVENT_TIME,
     }
     return table.select([name for name in table.column_names if name not in internal])
 

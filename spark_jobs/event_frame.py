@@ -7,9 +7,6 @@ columns beside the payload, and the JVM decodes events for those only.
 A pipeline is a function of one DataFrame, so the same code serves a micro-batch of
 a stream and a range of a topic. Every expression is deterministic: a replay of the
 same offsets gives the same rows, and a task that runs again gets the same ones.
-
-Columns of our own are prefixed ``tallyweir_``, which contracts and pipelines may not
-use. The event's fields keep their names.
 """
 
 from __future__ import annotations
@@ -28,6 +25,27 @@ from schemas.event_contracts import EventContracts
 from schemas.schema_tree import NESTED_TYPES
 from spark_jobs.avro_values import decode_value, field_columns, is_undecoded
 from spark_jobs.enrichment_join import LookupCopy, enrich
+from spark_jobs.event_columns import (
+    BROKEN_RULE,
+    EVENT_ID,
+    EVENT_TIME,
+    FAILED,
+    FILTERED_BY,
+    ID_SOURCE,
+    KEY,
+    MISFIT,
+    MODEL_ERROR,
+    OFFSET,
+    ORIGINAL,
+    PLACE,
+    TIMESTAMP,
+    UNDECODED,
+    VALUE,
+    argument_column,
+    branch_column,
+    side_column,
+    wanted_column,
+)
 from spark_jobs.exact_expressions import TriedExpressions
 from spark_jobs.pipeline.aggregate import AggregateFunction
 from spark_jobs.pipeline.columns import check_columns
@@ -43,52 +61,12 @@ from spark_jobs.predictor import Predictor
 from spark_jobs.source_places import SourcePlaces
 from spark_jobs.transformed_events import added_columns, apply_transform
 
-#: Topic and partition, as ``SourcePlaces`` numbers them.
-PLACE = "tallyweir_place"
-OFFSET = "tallyweir_offset"
-TIMESTAMP = "tallyweir_timestamp"
-KEY = "tallyweir_key"
-VALUE = "tallyweir_value"
-#: Whether Spark could not decode the event, and has computed with nulls.
-UNDECODED = "tallyweir_undecoded"
-BROKEN_RULE = "tallyweir_broken_rule"
-#: Which expression gives no value for the event, and why.
-FAILED = "tallyweir_failed"
-MODEL_ERROR = "tallyweir_model_error"
-FILTERED_BY = "tallyweir_filtered_by"
-EVENT_ID = "tallyweir_event_id"
-ID_SOURCE = "tallyweir_id_source"
-EVENT_TIME = "tallyweir_event_time"
-#: Of rows of files: their bytes there, and why they are no events of the contract.
-ORIGINAL = "tallyweir_original"
-MISFIT = "tallyweir_misfit"
-
 _Made = TypeVar("_Made")
 
 #: What is there before anything of the payload is looked at.
 _AS_READ = frozenset(
     {PLACE, OFFSET, TIMESTAMP, KEY, VALUE, EVENT_ID, ID_SOURCE, ORIGINAL, MISFIT}
 )
-
-
-def argument_column(output_number: int, aggregate_number: int) -> str:
-    """Name the column that holds an aggregate's argument."""
-    return f"tallyweir_w{output_number}_a{aggregate_number}"
-
-
-def branch_column(output_number: int) -> str:
-    """Name the column that says which of an output's databases an event goes to."""
-    return f"tallyweir_b{output_number}"
-
-
-def wanted_column(output_number: int) -> str:
-    """Name the column that says whether an output with a condition takes an event."""
-    return f"tallyweir_o{output_number}_wanted"
-
-
-def side_column(output_number: int, side: str) -> str:
-    """Name the column that says whether an event is on a side of a join."""
-    return f"tallyweir_j{output_number}_{side}"
 
 
 def choose_branch(columns: Sequence[str], ways: int) -> Column:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 
 
 def id_text(rows: pa.Table) -> pa.ChunkedArray:
     """Write the producers' IDs as text, for people to search by."""
-    identity = rows.column(frame.EVENT_ID)
+    identity = rows.column(named.EVENT_ID)
     if pa.types.is_binary(identity.type):
         return pa.chunked_array([[value.hex() for value in identity.to_pylist()]])
     return identity.cast(pa.string())
@@ -24,7 +24,7 @@ def readable_ids(rows: pa.Table, read: Sequence[object]) -> pa.Array:
         rows: The letters.
         read: What was read of those that are no event; None for the others.
     """
-    identity = rows.column(frame.EVENT_ID)
+    identity = rows.column(named.EVENT_ID)
     if pa.types.is_string(identity.type):
         identity = identity.cast(pa.binary())
     values = zip(identity.to_pylist(), read, strict=True)

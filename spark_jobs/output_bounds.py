@@ -19,7 +19,7 @@ from sinks.postgres.home_layout import Output
 from sinks.postgres.key_text import KEY_BYTES_MAX, format_key
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.window_table import WindowTable
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.postgres_values import find_json_zeros
 
 I64Array = npt.NDArray[np.int64]
@@ -87,11 +87,11 @@ def find_nested_zeros(
 def _is_taken(table: pa.Table, number: int) -> BoolArray:
     """Tell which rows an output would take; filters may keep long keys from it."""
     taken = np.ones(table.num_rows, dtype=np.bool_)
-    wanted = frame.wanted_column(number)
+    wanted = named.wanted_column(number)
     if wanted in table.column_names:
         taken &= np.asarray(table.column(wanted).chunk(0))
-    if frame.FILTERED_BY in table.column_names:
-        taken &= np.asarray(table.column(frame.FILTERED_BY).chunk(0).is_null())
+    if named.FILTERED_BY in table.column_names:
+        taken &= np.asarray(table.column(named.FILTERED_BY).chunk(0).is_null())
     return taken
 
 

@@ -30,7 +30,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from sinks.kafka_settings import client_config
 from sinks.protocol.offsets import OffsetRange, TopicPartition
-from spark_jobs.event_frame import KEY, OFFSET, PLACE, TIMESTAMP, VALUE
+from spark_jobs.event_columns import KEY, OFFSET, PLACE, TIMESTAMP, VALUE
 from spark_jobs.source_places import SourcePlaces
 
 #: Seconds until a range that is not here is left to Spark, which says what is wrong.

@@ -30,7 +30,7 @@ from sinks.protocol.samples import (
     Samples,
     StepSample,
 )
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.event_classes import BoolArray, ClassifiedEvents, EventClass
 from spark_jobs.pipeline.definition import Pipeline
 from spark_jobs.pipeline.names import RESERVED_PREFIX
@@ -129,7 +129,7 @@ def sample_events(
         return Samples(limit=sampling.limit)
     texts = _event_texts(sampling, events.table, contracts, rows)
     numbers = dict(zip(rows, range(len(rows)), strict=True))
-    where = events.table.select([frame.PLACE, frame.OFFSET]).take(pa.array(rows))
+    where = events.table.select([named.PLACE, named.OFFSET]).take(pa.array(rows))
     positions = [
         (places.place(place), offset)
         for place, offset in zip(*(one.to_pylist() for one in where), strict=True)
@@ -251,7 +251,7 @@ def _event_texts(
     redaction = sampling.redaction
     wanted = tuple(n for n in sampling.fields if n not in redaction.columns)
     taken = pa.array(rows)
-    payloads = table.column(frame.VALUE).chunk(0).take(taken)
+    payloads = table.column(named.VALUE).chunk(0).take(taken)
     decoded = ColumnDecoder(contracts, wanted).decode(payloads).columns
     texts = {name: _texts(redaction, name, column) for name, column in decoded.items()}
     known = {name for columns in sampling.steps.values() for name in columns}
@@ -270,9 +270,9 @@ def _texts(redaction: Redaction, name: str, column: pa.Array) -> list[str | None
 def _redacted(redaction: Redaction, names: Sequence[str]) -> tuple[str, ...]:
     """Name what is hidden of some columns."""
     return tuple(
-        named
+        one
         for name in names
-        for named in (
+        for one in (
             [name]
             if name in redaction.columns
             else [".".join((name, *part)) for part in redaction.parts.get(name, ())]

@@ -24,8 +24,8 @@ from sinks.postgres.branch_names import HOME
 from sinks.postgres.migrations import migrate
 from sinks.postgres.window_table import WindowTable
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
-from spark_jobs import event_frame as frame
-from spark_jobs.event_frame import argument_column
+from spark_jobs import event_columns as named
+from spark_jobs.event_columns import argument_column
 from spark_jobs.pipeline.aggregate import parse_aggregate
 from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.pipeline.window_kinds import Fixed, Session, Sliding, WindowKind
@@ -187,11 +187,11 @@ def skewed_tasks(
                 {
                     "key": keys[own],
                     argument_column(0, 1): values[own],
-                    frame.EVENT_TIME: pa.array(times_us[own]).cast(
+                    named.EVENT_TIME: pa.array(times_us[own]).cast(
                         pa.timestamp("us", "UTC")
                     ),
-                    frame.PLACE: np.full(len(own), task),
-                    frame.OFFSET: own,
+                    named.PLACE: np.full(len(own), task),
+                    named.OFFSET: own,
                 }
             ),
         )

@@ -25,7 +25,8 @@ from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
 from sinks.protocol.votes import BatchTally
 from spark_jobs.driver_stage import DriverStage
 from spark_jobs.event_classes import Rules
-from spark_jobs.event_frame import EVENT_ID, OFFSET, PLACE, EventFrameRecipe
+from spark_jobs.event_columns import EVENT_ID, OFFSET, PLACE
+from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.home_layout import read_columns
 from spark_jobs.id_claims import IdClaims, terms_after, terms_of
 from spark_jobs.keyed.joined_events import as_stateful

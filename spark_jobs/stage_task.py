@@ -40,7 +40,7 @@ from sinks.seen_ids.payload_hash import payload_hashes
 from sinks.seen_ids.run import Run, ids_by_bucket
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from sinks.step_clock import StepClock
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.doubled_positions import check_positions_differ
 from spark_jobs.erased_events import fingerprints_of, mark_erased
 from spark_jobs.event_ages import ages_of
@@ -148,7 +148,7 @@ class StageTask:
         if not received:
             return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
         arrived = np.concatenate(
-            [np.asarray(batch.column(frame.PLACE)) for batch in received]
+            [np.asarray(batch.column(named.PLACE)) for batch in received]
         )
         table = pa.Table.from_batches(received).combine_chunks()
         # The table has a copy of all of it; a task holds its rows once.
@@ -211,7 +211,7 @@ class StageTask:
     def decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
         """Add the events' fields; tell which rows are events of a contract."""
         decoder = ColumnDecoder(self.rules.contracts, self.decoded_fields)
-        decoded = decoder.decode(table.column(frame.VALUE).chunk(0))
+        decoded = decoder.decode(table.column(named.VALUE).chunk(0))
         for name, column in decoded.columns.items():
             table = table.append_column(name, column)
         for alias, field in self.aliases.items():
@@ -343,12 +343,12 @@ class StageTask:
         fingerprints = fingerprints_of(events, rows, key)
         is_filtered = events.classes[rows] == EventClass.FILTERED
         return Candidates(
-            place=np.asarray(column(frame.PLACE)).astype(np.int64),
-            offset=np.asarray(column(frame.OFFSET)),
+            place=np.asarray(column(named.PLACE)).astype(np.int64),
+            offset=np.asarray(column(named.OFFSET)),
             bucket=buckets_of(events.event_time_us[rows], self.layout.bucket_seconds),
             hi=np.ascontiguousarray(fingerprints[:, 0]),
             lo=np.ascontiguousarray(fingerprints[:, 1]),
-            payload_hashes=payload_hashes(column(frame.VALUE), key)
+            payload_hashes=payload_hashes(column(named.VALUE), key)
             if self.keeps_payload_hashes
             else None,
             # A filtered event of a new ID has nothing to correct.
@@ -363,8 +363,8 @@ class StageTask:
         What arrived is counted in the batches as Spark handed them over, the classes
         in the rows as they were decided upon; the conservation law compares the two.
         """
-        places = np.asarray(events.array(frame.PLACE))
-        offsets = np.asarray(events.array(frame.OFFSET))
+        places = np.asarray(events.array(named.PLACE))
+        offsets = np.asarray(events.array(named.OFFSET))
         # One that was erased may be dead as well, and so must not move the clocks.
         valid = ~(events.is_class(EventClass.DEAD) | events.is_erased())
         tallies: dict[TopicPartition, PartitionTally] = {}

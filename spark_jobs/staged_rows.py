@@ -22,7 +22,7 @@ from sinks.postgres.window_table import WindowTable
 from sinks.protocol.votes import OutputTally
 from sinks.seen_ids.run import Run
 from sinks.step_clock import StepClock
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.erased_events import ERASED
 from spark_jobs.even_spread import spread_evenly
 from spark_jobs.event_classes import (
@@ -103,7 +103,7 @@ class StagedRows:
 
     def _wanted(self, number: int) -> BoolArray:
         """Tell which events satisfy an output's condition; all if it has none."""
-        column = frame.wanted_column(number)
+        column = named.wanted_column(number)
         if column not in self.events.table.column_names:
             return np.ones(len(self.events.classes), dtype=np.bool_)
         return np.asarray(self.events.array(column))
@@ -111,7 +111,7 @@ class StagedRows:
     def _tally(self, number: int, taken: BoolArray, rows: int) -> OutputTally:
         """Count what an output took; with a condition, it has a checksum of its own."""
         checksum = None
-        if frame.wanted_column(number) in self.events.table.column_names:
+        if named.wanted_column(number) in self.events.table.column_names:
             checksum = self.events.checksum(taken)
         events = int(np.count_nonzero(taken))
         return OutputTally(events=events, rows=rows, checksum=checksum)
@@ -121,7 +121,7 @@ class StagedRows:
     ) -> OutputTally:
         taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
         wanted = [column.name for column in output.event_columns]
-        events = self.events.table.select([*wanted, frame.PLACE, frame.OFFSET])
+        events = self.events.table.select([*wanted, named.PLACE, named.OFFSET])
         written = 0
         for branch, part in self._split(output, number, taken):
             chosen = _filter(events, part)
@@ -158,7 +158,7 @@ class StagedRows:
         keys = [format_key(values) for values in zip(*parts, strict=True)]
         shards = {key: shard_of(key, self.layout.shards) for key in set(keys)}
         columns = [chosen.column(column.name) for column in output.event_columns]
-        columns += [*self._positions(chosen), chosen.column(frame.EVENT_TIME)]
+        columns += [*self._positions(chosen), chosen.column(named.EVENT_TIME)]
         columns += [pa.array(keys, pa.string())]
         columns += [pa.array([shards[key] for key in keys], pa.int32())]
         names = [column.name for column in output.staging_columns]
@@ -214,13 +214,13 @@ class StagedRows:
         if len(branches) == 1:
             yield branches[0], events
             return
-        column = frame.branch_column(number)
+        column = named.branch_column(number)
         if column in self.events.table.column_names:
             chosen = np.asarray(self.events.array(column))
         else:
             chosen = spread_evenly(
-                np.asarray(self.events.array(frame.PLACE)),
-                np.asarray(self.events.array(frame.OFFSET)),
+                np.asarray(self.events.array(named.PLACE)),
+                np.asarray(self.events.array(named.OFFSET)),
                 len(branches),
             )
         assert chosen.min() >= 0, "an event of no branch would be lost"
@@ -241,7 +241,7 @@ class StagedRows:
                 _constant(output.table, chosen.num_rows),
                 *self._positions(chosen),
                 id_text(chosen),
-                chosen.column(frame.EVENT_TIME),
+                chosen.column(named.EVENT_TIME),
                 _payloads(chosen),
             ],
         )
@@ -251,7 +251,7 @@ class StagedRows:
         expired = table.filter(pa.array(self.events.is_class(EventClass.EXPIRED)))
         if expired.num_rows:
             times, values = (
-                expired.column(frame.EVENT_TIME),
+                expired.column(named.EVENT_TIME),
                 _payloads(expired),
             )
             _copy_log(
@@ -284,9 +284,9 @@ class StagedRows:
 
     def _conditions(self, filtered: pa.Table) -> pa.Array:
         """Return which condition is not true of each; null where none is meant."""
-        if frame.FILTERED_BY not in filtered.column_names:
+        if named.FILTERED_BY not in filtered.column_names:
             return pa.nulls(filtered.num_rows, pa.string())
-        numbers = filtered.column(frame.FILTERED_BY).combine_chunks()
+        numbers = filtered.column(named.FILTERED_BY).combine_chunks()
         return pa.array(self.filter_conditions, pa.string()).take(numbers)
 
     def _write_dead(self, staging: TakesRows) -> None:
@@ -298,11 +298,11 @@ class StagedRows:
             "dead_letter",
             [
                 *self._positions(dead),
-                dead.column(frame.TIMESTAMP),
+                dead.column(named.TIMESTAMP),
                 pa.array([reason for reason, _ in reasons]),
                 pa.array([detail for _, detail in reasons]),
                 readable_ids(dead, [self.events.read_ids.get(row) for row in rows]),
-                dead.column(frame.KEY),
+                dead.column(named.KEY),
                 _payloads(dead),
             ],
         )
@@ -316,14 +316,14 @@ class StagedRows:
         chosen = self.events.table.take(pa.array(rows))
         is_filtered = self.events.classes[rows] == EventClass.FILTERED
         corrections = pa.table(
-            [chosen.column(frame.EVENT_ID), id_text(chosen), pa.array(is_filtered)],
+            [chosen.column(named.EVENT_ID), id_text(chosen), pa.array(is_filtered)],
             names=[column.name for column in columns],
         )
         staging.copy(HOME, CORRECTION, columns, corrections)
 
     def _positions(self, rows: pa.Table) -> list[pa.ChunkedArray]:
-        topics, partitions = self.places.split(np.asarray(rows.column(frame.PLACE)))
-        return [topics, partitions, rows.column(frame.OFFSET)]
+        topics, partitions = self.places.split(np.asarray(rows.column(named.PLACE)))
+        return [topics, partitions, rows.column(named.OFFSET)]
 
 
 def write_runs(staging: TakesRows, runs: Sequence[Run]) -> None:
@@ -363,5 +363,5 @@ def _constant(text: str, rows: int) -> pa.Array:
 
 def _payloads(rows: pa.Table) -> pa.ChunkedArray:
     """Return what arrived: Kafka's values, or the rows of a file as it has them."""
-    is_of_file = frame.ORIGINAL in rows.column_names
-    return rows.column(frame.ORIGINAL if is_of_file else frame.VALUE)
+    is_of_file = named.ORIGINAL in rows.column_names
+    return rows.column(named.ORIGINAL if is_of_file else named.VALUE)

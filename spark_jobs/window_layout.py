@@ -10,7 +10,7 @@ from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import AlignedWindows, SessionWindows, WindowKind
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.event_frame import argument_column
+from spark_jobs.event_columns import argument_column
 from spark_jobs.pipeline.aggregate import Aggregate
 from spark_jobs.pipeline.aggregate import AggregateFunction as Declared
 from spark_jobs.pipeline.durations import in_microseconds

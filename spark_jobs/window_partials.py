@@ -19,8 +19,8 @@ from sinks.postgres.window_table import (
     LatePolicy,
     WindowTable,
 )
-from spark_jobs import event_frame as frame
-from spark_jobs.event_frame import argument_column
+from spark_jobs import event_columns as named
+from spark_jobs.event_columns import argument_column
 from spark_jobs.ordered_floats import from_ordered, to_ordered
 from spark_jobs.window_assignment import Assigned, join_sessions
 from spark_jobs.window_sketches import collecting, sketch_groups, sketchable
@@ -40,7 +40,7 @@ _SUM_MIN = 1e-290
 #: Aggregates that take the value of one event, and which of the task's it is.
 _PLACED = {AggregateFunction.FIRST: "min", AggregateFunction.LAST: "max"}
 #: What orders events: when they happened, then where they are in Kafka.
-_PLACE = (frame.EVENT_TIME, frame.PLACE, frame.OFFSET)
+_PLACE = (named.EVENT_TIME, named.PLACE, named.OFFSET)
 #: Makes every instant that an event may have a positive number.
 _TIME_OFFSET_US = 2**62
 _DIGITS = 19
@@ -204,11 +204,11 @@ def _rows_with(argument: pa.ChunkedArray) -> pa.Array:
 
 def _places(events: pa.Table) -> pa.ChunkedArray:
     """Write time and position so that their order is that of the bytes."""
-    time_us = events.column(frame.EVENT_TIME).cast(pa.int64())
+    time_us = events.column(named.EVENT_TIME).cast(pa.int64())
     numbers = [
         pc.add(time_us, _TIME_OFFSET_US),
-        events.column(frame.PLACE),
-        events.column(frame.OFFSET),
+        events.column(named.PLACE),
+        events.column(named.OFFSET),
     ]
     padded = [
         pc.utf8_lpad(number.cast(pa.string()), width=_DIGITS, padding="0")

@@ -26,7 +26,7 @@ from schemas.contract import Contract
 from schemas.event_contracts import EventContract, EventContracts
 from schemas.tests.strategies import FLAT_TYPES, Json, contract_of
 from schemas.wire_format import HEADER_BYTES, split
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.event_classes import EventClass, Rules, find_dead
 from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.kafka_source import empty_batch
@@ -158,16 +158,16 @@ def _read(spark: SparkSession, events: _Events) -> pa.Table:
     raw: DataFrame = spark.createDataFrame(pa.Table.from_pylist(rows, schema))
     recipe = EventFrameRecipe(pipeline=_PIPELINE, contracts=events.contracts)
     built = recipe.build(raw, [], SourcePlaces(("t",)))
-    return built.toArrow().sort_by(frame.OFFSET).combine_chunks()
+    return built.toArrow().sort_by(named.OFFSET).combine_chunks()
 
 
 def check(spark: SparkSession, events: _Events) -> None:
     """Assert that each payload becomes what the strict decoder says, in both ways."""
     read = _read(spark, events)
     names = [field.name for field in events.contracts.fields]
-    payloads = read.column(frame.VALUE).chunk(0)
+    payloads = read.column(named.VALUE).chunk(0)
     decoded = ColumnDecoder(events.contracts, names).decode(payloads)
-    table = read.append_column(frame.EVENT_TIME, decoded.columns["at"])
+    table = read.append_column(named.EVENT_TIME, decoded.columns["at"])
     rules = Rules(
         contracts=events.contracts,
         latest_event_time_us=_FAR,

@@ -42,8 +42,8 @@ from sinks.postgres.window_kinds import AlignedWindows, SessionWindows, WindowKi
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.votes import BatchTally, OutputTally
-from spark_jobs import event_frame as frame
-from spark_jobs.event_frame import argument_column
+from spark_jobs import event_columns as named
+from spark_jobs.event_columns import argument_column
 from spark_jobs.window_assignment import assign_windows
 from spark_jobs.window_partials import aggregate_windows, find_late, find_revising
 
@@ -258,9 +258,9 @@ class WindowWorld:
             {
                 "history": pa.array([one.history for one in arrivals], pa.int64()),
                 "key": pa.array([event.key for event in events], pa.string()),
-                frame.EVENT_TIME: pa.array(times).cast(pa.timestamp("us", "UTC")),
-                frame.PLACE: pa.array([p for p, _ in positions], pa.int64()),
-                frame.OFFSET: pa.array([o for _, o in positions], pa.int64()),
+                named.EVENT_TIME: pa.array(times).cast(pa.timestamp("us", "UTC")),
+                named.PLACE: pa.array([p for p, _ in positions], pa.int64()),
+                named.OFFSET: pa.array([o for _, o in positions], pa.int64()),
                 # The first one counts events, so it has no argument.
                 **{
                     argument_column(0, one.number): values

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from schemas.contract import Contract
 from sinks.protocol.batch_run import RunInput
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.batch.file_chunk import FileChunk, FileForm, FileRow
 from spark_jobs.batch.input_files import InputFile, read_input_files
 from spark_jobs.batch.record_files import read_avro_rows, read_parquet_rows
@@ -30,7 +30,7 @@ _ROWS_PER_BATCH = 2_000
 
 _COLUMNS = (
     "partition int, offset bigint, timestamp timestamp, key binary, value binary, "
-    f"{frame.ORIGINAL} binary, {frame.MISFIT} string"
+    f"{named.ORIGINAL} binary, {named.MISFIT} string"
 )
 _READERS = {
     FileForm.CSV: read_text_rows,
@@ -124,7 +124,7 @@ def _as_batch(partition: int, rows: Sequence[FileRow]) -> pa.RecordBatch:
         "timestamp": pa.array(nothing, pa.timestamp("us", "UTC")),
         "key": pa.array(nothing, pa.binary()),
         "value": pa.array(values, pa.binary()),
-        frame.ORIGINAL: pa.array(originals, pa.binary()),
-        frame.MISFIT: pa.array(misfits, pa.string()),
+        named.ORIGINAL: pa.array(originals, pa.binary()),
+        named.MISFIT: pa.array(misfits, pa.string()),
     }
     return pa.RecordBatch.from_pydict(columns)

@@ -22,7 +22,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from sinks.postgres.instants import to_datetime, to_microseconds
-from spark_jobs.event_frame import side_column
+from spark_jobs.event_columns import side_column
 from spark_jobs.keyed.key_events import JsonText
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.join import JoinOutput, Unmatched

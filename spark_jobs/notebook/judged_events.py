@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from schemas.column_decoder import ColumnDecoder
 from sinks.protocol.ports import BatchPlan
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.event_classes import ClassifiedEvents, EventClass, judge
 from spark_jobs.home_layout import event_columns, read_columns
 from spark_jobs.notebook.kept_rows import KeptRows
@@ -51,8 +51,8 @@ class JudgedEvents:
     def show(self, names: Sequence[str]) -> pa.Table:
         """Return some fields behind the positions."""
         table = self.events.table
-        topics, partitions = self.places.split(np.asarray(table.column(frame.PLACE)))
-        shown = {"partition": partitions, "offset": table.column(frame.OFFSET)}
+        topics, partitions = self.places.split(np.asarray(table.column(named.PLACE)))
+        shown = {"partition": partitions, "offset": table.column(named.OFFSET)}
         if len(self.places.topics) > 1:
             shown = {"topic": topics, **shown}
         return pa.table({**shown, **{name: self.fields[name] for name in names}})
@@ -72,7 +72,7 @@ class JudgedEvents:
             if classes[row] == EventClass.DEAD:
                 codes[row], details[row] = code, detail
         for row in np.flatnonzero(classes == EventClass.FILTERED).tolist():
-            number = self.events.array(frame.FILTERED_BY)[row].as_py()
+            number = self.events.array(named.FILTERED_BY)[row].as_py()
             details[row] = f"Not true of the event: {self.filter_conditions[number]}"
         return pa.array(codes, pa.string()), pa.array(details, pa.string())
 
@@ -91,7 +91,7 @@ def judge_events(jobs: StageJobs, plan: BatchPlan, raw: DataFrame) -> JudgedEven
     recipe = jobs.recipe
     built = recipe.build(raw, jobs.lookups.copies, jobs.places)
     everything = event_columns(recipe.pipeline, recipe.contracts, built.schema)
-    by_position = [(frame.PLACE, "ascending"), (frame.OFFSET, "ascending")]
+    by_position = [(named.PLACE, "ascending"), (named.OFFSET, "ascending")]
     rows = recipe.for_tasks(built, everything).toArrow().sort_by(by_position)
     rows = rows.combine_chunks()
     # What a task does not read it does not judge either, so it gets its own columns.
@@ -115,7 +115,7 @@ def judge_events(jobs: StageJobs, plan: BatchPlan, raw: DataFrame) -> JudgedEven
         filter_conditions=task.filter_conditions,
     ).write(kept, runs)
     decoder = ColumnDecoder(task.rules.contracts, recipe.decoded_fields(everything))
-    decoded = decoder.decode(rows.column(frame.VALUE).chunk(0)).columns
+    decoded = decoder.decode(rows.column(named.VALUE).chunk(0)).columns
     return JudgedEvents(
         places=jobs.places,
         fields=pa.table(

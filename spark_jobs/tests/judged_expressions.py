@@ -24,7 +24,7 @@ from schemas.column_decoder import ColumnDecoder
 from schemas.contract import load_contract
 from schemas.event_contracts import EventContract, EventContracts
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.event_classes import EventClass, Rules, judge
 from spark_jobs.event_frame import EventFrameRecipe
 from spark_jobs.kafka_source import empty_batch
@@ -312,10 +312,10 @@ def _judged(
     built = recipe.build(raw, [], SourcePlaces(("t",)))
     table = recipe.for_tasks(built, ()).toArrow().combine_chunks()
     decoded = ColumnDecoder(contracts, ("id", "at")).decode(
-        table.column(frame.VALUE).chunk(0)
+        table.column(named.VALUE).chunk(0)
     )
-    table = table.append_column(frame.EVENT_ID, decoded.columns["id"])
-    table = table.append_column(frame.EVENT_TIME, decoded.columns["at"])
+    table = table.append_column(named.EVENT_ID, decoded.columns["id"])
+    table = table.append_column(named.EVENT_TIME, decoded.columns["at"])
     judged_by = Rules(
         contracts=contracts,
         latest_event_time_us=2**62,

@@ -26,7 +26,7 @@ from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.event_classes import ClassifiedEvents
 from spark_jobs.pipeline import (
     AppendOutput,
@@ -233,11 +233,11 @@ def events(rows: int) -> ClassifiedEvents:
     mails = [token("email", row) for row in numbers]
     table = pa.table(
         {
-            frame.PLACE: pa.array([0] * rows, pa.int64()),
-            frame.OFFSET: pa.array(numbers, pa.int64()),
-            frame.VALUE: pa.array([encode(contract, one) for one in records]),
-            frame.KEY: pa.array([_everything(row).encode() for row in numbers]),
-            frame.EVENT_ID: pa.array([token("person", row) for row in numbers]),
+            named.PLACE: pa.array([0] * rows, pa.int64()),
+            named.OFFSET: pa.array(numbers, pa.int64()),
+            named.VALUE: pa.array([encode(contract, one) for one in records]),
+            named.KEY: pa.array([_everything(row).encode() for row in numbers]),
+            named.EVENT_ID: pa.array([token("person", row) for row in numbers]),
             "address": pa.array([json.dumps(_address(row)) for row in numbers]),
             "owner": pa.array(mails),
             "street": pa.array(mails),
@@ -309,7 +309,7 @@ def undecodable(found: ClassifiedEvents, rows: list[int]) -> ClassifiedEvents:
     """Return the events with some that are no events of the contract."""
     values = [
         b"\x00" + one if row in rows else one
-        for row, one in enumerate(found.table.column(frame.VALUE).to_pylist())
+        for row, one in enumerate(found.table.column(named.VALUE).to_pylist())
     ]
-    at = found.table.column_names.index(frame.VALUE)
-    return replace(found, table=found.table.set_column(at, frame.VALUE, [values]))
+    at = found.table.column_names.index(named.VALUE)
+    return replace(found, table=found.table.set_column(at, named.VALUE, [values]))

@@ -9,7 +9,7 @@ import pytest
 from sinks.seen_ids.fingerprint import fingerprint
 from sinks.seen_ids.id_hash import fingerprint_of
 from sinks.seen_ids.tombstones import Tombstones
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.erased_events import fingerprints_of, mark_erased
 from spark_jobs.event_classes import ClassifiedEvents, EventClass
 from spark_jobs.source_places import SourcePlaces
@@ -21,12 +21,12 @@ _PLACES = SourcePlaces(("t",))
 def _events(ids: list[str | None], *, sources: list[str] | None) -> ClassifiedEvents:
     rows = len(ids)
     columns = {
-        frame.PLACE: pa.array([n % 2 for n in range(rows)], pa.int64()),
-        frame.OFFSET: pa.array(range(rows), pa.int64()),
-        frame.EVENT_ID: pa.array(ids, pa.string()),
+        named.PLACE: pa.array([n % 2 for n in range(rows)], pa.int64()),
+        named.OFFSET: pa.array(range(rows), pa.int64()),
+        named.EVENT_ID: pa.array(ids, pa.string()),
     }
     if sources is not None:
-        columns[frame.ID_SOURCE] = pa.array(sources, pa.string())
+        columns[named.ID_SOURCE] = pa.array(sources, pa.string())
     return ClassifiedEvents(
         table=pa.table(columns),
         classes=np.zeros(rows, dtype=np.uint8),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sinks.protocol.ages import quantile_s
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.event_ages import ages_of
 from spark_jobs.event_classes import ClassifiedEvents, EventClass
 
@@ -23,7 +23,7 @@ def _events(*aged: tuple[float | None, EventClass]) -> ClassifiedEvents:
         for seconds, _ in aged
     ]
     column = pa.array(times, pa.timestamp("us", "UTC"))
-    table = pa.table({frame.TIMESTAMP: column})
+    table = pa.table({named.TIMESTAMP: column})
     return ClassifiedEvents(
         table=table,
         classes=np.array([kind for _, kind in aged], dtype=np.uint8),

@@ -21,7 +21,7 @@ from sinks.postgres.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RejectedBucket, RoomlessRow
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.event_classes import (
     EARLIEST_EVENT_TIME_US,
     ClassifiedEvents,
@@ -74,16 +74,16 @@ def _event(contract: Contract, **fields: object) -> dict[str, object]:
     record: EventRecord = {"name": "a", "unit": None, "amount": 1}
     record |= {name: fields[name] for name in record if name in fields}
     return {
-        frame.PLACE: 0,
-        frame.OFFSET: 0,
-        frame.KEY: None,
-        frame.VALUE: encode(contract, record),
-        frame.TIMESTAMP: None,
-        frame.EVENT_ID: "id",
-        frame.EVENT_TIME: _NOON_US,
-        frame.BROKEN_RULE: None,
-        frame.FAILED: None,
-        frame.MODEL_ERROR: None,
+        named.PLACE: 0,
+        named.OFFSET: 0,
+        named.KEY: None,
+        named.VALUE: encode(contract, record),
+        named.TIMESTAMP: None,
+        named.EVENT_ID: "id",
+        named.EVENT_TIME: _NOON_US,
+        named.BROKEN_RULE: None,
+        named.FAILED: None,
+        named.MODEL_ERROR: None,
         **record,
         **fields,
     }
@@ -91,16 +91,16 @@ def _event(contract: Contract, **fields: object) -> dict[str, object]:
 
 _COLUMNS = pa.schema(
     [
-        (frame.PLACE, pa.int64()),
-        (frame.OFFSET, pa.int64()),
-        (frame.KEY, pa.binary()),
-        (frame.VALUE, pa.binary()),
-        (frame.TIMESTAMP, pa.timestamp("us", "UTC")),
-        (frame.EVENT_ID, pa.string()),
-        (frame.EVENT_TIME, pa.timestamp("us", "UTC")),
-        (frame.BROKEN_RULE, pa.string()),
-        (frame.FAILED, pa.string()),
-        (frame.MODEL_ERROR, pa.string()),
+        (named.PLACE, pa.int64()),
+        (named.OFFSET, pa.int64()),
+        (named.KEY, pa.binary()),
+        (named.VALUE, pa.binary()),
+        (named.TIMESTAMP, pa.timestamp("us", "UTC")),
+        (named.EVENT_ID, pa.string()),
+        (named.EVENT_TIME, pa.timestamp("us", "UTC")),
+        (named.BROKEN_RULE, pa.string()),
+        (named.FAILED, pa.string()),
+        (named.MODEL_ERROR, pa.string()),
         ("name", pa.string()),
         ("unit", pa.string()),
         ("amount", pa.int32()),
@@ -114,7 +114,7 @@ def _table(*rows: dict[str, object]) -> pa.Table:
 
 def _find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
     """Judge rows as a task does, which has decoded their payloads."""
-    payloads = table.column(frame.VALUE).chunk(0)
+    payloads = table.column(named.VALUE).chunk(0)
     decoded = ColumnDecoder(rules.contracts, ()).decode(payloads)
     return find_dead(table, decoded.is_event, rules)
 
@@ -130,7 +130,7 @@ def test_an_event_behind_the_pipelines_bound_is_dead(contract: Contract) -> None
     """At the very bound it is not; what has no time is dead for another reason."""
     rules = _rules(contract, earliest_event_time_us=_NOON_US - 5)
     rows = [
-        _event(contract, **{frame.EVENT_TIME: time})
+        _event(contract, **{named.EVENT_TIME: time})
         for time in (_NOON_US - 5, _NOON_US - 6, None)
     ]
     assert {1: "TIMESTAMP_TOO_OLD", 2: "MISSING_EVENT_TIME"} == _reasons(rules, *rows)
@@ -143,7 +143,7 @@ def test_events_without_room_for_their_ids_are_dead(contract: Contract) -> None:
     rows = [
         _event(
             contract,
-            **{frame.EVENT_TIME: bucket * second + after, frame.OFFSET: offset},
+            **{named.EVENT_TIME: bucket * second + after, named.OFFSET: offset},
         )
         for offset, after in enumerate((-1, 0, hour * second - 1, hour * second, 5))
     ]
@@ -167,41 +167,41 @@ def test_events_without_room_for_their_ids_are_dead(contract: Contract) -> None:
 
 def test_a_good_event_stays_alive(contract: Contract) -> None:
     """At the very bound its time is not in the future."""
-    event = _event(contract, unit="mm", **{frame.EVENT_ID: "x" * 256})
+    event = _event(contract, unit="mm", **{named.EVENT_ID: "x" * 256})
     assert {} == _reasons(_rules(contract), event, _event(contract))
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({frame.EVENT_ID: None}, "MISSING_ID"),
-        ({frame.EVENT_ID: ""}, "MISSING_ID"),
+        ({named.EVENT_ID: None}, "MISSING_ID"),
+        ({named.EVENT_ID: ""}, "MISSING_ID"),
         # Bytes count, not characters.
-        ({frame.EVENT_ID: "é" * 129}, "ID_TOO_LONG"),
-        ({frame.EVENT_TIME: None}, "MISSING_EVENT_TIME"),
-        ({frame.EVENT_TIME: _NOON_US + 1}, "TIMESTAMP_IN_FUTURE"),
-        ({frame.EVENT_TIME: EARLIEST_EVENT_TIME_US - 1}, "TIMESTAMP_TOO_OLD"),
+        ({named.EVENT_ID: "é" * 129}, "ID_TOO_LONG"),
+        ({named.EVENT_TIME: None}, "MISSING_EVENT_TIME"),
+        ({named.EVENT_TIME: _NOON_US + 1}, "TIMESTAMP_IN_FUTURE"),
+        ({named.EVENT_TIME: EARLIEST_EVENT_TIME_US - 1}, "TIMESTAMP_TOO_OLD"),
         # Go's zero time, and the smallest moment of .NET.
         (
-            {frame.EVENT_TIME: dt.datetime.min.replace(tzinfo=dt.UTC)},
+            {named.EVENT_TIME: dt.datetime.min.replace(tzinfo=dt.UTC)},
             "TIMESTAMP_TOO_OLD",
         ),
-        ({frame.BROKEN_RULE: "TOO_MUCH"}, "TOO_MUCH"),
-        ({frame.FAILED: "a + b overflows int."}, "EXPRESSION_FAILED"),
-        ({frame.MODEL_ERROR: "too much"}, "PREDICTION_FAILED"),
+        ({named.BROKEN_RULE: "TOO_MUCH"}, "TOO_MUCH"),
+        ({named.FAILED: "a + b overflows int."}, "EXPRESSION_FAILED"),
+        ({named.MODEL_ERROR: "too much"}, "PREDICTION_FAILED"),
         ({"name": "a\0"}, "UNSTORABLE_VALUE"),
-        ({frame.EVENT_ID: "a\0"}, "UNSTORABLE_VALUE"),
-        ({frame.VALUE: None}, "EMPTY_PAYLOAD"),
-        ({frame.VALUE: b""}, "EMPTY_PAYLOAD"),
-        ({frame.VALUE: b"\0\0\0\0"}, "MALFORMED"),
+        ({named.EVENT_ID: "a\0"}, "UNSTORABLE_VALUE"),
+        ({named.VALUE: None}, "EMPTY_PAYLOAD"),
+        ({named.VALUE: b""}, "EMPTY_PAYLOAD"),
+        ({named.VALUE: b"\0\0\0\0"}, "MALFORMED"),
         # Several things are wrong: the first question that finds one decides.
-        ({frame.VALUE: b"x", frame.EVENT_ID: None, "name": "\0"}, "BAD_MAGIC"),
-        ({frame.EVENT_ID: None, frame.EVENT_TIME: None}, "MISSING_ID"),
-        ({frame.EVENT_TIME: None, frame.BROKEN_RULE: "TOO_MUCH"}, "MISSING_EVENT_TIME"),
-        ({frame.EVENT_TIME: None, frame.FAILED: "overflows"}, "MISSING_EVENT_TIME"),
-        ({frame.BROKEN_RULE: "TOO_MUCH", frame.FAILED: "overflows"}, "TOO_MUCH"),
-        ({frame.FAILED: "no", frame.MODEL_ERROR: "none"}, "EXPRESSION_FAILED"),
-        ({frame.FAILED: "overflows", "name": "a\0"}, "EXPRESSION_FAILED"),
+        ({named.VALUE: b"x", named.EVENT_ID: None, "name": "\0"}, "BAD_MAGIC"),
+        ({named.EVENT_ID: None, named.EVENT_TIME: None}, "MISSING_ID"),
+        ({named.EVENT_TIME: None, named.BROKEN_RULE: "TOO_MUCH"}, "MISSING_EVENT_TIME"),
+        ({named.EVENT_TIME: None, named.FAILED: "overflows"}, "MISSING_EVENT_TIME"),
+        ({named.BROKEN_RULE: "TOO_MUCH", named.FAILED: "overflows"}, "TOO_MUCH"),
+        ({named.FAILED: "no", named.MODEL_ERROR: "none"}, "EXPRESSION_FAILED"),
+        ({named.FAILED: "overflows", "name": "a\0"}, "EXPRESSION_FAILED"),
     ],
 )
 def test_a_dead_event_has_its_reason(
@@ -216,36 +216,36 @@ def test_a_dead_event_has_its_reason(
 def test_bytes_behind_an_event_kill_it(contract: Contract) -> None:
     """Spark ignores them; a task reads a payload to its end."""
     good = _event(contract)
-    payload = good[frame.VALUE]
+    payload = good[named.VALUE]
     assert isinstance(payload, bytes)
-    longer = {**good, frame.VALUE: payload + b"\0"}
+    longer = {**good, named.VALUE: payload + b"\0"}
     assert {1: "TRAILING_BYTES"} == _reasons(_rules(contract), good, longer)
 
 
 def test_the_id_of_what_is_no_event_is_read_where_it_can_be(contract: Contract) -> None:
     """People ask by it what became of the record."""
     good = _event(contract)
-    payload = good[frame.VALUE]
+    payload = good[named.VALUE]
     assert isinstance(payload, bytes)
     id_field = contract.fields[0].name
     rules = _rules(contract, id_field=id_field)
     ids = {}
     for broken in (payload + b"\0", payload[:-1], payload[:6], b"\0\0\0\0", b"x"):
-        row = {**good, frame.VALUE: broken, frame.EVENT_ID: None}
+        row = {**good, named.VALUE: broken, named.EVENT_ID: None}
         ids[broken] = _find_dead(_table(row), rules).read_ids.get(0)
     read = decode(payload, {contract.schema_id: contract})[id_field]
     assert [read, read, None, None, None] == list(ids.values())
     # One that travels in a header is there anyhow.
-    row = {**good, frame.VALUE: payload[:-1]}
+    row = {**good, named.VALUE: payload[:-1]}
     assert {} == _find_dead(_table(row), _rules(contract)).read_ids
 
 
 def test_a_clumsy_encoding_is_no_fault(contract: Contract) -> None:
     """A number in more bytes than it needs is still that number."""
     good = _event(contract)
-    payload = good[frame.VALUE]
+    payload = good[named.VALUE]
     assert isinstance(payload, bytes)
-    clumsy = {**good, frame.VALUE: payload[:-1] + b"\x82\x00"}
+    clumsy = {**good, named.VALUE: payload[:-1] + b"\x82\x00"}
     assert {} == _reasons(_rules(contract), good, clumsy)
 
 
@@ -254,7 +254,7 @@ def test_what_spark_could_not_decode_never_becomes_an_event(contract: Contract) 
     undecoded = pa.array([False, True])
     table = _table(_event(contract), _event(contract))
     events = _find_dead(
-        table.append_column(frame.UNDECODED, undecoded), _rules(contract)
+        table.append_column(named.UNDECODED, undecoded), _rules(contract)
     )
     assert {
         1: ("MALFORMED", "Spark could not decode the event to compute with it.")
@@ -263,7 +263,7 @@ def test_what_spark_could_not_decode_never_becomes_an_event(contract: Contract) 
 
 def test_a_broken_rule_is_told_with_its_condition(contract: Contract) -> None:
     """The code alone would send people to the pipeline file."""
-    broken = _event(contract, **{frame.BROKEN_RULE: "TOO_MUCH"})
+    broken = _event(contract, **{named.BROKEN_RULE: "TOO_MUCH"})
     events = _find_dead(_table(broken), _rules(contract))
     assert {0: ("TOO_MUCH", "Not true of the event: amount < 10")} == events.reasons
 
@@ -273,13 +273,13 @@ def test_copies_of_a_refused_event_go_with_it(contract: Contract) -> None:
 
     What stands before it was taken by the table, where repeats are not dropped.
     """
-    refused = _event(contract, **{frame.PLACE: 1, frame.OFFSET: 7})
-    earlier = _event(contract, **{frame.OFFSET: 8})
-    copy = _event(contract, **{frame.PLACE: 2, frame.OFFSET: 3})
+    refused = _event(contract, **{named.PLACE: 1, named.OFFSET: 7})
+    earlier = _event(contract, **{named.OFFSET: 8})
+    copy = _event(contract, **{named.PLACE: 2, named.OFFSET: 3})
     # Another payload or ID is another event, and may well be storable.
-    later = {frame.PLACE: 2, frame.OFFSET: 4}
+    later = {named.PLACE: 2, named.OFFSET: 4}
     altered = _event(contract, amount=2, **later)
-    other = _event(contract, **{**later, frame.EVENT_ID: "other"})
+    other = _event(contract, **{**later, named.EVENT_ID: "other"})
     rules = _rules(contract, rejected={(1, 7): "Table t refused the row: because."})
     events = _find_dead(_table(copy, altered, other, refused, earlier), rules)
     expected = ("REJECTED_BY_POSTGRES", "Table t refused the row: because.")
@@ -308,7 +308,7 @@ def test_a_key_that_an_output_cannot_keep_kills_the_event(contract: Contract) ->
     assert {0: "KEY_TOO_LONG", 1: "MISSING_ID", 3: "UNSTORABLE_VALUE"} == _reasons(
         rules,
         _event(contract, unit=long),
-        _event(contract, unit=long, **{frame.EVENT_ID: None}),
+        _event(contract, unit=long, **{named.EVENT_ID: None}),
         _event(contract, unit="x" * 2_000),
         _event(contract, unit=long + "\0"),
     )
@@ -318,7 +318,7 @@ def test_times_before_1970_are_times(contract: Contract) -> None:
     """Negative microseconds are neither missing nor in the future."""
     early = dt.datetime(1600, 2, 29, tzinfo=dt.UTC)
     events = _find_dead(
-        _table(_event(contract, **{frame.EVENT_TIME: early})), _rules(contract)
+        _table(_event(contract, **{named.EVENT_TIME: early})), _rules(contract)
     )
     assert {} == events.reasons
     assert int(early.timestamp()) * 1_000_000 == events.event_time_us[0]
@@ -327,7 +327,7 @@ def test_times_before_1970_are_times(contract: Contract) -> None:
 def test_the_earliest_time_is_a_time(contract: Contract) -> None:
     """From the year 1000 on; earlier ones are mistakes."""
     assert dt.datetime(1000, 1, 1, tzinfo=dt.UTC) == to_datetime(EARLIEST_EVENT_TIME_US)
-    earliest = {frame.EVENT_TIME: EARLIEST_EVENT_TIME_US}
+    earliest = {named.EVENT_TIME: EARLIEST_EVENT_TIME_US}
     assert {} == _reasons(_rules(contract), _event(contract, **earliest))
 
 
@@ -375,7 +375,7 @@ class _Several:
         record |= {name: fields[name] for name in record if name in fields}
         nothing: dict[str, object] = {"unit": None, "amount": None}
         row = _event(self.reading) | nothing
-        return {**row, frame.VALUE: encode(self.visit, record), **record, **fields}
+        return {**row, named.VALUE: encode(self.visit, record), **record, **fields}
 
     def reasons(self, *rows: dict[str, object]) -> dict[int, str]:
         """The dead rows."""
@@ -402,11 +402,11 @@ def test_an_event_needs_the_fields_of_its_own_contract_only(several: _Several) -
 def test_each_contract_judges_its_own_rows(several: _Several) -> None:
     """Bytes behind an event, bytes that lack, and an id that nobody has."""
     longer, cut, strange = several.visited(), several.visited(), several.visited()
-    payload = longer[frame.VALUE]
+    payload = longer[named.VALUE]
     assert isinstance(payload, bytes)
-    longer[frame.VALUE] = payload + b"\0"
-    cut[frame.VALUE] = payload[:-1]
-    strange[frame.VALUE] = payload[:4] + b"\0" + payload[5:]
+    longer[named.VALUE] = payload + b"\0"
+    cut[named.VALUE] = payload[:-1]
+    strange[named.VALUE] = payload[:4] + b"\0" + payload[5:]
     reasons = several.reasons(longer, several.visited(), cut, strange)
     unknown = reasons.pop(3)
     assert all(str(one) in unknown for one in several.rules.contracts.writers)
@@ -420,7 +420,7 @@ def test_each_contract_judges_its_own_rows(several: _Several) -> None:
 def test_the_checksum_is_exact_where_64_bits_would_wrap() -> None:
     """Postgres adds up the same offsets as ``numeric``."""
     offsets = [2**63 - 1, 2**63 - 2, 2**33 + 5, 0, 7]
-    table = pa.table({frame.OFFSET: pa.array(offsets, pa.int64())})
+    table = pa.table({named.OFFSET: pa.array(offsets, pa.int64())})
     events = ClassifiedEvents(
         table=table,
         classes=np.zeros(len(offsets), np.uint8),

@@ -27,7 +27,7 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.event_frame import argument_column
+from spark_jobs.event_columns import argument_column
 from spark_jobs.home_layout import SHARDS, build_home_layout
 from spark_jobs.pipeline import (
     Aggregate,

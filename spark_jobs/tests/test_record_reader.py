@@ -16,7 +16,7 @@ from confluent_kafka import (
 
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from spark_jobs import record_reader
-from spark_jobs.event_frame import KEY, OFFSET, PLACE, TIMESTAMP, VALUE
+from spark_jobs.event_columns import KEY, OFFSET, PLACE, TIMESTAMP, VALUE
 from spark_jobs.record_reader import RecordReader, TooManyBytesError
 from spark_jobs.source_places import SourcePlaces
 

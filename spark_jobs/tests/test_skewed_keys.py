@@ -12,8 +12,8 @@ from sinks.postgres.columns import Column
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
-from spark_jobs import event_frame as frame
-from spark_jobs.event_frame import argument_column
+from spark_jobs import event_columns as named
+from spark_jobs.event_columns import argument_column
 from spark_jobs.skewed_windows import CASES, SkewedCase, skewed_output, skewed_tasks
 from spark_jobs.window_assignment import assign_windows
 from spark_jobs.window_partials import aggregate_windows
@@ -53,7 +53,7 @@ def _staged(hot_share: float) -> list[pa.Table]:
             {
                 "key": pa.array(keys[own]),
                 argument_column(0, 0): pa.array(np.ones(len(own), dtype=np.int64)),
-                frame.EVENT_TIME: pa.array(times[own]).cast(pa.timestamp("us", "UTC")),
+                named.EVENT_TIME: pa.array(times[own]).cast(pa.timestamp("us", "UTC")),
             }
         )
         assigned = assign_windows(times[own], _OUTPUT.windows)

@@ -21,7 +21,7 @@ from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.votes import OutputTally
-from spark_jobs import event_frame as frame
+from spark_jobs import event_columns as named
 from spark_jobs.even_spread import spread_evenly
 from spark_jobs.event_classes import ClassifiedEvents, EventClass, mark_filtered
 from spark_jobs.source_places import SourcePlaces
@@ -56,16 +56,16 @@ def _events(seed: int) -> ClassifiedEvents:
     times = [draw.randrange(3 * _HOUR_US) for _ in range(_EVENTS)]
     table = pa.table(
         {
-            frame.PLACE: pa.array([n % 2 for n in range(_EVENTS)], pa.int64()),
-            frame.OFFSET: pa.array(range(_EVENTS), pa.int64()),
-            frame.TIMESTAMP: pa.array(times, pa.timestamp("us", "UTC")),
-            frame.KEY: pa.nulls(_EVENTS, pa.binary()),
-            frame.VALUE: pa.array([b"x"] * _EVENTS),
-            frame.EVENT_ID: pa.array([str(n) for n in range(_EVENTS)]),
-            frame.EVENT_TIME: pa.array(times, pa.timestamp("us", "UTC")),
+            named.PLACE: pa.array([n % 2 for n in range(_EVENTS)], pa.int64()),
+            named.OFFSET: pa.array(range(_EVENTS), pa.int64()),
+            named.TIMESTAMP: pa.array(times, pa.timestamp("us", "UTC")),
+            named.KEY: pa.nulls(_EVENTS, pa.binary()),
+            named.VALUE: pa.array([b"x"] * _EVENTS),
+            named.EVENT_ID: pa.array([str(n) for n in range(_EVENTS)]),
+            named.EVENT_TIME: pa.array(times, pa.timestamp("us", "UTC")),
             "kind": pa.array(keys, pa.string()),
             # As Spark computes it: a function of the key, and null is a key.
-            frame.branch_column(0): pa.array(
+            named.branch_column(0): pa.array(
                 [42 % 3 if key is None else int(key) % 3 for key in keys], pa.int32()
             ),
         }
@@ -163,7 +163,7 @@ def test_every_event_is_appended_by_exactly_one_branch(
     events = _events(seed)
     branches: tuple[str, ...] = _SHARDED
     if not sharded:
-        events, branches = _without(events, frame.branch_column(0)), ("a.0", "a.1")
+        events, branches = _without(events, named.branch_column(0)), ("a.0", "a.1")
     committed = np.flatnonzero(events.is_class(EventClass.COMMITTED)).tolist()
     staging, tally = _write(events, _append(*branches))
     appended = Counter(
@@ -240,7 +240,7 @@ def test_an_output_takes_the_events_that_satisfy_its_condition(
     """Their number and the sum of their offsets go to the ledger."""
     events = _events(0)
     wanted = np.arange(_EVENTS) % 3 == 0
-    _with(events, frame.wanted_column(0), pa.array(wanted))
+    _with(events, named.wanted_column(0), pa.array(wanted))
     expected = np.flatnonzero(events.is_class(EventClass.COMMITTED) & wanted)
     staging, tally = _write(events, kind(HOME))
     rows = staging.copied[HOME, "output_0"]
@@ -258,7 +258,7 @@ def test_an_event_that_only_a_closed_window_wants_is_late() -> None:
     """What the output does not want is not late for it, and in no late table."""
     events = _events(0)
     wanted = np.arange(_EVENTS) % 3 == 0
-    _with(events, frame.wanted_column(0), pa.array(wanted))
+    _with(events, named.wanted_column(0), pa.array(wanted))
     too_late = (events.event_time_us < 2 * _HOUR_US) & wanted
     too_late &= events.is_class(EventClass.COMMITTED)
     staging, tally = _write(events, _window(HOME), 2 * _HOUR_US)
@@ -272,7 +272,7 @@ def test_a_filtered_event_is_kept_by_position_with_its_condition() -> None:
     """A dead one stays a dead letter, whatever the condition says of it."""
     events = _events(0)
     numbers = [None if n % 2 else (n // 2) % 2 for n in range(_EVENTS)]
-    _with(events, frame.FILTERED_BY, pa.array(numbers, pa.int32()))
+    _with(events, named.FILTERED_BY, pa.array(numbers, pa.int32()))
     dead = set(events.reasons)
     mark_filtered(events)
     staging, tally = _write(events, _append(HOME))
@@ -294,7 +294,7 @@ def test_the_ids_of_corrections_are_staged_with_whether_rows_come_for_them() -> 
     alive = [n for n in range(_EVENTS) if n not in events.reasons]
     events.corrections = np.array(alive[:3])
     events.classes[alive[1]] = EventClass.FILTERED
-    _with(events, frame.FILTERED_BY, pa.array([0] * _EVENTS, pa.int32()))
+    _with(events, named.FILTERED_BY, pa.array([0] * _EVENTS, pa.int32()))
     staging, _ = _write(events, _append(HOME))
     assert staging.copied[HOME, "correction"] == [
         {"id": str(n), "event_id": str(n), "is_filtered": n == alive[1]}
@@ -306,10 +306,10 @@ def test_the_ids_of_corrections_are_staged_with_whether_rows_come_for_them() -> 
 def test_an_event_of_no_branch_stops_the_task(wrong: int | None) -> None:
     """It would be committed and in no table."""
     events = _events(0)
-    place = events.table.column_names.index(frame.branch_column(0))
+    place = events.table.column_names.index(named.branch_column(0))
     chosen = [0] * (_EVENTS - 1) + [wrong]
     events.table = events.table.set_column(
-        place, frame.branch_column(0), pa.array(chosen, pa.int32())
+        place, named.branch_column(0), pa.array(chosen, pa.int32())
     )
     with pytest.raises(AssertionError, match="would be lost"):
         _write(events, _append(*_SHARDED))

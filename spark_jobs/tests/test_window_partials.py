@@ -20,8 +20,8 @@ from sinks.postgres.sketches import sketch_of
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
-from spark_jobs import event_frame as frame
-from spark_jobs.event_frame import argument_column
+from spark_jobs import event_columns as named
+from spark_jobs.event_columns import argument_column
 from spark_jobs.window_assignment import Assigned, assign_windows
 from spark_jobs.window_partials import (
     aggregate_windows,
@@ -180,9 +180,9 @@ def test_first_and_last_go_by_time_then_position_and_pass_null_over() -> None:
             "kind": ["x"] * 6,
             argument_column(0, 0): pa.array([1, 2, 3, 4, 5, None], pa.int64()),
             argument_column(0, 1): pa.array([1, 2, 3, 4, 5, None], pa.int64()),
-            frame.EVENT_TIME: pa.array([7, 5, 5, 5, 7, 9], pa.timestamp("us", "UTC")),
-            frame.PLACE: pa.array([0, 1, 0, 0, 0, 0], pa.int64()),
-            frame.OFFSET: pa.array([10, 1, 9, 8, 9, 0], pa.int64()),
+            named.EVENT_TIME: pa.array([7, 5, 5, 5, 7, 9], pa.timestamp("us", "UTC")),
+            named.PLACE: pa.array([0, 1, 0, 0, 0, 0], pa.int64()),
+            named.OFFSET: pa.array([10, 1, 9, 8, 9, 0], pa.int64()),
         }
     )
     (row,) = aggregate_windows(events, _in_one_window(6), output, 0).to_pylist()

@@ -1,0 +1,47 @@
+"""The names of the columns that an event has within a batch, besides its own fields.
+
+Columns of our own are prefixed ``tallyweir_``, which contracts and pipelines may not
+use. The event's fields keep their names.
+"""
+
+from __future__ import annotations
+
+#: Topic and partition, as ``SourcePlaces`` numbers them.
+PLACE = "tallyweir_place"
+OFFSET = "tallyweir_offset"
+TIMESTAMP = "tallyweir_timestamp"
+KEY = "tallyweir_key"
+VALUE = "tallyweir_value"
+#: Whether Spark could not decode the event, and has computed with nulls.
+UNDECODED = "tallyweir_undecoded"
+BROKEN_RULE = "tallyweir_broken_rule"
+#: Which expression gives no value for the event, and why.
+FAILED = "tallyweir_failed"
+MODEL_ERROR = "tallyweir_model_error"
+FILTERED_BY = "tallyweir_filtered_by"
+EVENT_ID = "tallyweir_event_id"
+ID_SOURCE = "tallyweir_id_source"
+EVENT_TIME = "tallyweir_event_time"
+#: Of rows of files: their bytes there, and why they are no events of the contract.
+ORIGINAL = "tallyweir_original"
+MISFIT = "tallyweir_misfit"
+
+
+def argument_column(output_number: int, aggregate_number: int) -> str:
+    """Name the column that holds an aggregate's argument."""
+    return f"tallyweir_w{output_number}_a{aggregate_number}"
+
+
+def branch_column(output_number: int) -> str:
+    """Name the column that says which of an output's databases an event goes to."""
+    return f"tallyweir_b{output_number}"
+
+
+def wanted_column(output_number: int) -> str:
+    """Name the column that says whether an output with a condition takes an event."""
+    return f"tallyweir_o{output_number}_wanted"
+
+
+def side_column(output_number: int, side: str) -> str:
+    """Name the column that says whether an event is on a side of a join."""
+    return f"tallyweir_j{output_number}_{side}"
