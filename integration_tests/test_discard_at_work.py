@@ -36,7 +36,7 @@ from sinks.postgres.home import PostgresHome
 from sinks.postgres.registration import register_pipeline
 from sinks.postgres.relay_feed import DEAD_LETTERS, RelayFeed
 from sinks.protocol.errors import ConfigurationError, FatalError, RetryableError
-from spark_jobs.fence_watch import FenceWatch
+from spark_jobs.batches.fence_watch import FenceWatch
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -20,7 +20,7 @@ from sinks.postgres.migrations import migrate
 from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.steering.act import ActRequest, acting
 from sinks.protocol.errors import FencedError, RetryableError
-from spark_jobs.own_claims import OwnClaims
+from spark_jobs.driver.own_claims import OwnClaims
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 _CLAIMS = "SELECT max(epoch) FROM tallyweir.epoch_claim"

@@ -29,7 +29,7 @@ from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError, RetryableError
-from spark_jobs.ordered_floats import from_ordered, to_ordered
+from spark_jobs.task.windows.ordered_floats import from_ordered, to_ordered
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SIZE_S = 10

@@ -25,7 +25,7 @@ from sinks.postgres.profiles import KEPT, ProfileKind, TakenProfile, keep_profil
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_DAEMON = "spark_jobs.python_daemon"
+_DAEMON = "spark_jobs.engine.python_daemon"
 
 #: Nothing but this function takes time: a quarter of a second for each event.
 _SLOW = """

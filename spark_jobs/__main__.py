@@ -15,12 +15,12 @@ from schemas.errors import ContractError
 from sinks.metrics_endpoint import serve_metrics
 from sinks.postgres.driver_log import DriverLog
 from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.dead_told import ALL_DIED, dead_told
-from spark_jobs.kept_memory import keep_freed_memory
+from spark_jobs.driver.dead_told import ALL_DIED, dead_told
+from spark_jobs.engine.kept_memory import keep_freed_memory
+from spark_jobs.engine.process_log import configure_logging
+from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.stop_signals import stop_on_signals
 from spark_jobs.pipeline import load_pipeline
-from spark_jobs.process_log import configure_logging
-from spark_jobs.settings import DriverSettings
-from spark_jobs.stop_signals import stop_on_signals
 
 _DONE = 0
 
@@ -63,8 +63,8 @@ def _run(
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     log.open(settings.home_dsn, pipeline.name)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
-    from spark_jobs.driver import Driver  # noqa: PLC0415
-    from spark_jobs.spark_failure import explaining_lost_jvm  # noqa: PLC0415
+    from spark_jobs.driver.driver import Driver  # noqa: PLC0415
+    from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     driver = Driver(
         settings, pipeline, pipeline_file=pipeline_file, once=once, stop=stop

@@ -15,9 +15,9 @@ from typing import Any
 from schemas.errors import ContractError
 from sinks.postgres.versions.version_claim import describe_layout
 from sinks.protocol.errors import TallyweirError, describe_error
+from spark_jobs.engine.process_log import configure_logging
+from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.pipeline import load_pipeline
-from spark_jobs.process_log import configure_logging
-from spark_jobs.settings import DriverSettings
 
 
 def describe_version(pipeline_file: Path) -> dict[str, Any]:
@@ -30,11 +30,11 @@ def describe_version(pipeline_file: Path) -> dict[str, Any]:
     pipeline = load_pipeline(pipeline_file)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
-    from spark_jobs.prepared_pipeline import (  # noqa: PLC0415
+    from spark_jobs.batches.prepared_pipeline import (  # noqa: PLC0415
         prepare_pipeline,
         read_pipeline_files,
     )
-    from spark_jobs.spark_failure import explaining_lost_jvm  # noqa: PLC0415
+    from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     with explaining_lost_jvm():
         files = read_pipeline_files(pipeline, pipeline_file)

@@ -26,14 +26,14 @@ from schemas.contract import Contract
 from schemas.event_contracts import EventContract, EventContracts
 from schemas.tests.strategies import FLAT_TYPES, Json, contract_of
 from schemas.wire_format import HEADER_BYTES, split
-from spark_jobs import event_columns as named
-from spark_jobs.event_classes import EventClass, Rules, find_dead
-from spark_jobs.event_frame import EventFrameRecipe
-from spark_jobs.kafka_source import empty_batch
+from spark_jobs.engine.session import start_session
+from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.frame.event_frame import EventFrameRecipe
 from spark_jobs.pipeline import AppendOutput, HeaderId, Pipeline, Source
-from spark_jobs.session import start_session
-from spark_jobs.settings import DriverSettings
-from spark_jobs.source_places import SourcePlaces
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.kafka_source import empty_batch
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.event_classes import EventClass, Rules, find_dead
 
 _EXAMPLES = int(os.environ.get("TALLYWEIR_DECODED_EXAMPLES", "25"))
 _FAR = 2**62

@@ -42,10 +42,14 @@ from sinks.postgres.window_kinds import AlignedWindows, SessionWindows, WindowKi
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.votes import BatchTally, OutputTally
-from spark_jobs import event_columns as named
-from spark_jobs.event_columns import argument_column
-from spark_jobs.window_assignment import assign_windows
-from spark_jobs.window_partials import aggregate_windows, find_late, find_revising
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.event_columns import argument_column
+from spark_jobs.task.windows.window_assignment import assign_windows
+from spark_jobs.task.windows.window_partials import (
+    aggregate_windows,
+    find_late,
+    find_revising,
+)
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SECOND_US = 1_000_000

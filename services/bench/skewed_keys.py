@@ -1,7 +1,8 @@
 """What a hot key costs windows: `python -m services.bench.skewed_keys [EVENTS]`.
 
-The work is the product's own, run by ``spark_jobs.skewed_windows`` without Spark and
-Kafka, which do nothing by key. Prints one line of JSON for each kind of window.
+The work is the product's own, run by ``spark_jobs.bench.skewed_windows`` without
+Spark and Kafka, which do nothing by key. Prints one line of JSON for each kind of
+window.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def measure_skewed_keys(dsn: str, *, events: int) -> list[dict[str, Any]]:
         FatalError: The work failed, or its windows do not count each event once.
     """
     lines = run_program(
-        [sys.executable, "-m", "spark_jobs.skewed_windows", str(events)],
+        [sys.executable, "-m", "spark_jobs.bench.skewed_windows", str(events)],
         child_environment(Endpoints(kafka_bootstrap=_NO_BROKER, home_dsn=dsn)),
         timeout_s=_TIMEOUT_S,
     )

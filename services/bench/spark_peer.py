@@ -14,7 +14,7 @@ from services.endpoints import Endpoints, child_environment
 
 
 class PeerQuery(StrEnum):
-    """What the peer makes of the page views; see ``spark_jobs.jdbc_peer``."""
+    """What the peer makes of the page views; see ``spark_jobs.bench.jdbc_peer``."""
 
     ROWS = "rows"
     WINDOWS = "windows"
@@ -39,7 +39,14 @@ def run_spark_peer(
     environment["TALLYWEIR_SPARK_JARS"] += f",{jars}"
     environment["PEER_JDBC_URL"] = jdbc_url(endpoints.home_dsn)
     return run_peer_process(
-        [sys.executable, "-m", "spark_jobs.jdbc_peer", ",".join(topics), table, query],
+        [
+            sys.executable,
+            "-m",
+            "spark_jobs.bench.jdbc_peer",
+            ",".join(topics),
+            table,
+            query,
+        ],
         environment | login_environment(endpoints.home_dsn),
         events=events,
     )

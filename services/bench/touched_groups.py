@@ -1,7 +1,8 @@
 """A batch of windows in halves, by the number of groups that it touches.
 
-The work is the product's own, run by ``spark_jobs.touched_groups`` without Spark and
-Kafka: what a task makes of its events, and what a publish transaction makes of that.
+The work is the product's own, run by ``spark_jobs.bench.touched_groups`` without
+Spark and Kafka: what a task makes of its events, and what a publish transaction
+makes of that.
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ def measure_touched_groups(
     Raises:
         FatalError: The work failed, or its windows do not count each event once.
     """
-    command = [sys.executable, "-m", "spark_jobs.touched_groups", str(WINDOWS.file)]
+    command = [
+        sys.executable,
+        "-m",
+        "spark_jobs.bench.touched_groups",
+        str(WINDOWS.file),
+    ]
     worker = subprocess.Popen(
         [*command, str(EVENTS), *map(str, GROUPS)],
         env=child_environment(endpoints),

@@ -30,7 +30,7 @@ _POLL_S = 0.05
 _STOP_DEADLINE_S = 30.0
 #: A checkpoint is old when so many batches have passed since it was copied.
 _BATCHES_TO_AGE = 2
-_WORKER_MARK = "spark_jobs.python_daemon"
+_WORKER_MARK = "spark_jobs.engine.python_daemon"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

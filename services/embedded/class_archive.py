@@ -45,7 +45,7 @@ def _make(archive: Path, environment: Mapping[str, str]) -> None:
     partial.unlink(missing_ok=True)
     try:
         subprocess.run(
-            [sys.executable, "-m", "spark_jobs.class_archive", str(partial)],
+            [sys.executable, "-m", "spark_jobs.engine.class_archive", str(partial)],
             cwd=ROOT,
             env=dict(environment),
             stdin=subprocess.DEVNULL,

@@ -12,11 +12,11 @@ import structlog
 from schemas.errors import ContractError
 from sinks.protocol.batch_run import BatchRun, Disposition
 from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.dead_told import ALL_DIED, dead_told
+from spark_jobs.driver.dead_told import ALL_DIED, dead_told
+from spark_jobs.engine.process_log import configure_logging
+from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.stop_signals import end_on_interrupt
 from spark_jobs.pipeline import load_pipeline
-from spark_jobs.process_log import configure_logging
-from spark_jobs.settings import DriverSettings
-from spark_jobs.stop_signals import end_on_interrupt
 
 _TOLD = "interrupted: the same command again does the run, if it is not done"
 
@@ -51,8 +51,8 @@ def _execute(arguments: argparse.Namespace) -> int:
     from spark_jobs.batch.kafka_ranges import open_ranges, parse_ranges  # noqa: PLC0415
     from spark_jobs.batch.run import RunExecution  # noqa: PLC0415
     from spark_jobs.batch.run_source import RunSource  # noqa: PLC0415
-    from spark_jobs.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
-    from spark_jobs.spark_failure import explaining_lost_jvm  # noqa: PLC0415
+    from spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
+    from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     files = read_pipeline_files(pipeline, arguments.pipeline)
     source: RunSource = (

@@ -12,10 +12,10 @@ from sinks.protocol.batch_run import BatchRun, RunInput
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition, check_topic_identity
-from spark_jobs.kafka_admin import KafkaAdmin
-from spark_jobs.kafka_source import read_ranges
+from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.pipeline import Pipeline
-from spark_jobs.settings import DriverSettings
+from spark_jobs.source.kafka_admin import KafkaAdmin
+from spark_jobs.source.kafka_source import read_ranges
 
 _RANGE = re.compile(r"([A-Za-z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})-(\d{1,18})")
 #: As an input's name has one, and the parts of its checksum.

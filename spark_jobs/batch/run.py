@@ -34,16 +34,16 @@ from sinks.protocol.votes import EventCounts
 from spark_jobs.batch.run_report import RunReport
 from spark_jobs.batch.run_source import RunSource
 from spark_jobs.batch.upsert import check_upsert, correcting
-from spark_jobs.held_pipeline import await_nobody_holds
-from spark_jobs.home_layout import SHARDS
-from spark_jobs.prepared_pipeline import (
+from spark_jobs.batches.prepared_pipeline import (
     PipelineFiles,
     PreparedPipeline,
     prepare_pipeline,
 )
-from spark_jobs.settings import DriverSettings
-from spark_jobs.source_places import SourcePlaces
-from spark_jobs.stage_jobs import StageJobs
+from spark_jobs.batches.stage_jobs import StageJobs
+from spark_jobs.driver.held_pipeline import await_nobody_holds
+from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.tables.home_layout import SHARDS
 
 
 class RunExecution:

@@ -34,10 +34,10 @@ from spark_jobs.dedup_bench.numbered_events import (
     Question,
     questions_of,
 )
-from spark_jobs.home_layout import SHARDS
-from spark_jobs.id_claims import opened_id_claims, terms_of
-from spark_jobs.settings import DriverSettings
-from spark_jobs.staged_rows import write_runs
+from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.tables.home_layout import SHARDS
+from spark_jobs.task.id_claims import opened_id_claims, terms_of
+from spark_jobs.task.staged_rows import write_runs
 
 PIPELINE = "bench-dedup"
 _PARTITIONS = tuple(TopicPartition(PIPELINE, number) for number in range(TASKS))

@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, to_bytes
 from sinks.seen_ids.ordering import I64Array
 from spark_jobs.dedup_bench.numbered_events import EVENT_TIMES, ids_of
-from spark_jobs.session import start_session
-from spark_jobs.settings import DriverSettings
+from spark_jobs.engine.session import start_session
+from spark_jobs.engine.settings import DriverSettings
 
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -22,11 +22,11 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from sinks.postgres.instants import to_datetime, to_microseconds
-from spark_jobs.event_columns import side_column
 from spark_jobs.keyed.key_events import JsonText
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.join import JoinOutput, Unmatched
 from spark_jobs.pipeline.stateful import Json, StatefulOutput, ValueState
+from spark_jobs.source.event_columns import side_column
 
 _WAITING = "waiting"
 _EXPIRY = "no partner any more"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sinks.postgres.columns import Column
 from spark_jobs.pipeline.stateful import Json
-from spark_jobs.postgres_values import find_unstorable, has_json_zero
+from spark_jobs.task.postgres_values import find_unstorable, has_json_zero
 
 _ARROW_TYPES: Mapping[str, pa.DataType] = {
     "bigint": pa.int64(),

@@ -12,9 +12,9 @@ import structlog
 from schemas.errors import ContractError
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.errors import TallyweirError, describe_error
+from spark_jobs.engine.process_log import configure_logging
+from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.pipeline import load_pipeline
-from spark_jobs.process_log import configure_logging
-from spark_jobs.settings import DriverSettings
 
 
 def main() -> int:
@@ -46,9 +46,9 @@ def _capture(arguments: argparse.Namespace) -> None:
     # Spark takes seconds to import; mistakes in the pipeline are told before.
     from spark_jobs.batch.file_source import open_files  # noqa: PLC0415
     from spark_jobs.batch.kafka_ranges import parse_ranges  # noqa: PLC0415
+    from spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
+    from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
     from spark_jobs.notebook.capture import SliceCapture  # noqa: PLC0415
-    from spark_jobs.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
-    from spark_jobs.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     files = read_pipeline_files(pipeline, arguments.pipeline)
     capture = SliceCapture(settings=settings, files=files, directory=arguments.output)

@@ -29,10 +29,11 @@ from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition, check_topic_identity
 from spark_jobs.batch.file_source import FileSource
 from spark_jobs.batch.kafka_ranges import check_held
-from spark_jobs.kafka_admin import KafkaAdmin
-from spark_jobs.kafka_source import read_ranges
-from spark_jobs.lookup_rows import copied_columns
-from spark_jobs.lookups import lookup_readers
+from spark_jobs.batches.prepared_pipeline import PipelineFiles
+from spark_jobs.engine.session import start_session
+from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.frame.lookup_rows import copied_columns
+from spark_jobs.frame.lookups import lookup_readers
 from spark_jobs.notebook.manifest import (
     MANIFEST,
     RECORDS,
@@ -41,9 +42,8 @@ from spark_jobs.notebook.manifest import (
     SliceManifest,
 )
 from spark_jobs.pipeline import Pipeline, definition_hash
-from spark_jobs.prepared_pipeline import PipelineFiles
-from spark_jobs.session import start_session
-from spark_jobs.settings import DriverSettings
+from spark_jobs.source.kafka_admin import KafkaAdmin
+from spark_jobs.source.kafka_source import read_ranges
 
 #: One process holds a slice in memory, and a person looks at it.
 OFFSETS_MAX = 500_000

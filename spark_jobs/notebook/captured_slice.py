@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.lookup_rows import copied_columns
-from spark_jobs.lookups import Reader
+from spark_jobs.frame.lookup_rows import copied_columns
+from spark_jobs.frame.lookups import Reader
 from spark_jobs.notebook.manifest import RECORDS, CapturedLookup, SliceManifest
 from spark_jobs.notebook.shown_table import as_frame
 from spark_jobs.pipeline.enrichment import Enrichment

@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame
 
 from schemas.column_decoder import ColumnDecoder
 from sinks.protocol.ports import BatchPlan
-from spark_jobs import event_columns as named
-from spark_jobs.event_classes import ClassifiedEvents, EventClass, judge
-from spark_jobs.home_layout import event_columns, read_columns
+from spark_jobs.batches.stage_jobs import StageJobs
 from spark_jobs.notebook.kept_rows import KeptRows
-from spark_jobs.source_places import SourcePlaces
-from spark_jobs.stage_jobs import StageJobs
-from spark_jobs.staged_rows import StagedRows
-from spark_jobs.task_worker import TaskWorker
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.tables.home_layout import event_columns, read_columns
+from spark_jobs.task.event_classes import ClassifiedEvents, EventClass, judge
+from spark_jobs.task.staged_rows import StagedRows
+from spark_jobs.task.task_worker import TaskWorker
 
 _Classes = npt.NDArray[np.uint8]
 

@@ -29,22 +29,22 @@ from sinks.protocol.coordinator import BatchResult, Coordinator
 from sinks.protocol.identity import BatchKey, SparkBatchId
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.recovery import StoredPosition
-from spark_jobs.home_layout import SHARDS
+from spark_jobs.batches.prepared_pipeline import (
+    ClaimedDatabases,
+    prepare_pipeline,
+    read_pipeline_files,
+)
+from spark_jobs.batches.stage_jobs import StageJobs
+from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.notebook.captured_slice import CapturedSlice
 from spark_jobs.notebook.comparison import Comparison
 from spark_jobs.notebook.dry_publish import DryPublish
 from spark_jobs.notebook.judged_events import JudgedEvents, judge_events
 from spark_jobs.notebook.shown_table import as_frame
 from spark_jobs.pipeline import Pipeline, definition_hash, load_pipeline
-from spark_jobs.prepared_pipeline import (
-    ClaimedDatabases,
-    prepare_pipeline,
-    read_pipeline_files,
-)
-from spark_jobs.scratch_home import ScratchHome, scratch_server
-from spark_jobs.settings import DriverSettings
-from spark_jobs.source_places import SourcePlaces
-from spark_jobs.stage_jobs import StageJobs
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.tables.home_layout import SHARDS
+from spark_jobs.tables.scratch_home import ScratchHome, scratch_server
 
 #: Of this process: Spark has its scratch files there until the end.
 _OF_PROCESS = tempfile.TemporaryDirectory(prefix="tallyweir-notebook-")

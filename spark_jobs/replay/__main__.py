@@ -15,9 +15,9 @@ import structlog
 from schemas.errors import ContractError
 from sinks.postgres.audit.replay_receipt import ReplayReceipt
 from sinks.protocol.errors import TallyweirError, describe_error
+from spark_jobs.engine.process_log import configure_logging
+from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.pipeline import load_pipeline
-from spark_jobs.process_log import configure_logging
-from spark_jobs.settings import DriverSettings
 
 _INTERRUPTED = 130
 
@@ -49,9 +49,9 @@ def _replay(path: Path, since: str | None) -> ReplayReceipt:
     pipeline = load_pipeline(path)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
-    from spark_jobs.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
+    from spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
+    from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
     from spark_jobs.replay.replay import Replay  # noqa: PLC0415
-    from spark_jobs.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     files = read_pipeline_files(pipeline, path)
     with explaining_lost_jvm():

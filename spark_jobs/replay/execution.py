@@ -37,9 +37,8 @@ from sinks.protocol.ports import (
 from sinks.seen_ids.claim_holder import OpenView
 from spark_jobs.batch.kafka_ranges import ranges_of, topic_id_of
 from spark_jobs.batch.upsert import correcting
-from spark_jobs.home_layout import SHARDS
-from spark_jobs.kafka_source import read_ranges
-from spark_jobs.prepared_pipeline import ClaimedDatabases, PreparedPipeline
+from spark_jobs.batches.prepared_pipeline import ClaimedDatabases, PreparedPipeline
+from spark_jobs.batches.stage_jobs import StageJobs
 from spark_jobs.replay.former_ids import FormerIds
 from spark_jobs.replay.progress import Progress
 from spark_jobs.replay.recorded_claims import RecordedClaims
@@ -49,8 +48,9 @@ from spark_jobs.replay.recorded_plan import (
     closes,
     recorded_plan,
 )
-from spark_jobs.source_places import SourcePlaces
-from spark_jobs.stage_jobs import StageJobs
+from spark_jobs.source.kafka_source import read_ranges
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.tables.home_layout import SHARDS
 
 WATERMARKS = "watermarks"
 

@@ -36,24 +36,24 @@ from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 from sinks.settings import SCRATCH_DSN_VARIABLE, read_setting
-from spark_jobs.kafka_admin import KafkaAdmin
-from spark_jobs.lookups import lookup_readers
-from spark_jobs.pipeline import OutboxOutput, definition_hash
-from spark_jobs.prepared_pipeline import (
+from spark_jobs.batches.prepared_pipeline import (
     PipelineFiles,
     PreparedPipeline,
     prepare_pipeline,
 )
+from spark_jobs.engine.scratch_directory import scratch_directory
+from spark_jobs.engine.session import start_session
+from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.frame.lookups import lookup_readers
+from spark_jobs.pipeline import OutboxOutput, definition_hash
 from spark_jobs.replay.coverage import find_beginning, topics_read
 from spark_jobs.replay.execution import Execution
 from spark_jobs.replay.former_ids import FormerIds, opened_former_ids
 from spark_jobs.replay.progress import Progress
 from spark_jobs.replay.undetermined import Undetermined
-from spark_jobs.scratch_directory import scratch_directory
-from spark_jobs.scratch_home import ScratchHome
-from spark_jobs.session import start_session
-from spark_jobs.settings import DriverSettings
-from spark_jobs.shadowed_pipeline import shadowed
+from spark_jobs.source.kafka_admin import KafkaAdmin
+from spark_jobs.tables.scratch_home import ScratchHome
+from spark_jobs.tables.shadowed_pipeline import shadowed
 
 _NAME = "tallyweir replay"
 

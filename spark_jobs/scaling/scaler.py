@@ -28,11 +28,11 @@ from sinks.scaling.decision import (
 )
 from sinks.scaling.hot_key_time import hot_key_seconds, step_seconds
 from sinks.scaling.load import LOAD_WINDOW_S, Observation
-from spark_jobs.batch_report import BatchReport
-from spark_jobs.home_layout import SHARDS
-from spark_jobs.kafka_source import TASK_RECORDS_MAX
-from spark_jobs.prepared_pipeline import PreparedPipeline
+from spark_jobs.batches.batch_report import BatchReport
+from spark_jobs.batches.prepared_pipeline import PreparedPipeline
 from spark_jobs.scaling.executor_pool import ExecutorPool, PoolState, open_pool
+from spark_jobs.source.kafka_source import TASK_RECORDS_MAX
+from spark_jobs.tables.home_layout import SHARDS
 
 #: A batch with this share of the offsets that it may read counts as full: Spark divides
 #: them among the partitions, and rounds.

@@ -20,9 +20,10 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from spark_jobs.exact_expressions import TriedExpressions
-from spark_jobs.session import start_session
-from spark_jobs.settings import DriverSettings
+from spark_jobs.engine.session import start_session
+from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.frame.exact_expressions import TriedExpressions
+from spark_jobs.frame.typed_expressions import SPARKS_ERRORS, plan_expressions
 from spark_jobs.tests.random_expressions import random_expression, random_rows
 from spark_jobs.tests.reference_expressions import (
     Expression,
@@ -31,7 +32,6 @@ from spark_jobs.tests.reference_expressions import (
     as_table,
     as_values,
 )
-from spark_jobs.typed_expressions import SPARKS_ERRORS, plan_expressions
 
 #: Spark compiles the columns of a query together.
 _AT_ONCE = 40

@@ -24,10 +24,7 @@ from schemas.column_decoder import ColumnDecoder
 from schemas.contract import load_contract
 from schemas.event_contracts import EventContract, EventContracts
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs import event_columns as named
-from spark_jobs.event_classes import EventClass, Rules, judge
-from spark_jobs.event_frame import EventFrameRecipe
-from spark_jobs.kafka_source import empty_batch
+from spark_jobs.frame.event_frame import EventFrameRecipe
 from spark_jobs.pipeline import (
     AppendOutput,
     Fixed,
@@ -41,7 +38,10 @@ from spark_jobs.pipeline import (
     Within,
 )
 from spark_jobs.pipeline.aggregate import parse_aggregate
-from spark_jobs.source_places import SourcePlaces
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.kafka_source import empty_batch
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.event_classes import EventClass, Rules, judge
 from spark_jobs.tests.compared_expressions import evaluate, open_session
 
 _NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)

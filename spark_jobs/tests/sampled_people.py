@@ -26,8 +26,6 @@ from sinks.postgres.outbox_table import OutboxTable
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
-from spark_jobs import event_columns as named
-from spark_jobs.event_classes import ClassifiedEvents
 from spark_jobs.pipeline import (
     AppendOutput,
     Enrichment,
@@ -43,7 +41,9 @@ from spark_jobs.pipeline import (
     stateful,
 )
 from spark_jobs.pipeline.aggregate import parse_aggregate
-from spark_jobs.source_places import SourcePlaces
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.event_classes import ClassifiedEvents
 
 PLACES = SourcePlaces(("people",))
 #: Fields that are text; ``address`` is a record beside them.

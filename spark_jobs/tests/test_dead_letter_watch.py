@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.dead_letter_watch import DeadLetterWatch
+from spark_jobs.driver.dead_letter_watch import DeadLetterWatch
 from spark_jobs.pipeline import DeadLetterLimit
 
 

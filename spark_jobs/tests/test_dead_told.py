@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sinks.protocol.votes import EventCounts
-from spark_jobs.dead_told import dead_told
+from spark_jobs.driver.dead_told import dead_told
 
 
 def test_a_call_without_dead_letters_says_nothing() -> None:

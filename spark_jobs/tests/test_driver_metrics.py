@@ -15,8 +15,8 @@ from sinks.protocol.measures import Measures
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.votes import BatchTally, EventCounts, PartitionTally
-from spark_jobs.batch_report import BatchReport
-from spark_jobs.driver_metrics import STALLED_AFTER_S, DriverMetrics
+from spark_jobs.batches.batch_report import BatchReport
+from spark_jobs.driver.driver_metrics import STALLED_AFTER_S, DriverMetrics
 
 _TP = TopicPartition("orders", 0)
 _NEWEST_US = 900_000_000

@@ -20,8 +20,8 @@ import json, sys
 from pathlib import Path
 import psutil
 from pyspark.sql.functions import pandas_udf
-from spark_jobs.session import start_session
-from spark_jobs.settings import DriverSettings
+from spark_jobs.engine.session import start_session
+from spark_jobs.engine.settings import DriverSettings
 
 spark = start_session(
     DriverSettings(

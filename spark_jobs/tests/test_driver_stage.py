@@ -17,10 +17,10 @@ from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan, StagedBatch
 from sinks.protocol.votes import Vote
-from spark_jobs.driver_stage import SMALL_BATCH_BYTES, DriverStage
-from spark_jobs.record_reader import ReadRecords, RecordReader, TooManyBytesError
-from spark_jobs.stage_task import StageTask
-from spark_jobs.task_worker import TaskWorker
+from spark_jobs.batches.driver_stage import SMALL_BATCH_BYTES, DriverStage
+from spark_jobs.source.record_reader import ReadRecords, RecordReader, TooManyBytesError
+from spark_jobs.task.stage_task import StageTask
+from spark_jobs.task.task_worker import TaskWorker
 
 _OFFSETS_MAX = 100
 

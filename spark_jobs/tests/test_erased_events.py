@@ -9,10 +9,10 @@ import pytest
 from sinks.seen_ids.fingerprint import fingerprint
 from sinks.seen_ids.id_hash import fingerprint_of
 from sinks.seen_ids.tombstones import Tombstones
-from spark_jobs import event_columns as named
-from spark_jobs.erased_events import fingerprints_of, mark_erased
-from spark_jobs.event_classes import ClassifiedEvents, EventClass
-from spark_jobs.source_places import SourcePlaces
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.erased_events import fingerprints_of, mark_erased
+from spark_jobs.task.event_classes import ClassifiedEvents, EventClass
 
 _KEY = b"0123456789abcdef"
 _PLACES = SourcePlaces(("t",))

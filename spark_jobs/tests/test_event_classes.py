@@ -21,8 +21,10 @@ from sinks.postgres.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RejectedBucket, RoomlessRow
-from spark_jobs import event_columns as named
-from spark_jobs.event_classes import (
+from spark_jobs.pipeline.durations import in_microseconds
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.event_classes import (
     EARLIEST_EVENT_TIME_US,
     ClassifiedEvents,
     EventClass,
@@ -30,9 +32,7 @@ from spark_jobs.event_classes import (
     find_dead,
     mark_roomless,
 )
-from spark_jobs.pipeline.durations import in_microseconds
-from spark_jobs.source_places import SourcePlaces
-from spark_jobs.window_assignment import assign_windows
+from spark_jobs.task.windows.window_assignment import assign_windows
 
 _NOON_US = 1_700_000_000_000_000
 _SCHEMA = {

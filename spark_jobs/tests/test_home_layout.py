@@ -27,8 +27,6 @@ from sinks.postgres.append_table import AppendTable
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import WindowTable
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.event_columns import argument_column
-from spark_jobs.home_layout import SHARDS, build_home_layout
 from spark_jobs.pipeline import (
     Aggregate,
     AggregateFunction,
@@ -39,6 +37,8 @@ from spark_jobs.pipeline import (
     WindowOutput,
 )
 from spark_jobs.pipeline.window_kinds import Fixed
+from spark_jobs.source.event_columns import argument_column
+from spark_jobs.tables.home_layout import SHARDS, build_home_layout
 
 _SOURCE = Source(
     topic="page-views",

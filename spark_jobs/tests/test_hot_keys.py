@@ -12,7 +12,7 @@ from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.hot_keys import HotKeys
-from spark_jobs.hot_keys import find_hot_keys, hide_keys
+from spark_jobs.task.hot_keys import find_hot_keys, hide_keys
 
 _ORIGIN = Column(name="origin", postgres_type="text")
 _WINDOWS = WindowTable(

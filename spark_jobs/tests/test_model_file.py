@@ -9,9 +9,9 @@ import pytest
 from onnx import TensorProto
 
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.model_file import Model, loaded_once, read_model
+from spark_jobs.frame.model_file import Model, loaded_once, read_model
+from spark_jobs.frame.predictor import predict_each
 from spark_jobs.pipeline import PipelineError, Prediction
-from spark_jobs.predictor import predict_each
 from spark_jobs.tests.small_models import write_choosing, write_doubling
 
 _PREDICTION = Prediction(

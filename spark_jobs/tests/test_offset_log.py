@@ -8,7 +8,7 @@ import pytest
 
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
-from spark_jobs.offset_log import read_planned_ranges
+from spark_jobs.source.offset_log import read_planned_ranges
 
 _META = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 

@@ -15,8 +15,8 @@ from sinks.postgres.key_text import KEY_BYTES_MAX, format_key
 from sinks.postgres.keyed_table import KeyedTable
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
-from spark_jobs.event_columns import FILTERED_BY, wanted_column
-from spark_jobs.output_bounds import find_long_keys, find_nested_zeros
+from spark_jobs.source.event_columns import FILTERED_BY, wanted_column
+from spark_jobs.task.output_bounds import find_long_keys, find_nested_zeros
 
 _NAME = Column(name="name", postgres_type="text")
 _RAW = Column(name="raw", postgres_type="bytea")

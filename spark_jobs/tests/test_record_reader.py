@@ -15,10 +15,10 @@ from confluent_kafka import (
 )
 
 from sinks.protocol.offsets import OffsetRange, TopicPartition
-from spark_jobs import record_reader
-from spark_jobs.event_columns import KEY, OFFSET, PLACE, TIMESTAMP, VALUE
-from spark_jobs.record_reader import RecordReader, TooManyBytesError
-from spark_jobs.source_places import SourcePlaces
+from spark_jobs.source import record_reader
+from spark_jobs.source.event_columns import KEY, OFFSET, PLACE, TIMESTAMP, VALUE
+from spark_jobs.source.record_reader import RecordReader, TooManyBytesError
+from spark_jobs.source.source_places import SourcePlaces
 
 _BYTES_MAX = 1_000
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinks.protocol.samples import Samples, join_samples, samples_json
-from spark_jobs.event_classes import ClassifiedEvents, EventClass
 from spark_jobs.pipeline.redaction import find_redaction
-from spark_jobs.samples import (
+from spark_jobs.task.event_classes import ClassifiedEvents, EventClass
+from spark_jobs.task.samples import (
     Sampling,
     sample_events,
     sample_results,

@@ -19,9 +19,9 @@ from pyspark.sql.types import (
 
 from sinks.protocol.distributions import distribution_of
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.event_classes import ClassifiedEvents, EventClass
 from spark_jobs.pipeline import PipelineError, Reported
-from spark_jobs.reported_columns import check_reported, figures_of
+from spark_jobs.task.event_classes import ClassifiedEvents, EventClass
+from spark_jobs.task.reported_columns import check_reported, figures_of
 
 
 def _events(column: pa.Array, classes: list[EventClass]) -> ClassifiedEvents:

@@ -12,7 +12,7 @@ from spark_jobs.pipeline.definition_json import (
     definition_hash,
     pipeline_definition_json,
 )
-from spark_jobs.shadowed_pipeline import shadowed
+from spark_jobs.tables.shadowed_pipeline import shadowed
 
 _PIPELINE = Pipeline(
     name="orders",

@@ -12,11 +12,16 @@ from sinks.postgres.columns import Column
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
-from spark_jobs import event_columns as named
-from spark_jobs.event_columns import argument_column
-from spark_jobs.skewed_windows import CASES, SkewedCase, skewed_output, skewed_tasks
-from spark_jobs.window_assignment import assign_windows
-from spark_jobs.window_partials import aggregate_windows
+from spark_jobs.bench.skewed_windows import (
+    CASES,
+    SkewedCase,
+    skewed_output,
+    skewed_tasks,
+)
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.event_columns import argument_column
+from spark_jobs.task.windows.window_assignment import assign_windows
+from spark_jobs.task.windows.window_partials import aggregate_windows
 
 _MINUTE_US = 60_000_000
 _EVENTS = 40_000

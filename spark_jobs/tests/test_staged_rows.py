@@ -21,11 +21,11 @@ from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.votes import OutputTally
-from spark_jobs import event_columns as named
-from spark_jobs.even_spread import spread_evenly
-from spark_jobs.event_classes import ClassifiedEvents, EventClass, mark_filtered
-from spark_jobs.source_places import SourcePlaces
-from spark_jobs.staged_rows import StagedRows
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.even_spread import spread_evenly
+from spark_jobs.task.event_classes import ClassifiedEvents, EventClass, mark_filtered
+from spark_jobs.task.staged_rows import StagedRows
 
 _EVENTS = 500
 _KEYS = 40

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
-from spark_jobs.kafka_admin import KafkaAdmin, TopicState
-from spark_jobs.topic_watch import LOOK_S, REPEAT_S, TopicWatch
+from spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
+from spark_jobs.source.topic_watch import LOOK_S, REPEAT_S, TopicWatch
 
 _AWAY = RetryableError("KAFKA_UNREACHABLE", saw="s", why="w", fix="f")
 _MISSING = ConfigurationError("TOPIC_MISSING", saw="s", why="w", fix="f")

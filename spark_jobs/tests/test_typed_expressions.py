@@ -119,11 +119,11 @@ _OF_TABLES = (
 _PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
-from spark_jobs import session
+from spark_jobs.engine import session
 from spark_jobs.pipeline import AppendOutput, Pipeline, Rule
 from spark_jobs.pipeline.problems import PipelineError
 from spark_jobs.pipeline.tests.pipelines import SOURCE
-from spark_jobs.typed_expressions import check_types
+from spark_jobs.frame.typed_expressions import check_types
 
 local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 spark = (

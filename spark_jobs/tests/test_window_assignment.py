@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinks.postgres.window_kinds import AlignedWindows, SessionWindows
-from spark_jobs.window_assignment import assign_windows, join_sessions
+from spark_jobs.task.windows.window_assignment import assign_windows, join_sessions
 
 _S = 1_000_000
 _HOUR = 3600 * _S

@@ -20,10 +20,10 @@ from sinks.postgres.sketches import sketch_of
 from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.window_kinds import fixed_windows
 from sinks.postgres.window_table import LatePolicy, WindowTable
-from spark_jobs import event_columns as named
-from spark_jobs.event_columns import argument_column
-from spark_jobs.window_assignment import Assigned, assign_windows
-from spark_jobs.window_partials import (
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.event_columns import argument_column
+from spark_jobs.task.windows.window_assignment import Assigned, assign_windows
+from spark_jobs.task.windows.window_partials import (
     aggregate_windows,
     find_late,
     find_revising,

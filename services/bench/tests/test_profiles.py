@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.bench.profiles import WORKLOADS, Run, median_figures
-from spark_jobs.profile import PROFILES
+from spark_jobs.engine.profile import PROFILES
 
 
 def test_every_profile_is_compared_with_none() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs.batches.stage_jobs import time_bounds
 from spark_jobs.pipeline import Pipeline, PipelineError, load_pipeline
 from spark_jobs.pipeline.definition_json import (
     definition_hash,
     from_json,
     pipeline_definition_json,
 )
-from spark_jobs.stage_jobs import time_bounds
 
 _FILE = """
 pipeline: p

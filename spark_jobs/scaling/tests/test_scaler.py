@@ -19,7 +19,7 @@ from sinks.protocol.measures import NOTHING_MEASURED, Measures, StepMeasure
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.scaling.bounds import NOT_SCALED, Bounds, Range
 from sinks.scaling.decision import RAISE_PAUSE_S, Because, Decision
-from spark_jobs.batch_report import BatchReport
+from spark_jobs.batches.batch_report import BatchReport
 from spark_jobs.scaling.executor_pool import ExecutorPool, PoolState
 from spark_jobs.scaling.scaler import Scaler, tasks_max
 

@@ -1,0 +1,33 @@
+"""What the driver hands to its bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sinks.postgres.home import PostgresHome
+from sinks.protocol.identity import Epoch
+from sinks.protocol.offsets import TopicPartition
+from spark_jobs.batches.prepared_pipeline import ClaimedDatabases
+from spark_jobs.batches.stage_jobs import StageJobs
+from spark_jobs.source.kafka_admin import KafkaAdmin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeParts:
+    """What a bridge works with, all of it belonging to one claim of one epoch."""
+
+    databases: ClaimedDatabases
+    jobs: StageJobs
+    admin: KafkaAdmin
+    checkpoint: Path
+    starts: Mapping[TopicPartition, int]
+
+    @property
+    def home(self) -> PostgresHome:
+        return self.databases.home
+
+    @property
+    def epoch(self) -> Epoch:
+        return self.home.claim.epoch

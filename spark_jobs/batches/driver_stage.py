@@ -1,0 +1,187 @@
+"""Stages small batches in the driver's own process, by the task that Spark runs else.
+
+Of a batch of some hundred records most of the time goes into starting tasks: Python
+workers are handed the task, ask for their IDs, and hand their votes back. So the driver
+takes such a batch's rows and runs the very same task on them. Staging, vote and
+everything after them are the same; only the place differs.
+
+Rows that Spark computes something of are taken from Spark; records as they were read
+are read here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from sinks.protocol.errors import RetryableError, TallyweirError
+from sinks.protocol.measures import Measures, StepMeasure
+from sinks.protocol.offsets import OffsetRange
+from sinks.protocol.ports import BatchPlan, StagedBatch
+from sinks.protocol.votes import Vote
+from spark_jobs.engine.spark_failure import SPARK_FAILURES
+from spark_jobs.source.record_reader import ReadRecords, RecordReader, TooManyBytesError
+from spark_jobs.task.stage_task import StageTask
+from spark_jobs.task.task_worker import AnswersClaims, TaskWorker
+
+#: What the driver holds of a batch's rows at most, as far as can be told before.
+SMALL_BATCH_BYTES = 64 * 1024 * 1024
+
+#: Spark's count of the records that it has read for a batch.
+_RECORDS = "tallyweir_records"
+#: Spark refuses to send more than this setting allows to a driver.
+_TOO_LARGE = "spark.driver.maxResultSize"
+
+
+class DriverStage:
+    """Stages small batches, one after the other, for one claim of an epoch.
+
+    Args:
+        offsets_max: How many offsets a small batch has at most.
+        holder: Of the IDs; None if the pipeline looks at none.
+        reader: Of the stream's records, where tasks need them as they were read.
+    """
+
+    def __init__(
+        self,
+        *,
+        offsets_max: int,
+        holder: AnswersClaims | None,
+        reader: RecordReader | None,
+    ) -> None:
+        self._offsets_max = offsets_max
+        self._reader = reader
+        self._worker = TaskWorker(holder)
+        # Spark counts its attempts upwards from 0, so none is ever met by one of these.
+        self._attempts = itertools.count(-1, -1)
+        #: Of a record, as the last batch was: nobody knows before it is read.
+        self._record_bytes = 0.0
+
+    def takes(self, plan: BatchPlan) -> bool:
+        """Tell whether a batch is small; a batch run, being no stream, is not."""
+        return plan.run is None and self._is_small(plan.offsets)
+
+    def counted(self, raw: DataFrame) -> DataFrame:
+        """Have Spark count the records where it reads them."""
+        return raw.observe(_RECORDS, F.count(F.lit(1)).alias(_RECORDS))
+
+    def stage(
+        self,
+        events: Callable[[], DataFrame],
+        plan: BatchPlan,
+        task: StageTask,
+        *,
+        on_read: Callable[[], None],
+    ) -> StagedBatch | None:
+        """Stage a small batch.
+
+        Args:
+            events: Makes what the task is to stage of what ``counted`` gave.
+            plan: The batch's.
+            task: What Spark's tasks would run on them.
+            on_read: Called when all records have been read.
+
+        Returns:
+            What was staged; None if the rows are too many bytes for a driver or do
+            not come, and nothing is staged.
+
+        Raises:
+            TallyweirError: What a task would have stated instead of a vote.
+
+        Crash:
+            As of a task: what is staged is not voted for, and nobody will move it.
+        """
+        began = time.perf_counter()
+        try:
+            if self._reader is None:
+                read: ReadRecords | None = _collect(events())
+            else:
+                read = self._reader.read(plan.ranges)
+        except TooManyBytesError:
+            self._record_bytes = 2 * SMALL_BATCH_BYTES / plan.offsets
+            return None
+        if read is None:
+            return None
+        rows = read.rows
+        read_s = time.perf_counter() - began
+        on_read()
+        if rows.num_rows:
+            self._record_bytes = rows.nbytes / rows.num_rows
+        return StagedBatch(
+            votes=[self._run(task, rows)],
+            records_read=read.records,
+            # What the task is handed is here already.
+            measures=Measures(
+                steps={"read": StepMeasure(seconds=read_s, seconds_max=read_s)}
+            ),
+        )
+
+    def _is_small(self, offsets: int) -> bool:
+        return (
+            offsets <= self._offsets_max
+            and offsets * self._record_bytes <= SMALL_BATCH_BYTES
+        )
+
+    def _run(self, task: StageTask, rows: pa.Table) -> Vote:
+        try:
+            return task.stage(rows.to_batches(), next(self._attempts), self._worker)
+        except TallyweirError:
+            raise
+        except Exception as error:
+            # Spark would tell of a job that failed. The words may quote a payload.
+            raise RetryableError(
+                "DRIVER_STAGE_FAILED",
+                saw=f"The driver could not stage a batch ({type(error).__name__}).",
+                why="The batch at hand was dropped whole.",
+                fix="Nothing to do if it passes; else report it with the driver's "
+                "output.",
+            ) from error
+
+    def await_more(self, timeout_s: float) -> Sequence[OffsetRange] | None:
+        """Wait for records behind those of the last batch.
+
+        Returns:
+            What has come, to be read next; empty if nothing has. None if there is more
+            than a small batch, or nobody reads ahead.
+        """
+        if self._reader is None:
+            return None
+        ranges = self._reader.await_more(timeout_s, offsets_max=self._offsets_max)
+        if ranges and not self._is_small(sum(one.length for one in ranges)):
+            return None
+        return ranges
+
+    def stand_by(self) -> None:
+        """Read nothing ahead while others stage the batches."""
+        if self._reader is not None:
+            self._reader.stand_by()
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self.stand_by()
+        self._worker.close()
+
+
+def _collect(events: DataFrame) -> ReadRecords:
+    """Take the rows of a frame from Spark, with its count of the records.
+
+    Raises:
+        TooManyBytesError: Spark refuses to send so much.
+    """
+    # One task reads all partitions: starting more takes longer than reading.
+    one = events.coalesce(1)
+    try:
+        rows = one.toArrow()
+    except SPARK_FAILURES as failure:
+        if _TOO_LARGE not in str(failure):
+            raise
+        raise TooManyBytesError from failure
+    # An ``Observation`` is told of the action's end, which for ``toArrow`` is before
+    # its job has begun.
+    measured = one._jdf.queryExecution().observedMetrics()  # noqa: SLF001 - as above
+    return ReadRecords(rows=rows, records=int(measured.apply(_RECORDS).getLong(0)))

@@ -1,0 +1,1 @@
+"""What the benchmarks run in a process of Spark's."""

@@ -1,0 +1,1 @@
+"""The driver: claims a pipeline, runs its batches, watches, drains and ends."""

@@ -1,0 +1,104 @@
+"""Ends a drain that somebody has asked for, under a claim that reads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from sinks.faultpoints import DrainPoint, making
+from sinks.postgres.audit import read_waiting
+from sinks.postgres.connection import connect
+from sinks.postgres.epoch_claims import Drain, read_drain
+from sinks.postgres.instants import to_microseconds
+from sinks.postgres.steering import end_drain
+from spark_jobs.batches.bridge import Bridge
+from spark_jobs.batches.bridge_parts import BridgeParts
+from spark_jobs.engine.settings import DriverSettings
+
+_NAME = "tallyweir drain"
+
+
+class PipelineDrain:
+    """Drains one pipeline, where somebody has asked for it.
+
+    Args:
+        settings: Where things are.
+        pipeline: Its name.
+        log: The driver's.
+    """
+
+    def __init__(
+        self,
+        settings: DriverSettings,
+        pipeline: str,
+        log: structlog.typing.FilteringBoundLogger,
+    ) -> None:
+        self._settings = settings
+        self._pipeline = pipeline
+        self._log = log
+
+    def find(self) -> Drain | None:
+        """Return what is asked for; None if nothing is.
+
+        To be called under a claim: a drain that is asked for later fences it.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        with connect(self._settings.home_dsn, application_name=_NAME) as home:
+            return read_drain(home, self._pipeline)
+
+    def end(
+        self,
+        asked: Drain,
+        parts: BridgeParts,
+        bridge: Bridge,
+        is_told_to_stop: Callable[[], bool],
+    ) -> bool:
+        """Close what is to be closed, and pause the pipeline.
+
+        Branches in doubt are finished by then: the claim's databases are open.
+
+        Args:
+            asked: What is asked for.
+            parts: What the bridge works with.
+            bridge: The claim's; it runs no query.
+            is_told_to_stop: Asked before each tick.
+
+        Returns:
+            Whether the pipeline is drained; False if the driver was told to stop
+            before. The drain is left to the next one then.
+
+        Raises:
+            FencedError: A newer epoch is claimed.
+            TallyweirError: As a batch does.
+
+        Crash:
+            Each tick is a batch, and the pause one transaction. Whoever claims next
+            finds the drain, and what is left of it.
+        """
+        self._log.info("draining", told=asked.told())
+        if asked.closes_windows:
+            with making(DrainPoint.WINDOWS_CLOSED):
+                is_closed = self._close(bridge, is_told_to_stop)
+            if not is_closed:
+                self._log.info("stopped before all was closed")
+                return False
+        with (
+            making(DrainPoint.DRAINED),
+            connect(self._settings.home_dsn, application_name=_NAME) as home,
+        ):
+            paused = end_drain(home, self._pipeline, asked, epoch=parts.epoch)
+        self._log.info(
+            "drained",
+            after_sequence=paused.last_sequence,
+            fix=f"Nothing. tallyweir resume {self._pipeline} lets it go on.",
+        )
+        return True
+
+    def _close(self, bridge: Bridge, is_told_to_stop: Callable[[], bool]) -> bool:
+        with connect(self._settings.home_dsn, application_name=_NAME) as home:
+            waiting = read_waiting(home, self._pipeline, self._settings.databases)
+        through_us = to_microseconds(waiting.closing_watermark)
+        return through_us is None or bridge.close(through_us, is_told_to_stop)

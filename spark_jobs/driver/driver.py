@@ -1,0 +1,415 @@
+"""A driver: one process that runs one pipeline until it is told to stop.
+
+At every start, and again after every failure of the outside world, it claims an
+epoch, reads the offsets from Postgres and gives Spark a fresh checkpoint directory.
+So there is one way to begin, and it is the way of recovery.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import structlog
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sinks.postgres.columns import qualified
+from sinks.postgres.epoch_claims import Drain
+from sinks.postgres.home import PostgresHome
+from sinks.postgres.migrations import migrate
+from sinks.protocol.batch_run import streamed
+from sinks.protocol.errors import (
+    ConfigurationError,
+    FencedError,
+    RetryableError,
+    TallyweirError,
+)
+from sinks.protocol.ports import BatchPlan
+from sinks.protocol.recovery import topic_ids
+from sinks.protocol.votes import EventCounts
+from spark_jobs.batches.batch_report import BatchReport
+from spark_jobs.batches.bridge import Bridge
+from spark_jobs.batches.bridge_parts import BridgeParts
+from spark_jobs.batches.prepared_pipeline import (
+    ClaimedDatabases,
+    PreparedPipeline,
+    prepare_pipeline,
+    read_pipeline_files,
+)
+from spark_jobs.driver.dead_letter_watch import DeadLetterWatch
+from spark_jobs.driver.dead_told import dead_told
+from spark_jobs.driver.drain import PipelineDrain
+from spark_jobs.driver.driver_metrics import DriverMetrics
+from spark_jobs.driver.held_pipeline import await_nobody_holds
+from spark_jobs.driver.own_claims import OwnClaims
+from spark_jobs.driver.version_watch import VersionWatch
+from spark_jobs.engine.kept_memory import leave_lasting_objects
+from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_failure import query_failed
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.scaling.scaler import Scaler, open_scaler
+from spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
+from spark_jobs.source.kafka_source import read_stream
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.source.start_positions import read_starts
+from spark_jobs.source.topic_watch import TopicWatch
+
+#: How often the driver looks whether it is told to stop.
+_POLL_S = 0.2
+#: How long the batch at hand may take to end after SIGTERM.
+FINISH_TIMEOUT_S = 120.0
+#: Pauses between tries while the outside world is down.
+_BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+#: The longest of them while a server is away, for the driver to follow it back soon.
+_PATIENT_PAUSE_MAX_S = 5.0
+#: Failures in a row that are not an unreachable server.
+_FAILURES_MAX = 5
+#: These last as long as they last; giving up would need a person to start again.
+_PATIENT = frozenset(
+    {
+        "FENCED_FOR_NOW",
+        "KAFKA_UNREACHABLE",
+        "PAUSED",
+        "POSTGRES_CONNECTIONS",
+        "POSTGRES_UNREACHABLE",
+        "TABLE_LOCKED",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """What is the same for every start within one process."""
+
+    pipeline: PreparedPipeline
+    admin: KafkaAdmin
+    scaler: Scaler
+
+
+class Driver:
+    """Runs one pipeline.
+
+    Args:
+        settings: Where things are.
+        pipeline: The pipeline, valid against its contract.
+        pipeline_file: The file it came from, beside which contracts are looked for.
+        once: Whether to stop when all that is in the topics now is committed.
+        stop: Set when the driver is to end after the batch at hand.
+    """
+
+    def __init__(
+        self,
+        settings: DriverSettings,
+        pipeline: Pipeline,
+        *,
+        pipeline_file: Path,
+        once: bool,
+        stop: threading.Event,
+    ) -> None:
+        self._settings = settings
+        self._pipeline = pipeline
+        self._pipeline_file = pipeline_file
+        self._once = once
+        self._stop = stop
+        self._pauses = 0
+        self._failures = 0
+        self._counts = EventCounts()
+        self._claims = OwnClaims()
+        self._dead_letters = DeadLetterWatch(pipeline.name, pipeline.dead_letter_limit)
+        self._version = VersionWatch(settings.home_dsn, pipeline.name)
+        self._log = structlog.get_logger().bind(
+            pipeline=pipeline.name, guarantee=pipeline.guarantee.value
+        )
+        self._drain = PipelineDrain(settings, pipeline.name, self._log)
+        #: Of this process; nobody has to look at them.
+        self.metrics = DriverMetrics(pipeline.name, pipeline.guarantee)
+
+    def run(self) -> EventCounts:
+        """Run until stopped or drained, or until the topics are read to their ends.
+
+        Returns:
+            What was read, and what became of it.
+
+        Raises:
+            ConfigurationError: Someone must change something.
+            FencedError: A newer driver has taken over.
+            RetryableError: The outside world failed too often, the pipeline has
+                other tables since the start, or a driver that runs ``once`` finds it
+                paused.
+            FatalError: Going on could lose or double events.
+        """
+        if self._stop.is_set():
+            return self._counts
+        prepared = self._prepare()
+        while not self._stop.is_set():
+            try:
+                self._claim_and_run(prepared)
+            except TallyweirError as error:
+                if not self._may_pass(error):
+                    self._version.check_failure(error)
+                    raise
+                self._pause_after(error)
+                continue
+            if not prepared.scaler.wants_new_query:
+                break
+        return self._counts
+
+    def _prepare(self) -> _Prepared:
+        """Check everything outside before the first claim: all of it must be there."""
+        files = read_pipeline_files(self._pipeline, self._pipeline_file)
+        admin = KafkaAdmin(
+            self._settings.kafka_bootstrap, *self._pipeline.source.topics
+        )
+        try:
+            admin.read_positions()
+            migrate(self._settings.home_dsn)
+            pipeline = prepare_pipeline(self._settings, files)
+            scaler = open_scaler(pipeline, self._log)
+            # A driver that runs once ends before scaling would pay.
+            if not self._once:
+                scaler.start()
+        except RetryableError as error:
+            # Before the first start nothing is known to be right, so a server that
+            # does not answer is more likely a wrong address than an outage.
+            raise ConfigurationError(
+                error.code, saw=error.saw, why=error.why, fix=error.fix
+            ) from error
+        return _Prepared(pipeline=pipeline, admin=admin, scaler=scaler)
+
+    def _claim_and_run(self, prepared: _Prepared) -> None:
+        """Claim an epoch and run one query under it until it ends.
+
+        A driver that starts over must not fence whoever superseded it meanwhile, or
+        two drivers would take the pipeline from each other for ever.
+        """
+        # Asked before, or each try during an outage would claim an epoch.
+        prepared.admin.read_topic_ids()
+        with closing(prepared.pipeline.open_home()) as home:
+            self._claims.check_not_superseded(home)
+            if self._once:
+                home.check_not_paused()
+            await_nobody_holds(home, self._stop, self._log)
+            if self._stop.is_set():
+                return
+            self._claims.claim(home)
+            self._version.begin()
+            try:
+                with prepared.pipeline.opened_databases(home) as databases:
+                    self._run_claim(prepared, databases)
+            except FencedError as fenced:
+                self._claims.check_not_superseded(home)
+                raise RetryableError(
+                    "FENCED_FOR_NOW",
+                    saw="The pipeline was paused, or a batch run has taken it over.",
+                    why="One claim publishes at a time.",
+                    fix="Nothing to do: the driver goes on when that has ended.",
+                ) from fenced
+
+    def _run_claim(self, prepared: _Prepared, databases: ClaimedDatabases) -> None:
+        """Run one query under the claim that the databases were opened for."""
+        home = databases.home
+        claim = f"{home.claim.epoch}-{uuid.uuid4().hex[:12]}"
+        progress = home.read_progress()
+        starts = read_starts(prepared.admin, home, progress, self._log)
+        with prepared.pipeline.opened_jobs(
+            home,
+            claim=claim,
+            places=SourcePlaces(self._pipeline.source.topics),
+            tasks=lambda: prepared.pipeline.parallelism,
+        ) as jobs:
+            parts = BridgeParts(
+                databases=databases,
+                jobs=jobs,
+                admin=prepared.admin,
+                checkpoint=self._settings.fresh_directory(
+                    "checkpoints", self._pipeline.name, claim
+                ),
+                starts=starts,
+            )
+            asked = self._drain.find()
+            if asked is not None:
+                self._run_drain(asked, parts)
+                return
+            jobs.read_ids_ahead(progress)
+            self._log.info(
+                "driver started",
+                epoch=home.claim.epoch,
+                tables=[
+                    qualified(table)
+                    for output in home.layout.outputs
+                    for table in output.tables
+                ],
+                positions={str(tp): offset for tp, offset in sorted(starts.items())},
+            )
+            self._run_query(prepared, parts)
+
+    def _run_drain(self, asked: Drain, parts: BridgeParts) -> None:
+        """Read nothing more; a driver that runs ``once`` has not read to the end.
+
+        One that is told to stop meanwhile leaves the rest of the drain to the next.
+        """
+        bridge = Bridge(
+            parts,
+            ahead_max=0,
+            on_planned=self._note_planned,
+            on_published=self._note_batch,
+        )
+        is_drained = self._drain.end(asked, parts, bridge, self._stop.is_set)
+        if self._once and is_drained:
+            parts.home.check_not_paused()
+
+    def _run_query(self, prepared: _Prepared, parts: BridgeParts) -> None:
+        scaler = prepared.scaler
+        batch_offsets_max = scaler.begin(parts.home.claim, parts.starts)
+        bridge = Bridge(
+            parts,
+            # What comes after the start is not for a driver that ends there.
+            ahead_max=0 if self._once else batch_offsets_max,
+            on_planned=self._note_planned,
+            on_published=partial(self._note_published, parts.home, scaler),
+        )
+        stream = read_stream(
+            prepared.pipeline.spark,
+            replace(self._settings, batch_offsets_max=batch_offsets_max),
+            self._pipeline,
+            parts.starts,
+        )
+        writer = (
+            parts.jobs.choose_columns(stream)
+            .writeStream.foreachBatch(bridge)
+            # No URI: Hadoop takes its escapes for parts of a name.
+            .option("checkpointLocation", f"file://{parts.checkpoint}")
+        )
+        writer = (
+            writer.trigger(availableNow=True)
+            if self._once
+            else writer.trigger(processingTime="0 seconds")
+        )
+        ids = topic_ids(streamed(parts.home.read_progress().positions))
+        leave_lasting_objects()
+        query = writer.start()
+        self.metrics.note_started(parts.epoch, parts.starts)
+        try:
+            with TopicWatch(
+                prepared.admin,
+                ids,
+                self._log,
+                on_state=partial(self._note_state, bridge, scaler),
+            ) as watch:
+                self._await(query, bridge, watch, scaler)
+        finally:
+            bridge.begin_no_more()
+            query.stop()
+            bridge.end(FINISH_TIMEOUT_S)
+            self.metrics.note_ended(failed=bridge.failure is not None)
+        if bridge.failure is not None:
+            raise bridge.failure
+
+    def _await(
+        self, query: StreamingQuery, bridge: Bridge, watch: TopicWatch, scaler: Scaler
+    ) -> None:
+        while query.isActive:
+            if watch.failure is not None:
+                raise watch.failure
+            if self._stop.is_set() or scaler.wants_new_query:
+                at_rest = bridge.finish(FINISH_TIMEOUT_S)
+                self._log.info("at rest" if at_rest else "stopped in mid-batch")
+                return
+            bridge.tick()
+            self._stop.wait(_POLL_S)
+        failed = query.exception()
+        if failed is not None:
+            # What really happened; Spark only passes on the words.
+            raise bridge.failure or query_failed(failed) from failed
+        # All is read; what became due by it is part of it.
+        bridge.run_all_due(self._stop.is_set)
+
+    def _may_pass(self, error: TallyweirError) -> bool:
+        """Count a failure, and tell whether to start over may help.
+
+        Servers that come back fail in other ways at first, so the time that they
+        were away does not count against those.
+        """
+        if not isinstance(error, RetryableError) or error.code == "TABLES_SWITCHED":
+            return False
+        if self._once and error.code == "PAUSED":
+            return False
+        if error.code not in _PATIENT or self._once:
+            self._failures += 1
+        return self._failures < _FAILURES_MAX
+
+    def _pause_after(self, error: TallyweirError) -> None:
+        """Wait before starting over, the longer the more often it was needed."""
+        self._pauses += 1
+        pause_s = _BACKOFF_S[min(self._pauses, len(_BACKOFF_S)) - 1]
+        if error.code in _PATIENT:
+            pause_s = min(pause_s, _PATIENT_PAUSE_MAX_S)
+        self._log.warning(
+            "starting over",
+            error_code=error.code,
+            saw=error.saw,
+            fix=error.fix,
+            retry_in_s=pause_s,
+        )
+        self._stop.wait(pause_s)
+
+    def _note_planned(self, plan: BatchPlan) -> None:
+        self._log.debug(
+            "batch planned",
+            epoch=plan.key.epoch,
+            sequence=plan.sequence,
+            ranges=_text(plan),
+        )
+
+    def _note_state(self, bridge: Bridge, scaler: Scaler, state: TopicState) -> None:
+        self.metrics.note_ends(state.ends)
+        bridge.note_partitions(state.ends)
+        if not self._once:
+            scaler.look(state.ends)
+
+    def _note_published(
+        self, home: PostgresHome, scaler: Scaler, report: BatchReport
+    ) -> None:
+        self._pauses = self._failures = 0
+        counts = report.result.tally.counts
+        self._counts += counts
+        if self._counts.is_all_dead and self._counts == counts:
+            self._log.warning(
+                "nothing but dead letters", told=dead_told(self._pipeline.name, counts)
+            )
+        dead: dict[str, int] | None = {}
+        if counts.dead:
+            try:
+                dead = home.count_dead_letters(report.plan.sequence)
+            except TallyweirError:
+                # The batch is published; the next one will say what is wrong.
+                dead = None
+        self.metrics.note_published(report, dead)
+        scaler.note_published(report)
+        self._note_batch(report)
+        self._version.check_batch()
+        self._dead_letters.check_batch(home, read=counts.read, dead=counts.dead)
+
+    def _note_batch(self, report: BatchReport) -> None:
+        counts = report.result.tally.counts
+        self._log.info(
+            "batch published",
+            epoch=report.plan.key.epoch,
+            sequence=report.plan.sequence,
+            read=counts.read,
+            committed=counts.committed,
+            duplicate=counts.duplicate,
+            dead=counts.dead,
+            late=counts.late,
+            expired=counts.expired,
+            filtered=counts.filtered,
+            seconds=round(report.seconds, 3),
+        )
+
+
+def _text(plan: BatchPlan) -> str:
+    return ", ".join(str(planned) for planned in plan.ranges if planned.length)

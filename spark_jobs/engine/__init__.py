@@ -1,0 +1,1 @@
+"""The Spark engine: its session and settings, its processes, and how they end."""

@@ -1,0 +1,1 @@
+"""What the JVM computes of a batch: expressions, lookups, transforms, predictions."""

@@ -1,0 +1,119 @@
+"""Joins lookups to events: each event stays one row, matched or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+)
+
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.frame.lookup_rows import VALID_FROM, VALID_UNTIL, key_column
+from spark_jobs.frame.time_slices import SLICE, TimeSlices
+from spark_jobs.pipeline.enrichment import Enrichment
+
+_DECIMAL_DIGITS = 38
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupCopy:
+    """What events are joined with.
+
+    Attributes:
+        rows: A small table with the columns of ``copied_columns``, whose rows
+            ``check_rows`` has accepted; with ranges, each in its slices of time.
+        slices: Those slices; None without ranges.
+    """
+
+    rows: DataFrame
+    slices: TimeSlices | None
+
+
+def enrich(
+    events: DataFrame, enrichment: Enrichment, lookup: LookupCopy, *, event_time: str
+) -> DataFrame:
+    """Add the columns that an enrichment selects.
+
+    Args:
+        events: What is enriched.
+        enrichment: How.
+        lookup: What it looks up.
+        event_time: The events' column by which one of several rows is chosen.
+
+    Raises:
+        ConfigurationError: ``LOOKUP_TYPE``: a key of another type, whose values Spark
+            would compare after a conversion in which two of them become one.
+    """
+    kinds = {field.name: field.dataType for field in events.schema.fields}
+    conditions: list[Column] = []
+    for number, (column, lookup_column) in enumerate(enrichment.on.items()):
+        found = lookup.rows.schema[key_column(number)].dataType
+        if not _are_comparable(kinds[column], found):
+            raise ConfigurationError(
+                "LOOKUP_TYPE",
+                saw=f"The events' {column} is {kinds[column].simpleString()}, "
+                f"{lookup_column} of the lookup {enrichment.label} is "
+                f"{found.simpleString()}.",
+                why="Only values of one type are equal for certain.",
+                fix="Cast the lookup's column in a view, and look up the view.",
+            )
+        conditions.append(_are_equal(column, kinds[column], key_column(number), found))
+    if lookup.slices is not None:
+        at = F.col(event_time)
+        begin, end = F.col(VALID_FROM), F.col(VALID_UNTIL)
+        conditions += [
+            lookup.slices.column(at) == F.col(SLICE),
+            begin.isNull() | (begin <= at),
+            end.isNull() | (at < end),
+        ]
+    joined = events.join(
+        F.broadcast(lookup.rows), reduce(and_, conditions), "left"
+    ).drop(
+        *(key_column(number) for number in range(len(enrichment.on))),
+        VALID_FROM,
+        VALID_UNTIL,
+        SLICE,
+    )
+    return _with_defaults(joined, enrichment.default)
+
+
+def _are_comparable(event: DataType, lookup: DataType) -> bool:
+    """Tell whether values that differ in the lookup differ for an event as well."""
+    if isinstance(event, IntegralType):
+        return isinstance(lookup, IntegralType | DecimalType | DoubleType)
+    if isinstance(event, FloatType | DoubleType):
+        return isinstance(lookup, FloatType | DoubleType)
+    return isinstance(lookup, type(event))
+
+
+def _are_equal(column: str, event: DataType, key: str, lookup: DataType) -> Column:
+    """Compare an event's key with a lookup's, of types that are comparable.
+
+    A number that the lookup's type, with the event's places, has no room for is null
+    and equals none: Spark would raise an exception, which ends the batch.
+    """
+    if not isinstance(lookup, DecimalType):
+        return F.col(column) == F.col(key)
+    places = event.scale if isinstance(event, DecimalType) else 0
+    wide = DecimalType(_DECIMAL_DIGITS, max(places, lookup.scale))
+    return F.col(column).try_cast(wide) == F.col(key).try_cast(wide)
+
+
+def _with_defaults(events: DataFrame, defaults: Mapping[str, object]) -> DataFrame:
+    return events.withColumns(
+        {
+            column: F.coalesce(F.col(column), F.lit(value))
+            for column, value in defaults.items()
+            if value is not None
+        }
+    )

@@ -1,0 +1,494 @@
+"""From raw Kafka records to what Spark computes of them, for the tasks that stage them.
+
+A task decodes the fields of its events itself, from the payload, which it needs
+anyway. What Spark computes, as conditions, lookups and users' transforms, reaches it as
+columns beside the payload, and the JVM decodes events for those only.
+
+A pipeline is a function of one DataFrame, so the same code serves a micro-batch of
+a stream and a range of a topic. Every expression is deterministic: a replay of the
+same offsets gives the same rows, and a task that runs again gets the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from operator import or_
+from typing import Any, TypeVar
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+from schemas.event_contracts import EventContracts
+from schemas.schema_tree import NESTED_TYPES
+from spark_jobs.frame.avro_values import decode_value, field_columns, is_undecoded
+from spark_jobs.frame.enrichment_join import LookupCopy, enrich
+from spark_jobs.frame.exact_expressions import TriedExpressions
+from spark_jobs.frame.predictor import Predictor
+from spark_jobs.frame.transformed_events import added_columns, apply_transform
+from spark_jobs.pipeline.aggregate import AggregateFunction
+from spark_jobs.pipeline.columns import check_columns
+from spark_jobs.pipeline.definition import Pipeline, Transform
+from spark_jobs.pipeline.expressions import inspect_expression
+from spark_jobs.pipeline.join import JoinOutput
+from spark_jobs.pipeline.names import KAFKA_TOPIC, RESERVED_PREFIX
+from spark_jobs.pipeline.problems import raise_if_any
+from spark_jobs.pipeline.redaction import find_redaction_problems
+from spark_jobs.pipeline.source import HeaderId
+from spark_jobs.pipeline.window import WindowOutput
+from spark_jobs.source.event_columns import (
+    BROKEN_RULE,
+    EVENT_ID,
+    EVENT_TIME,
+    FAILED,
+    FILTERED_BY,
+    ID_SOURCE,
+    KEY,
+    MISFIT,
+    MODEL_ERROR,
+    OFFSET,
+    ORIGINAL,
+    PLACE,
+    TIMESTAMP,
+    UNDECODED,
+    VALUE,
+    argument_column,
+    branch_column,
+    side_column,
+    wanted_column,
+)
+from spark_jobs.source.source_places import SourcePlaces
+
+_Made = TypeVar("_Made")
+
+#: What is there before anything of the payload is looked at.
+_AS_READ = frozenset(
+    {PLACE, OFFSET, TIMESTAMP, KEY, VALUE, EVENT_ID, ID_SOURCE, ORIGINAL, MISFIT}
+)
+
+
+def choose_branch(columns: Sequence[str], ways: int) -> Column:
+    """Choose one of several databases by the values of columns; null is a value.
+
+    Rows are where it has put them, and users look for them by it: it can never change.
+    """
+    return F.pmod(F.xxhash64(*map(F.col, columns)), F.lit(ways)).cast("int")
+
+
+def _nested_as_json(events: DataFrame) -> DataFrame:
+    """Write arrays, maps and records as JSON, which is how Postgres keeps them.
+
+    A NUL in them is escaped here and refused by ``jsonb``, as one row's fault.
+    """
+    nested = {
+        column.name: F.to_json(F.col(column.name), {"ignoreNullFields": "false"})
+        for column in events.schema.fields
+        if isinstance(column.dataType, ArrayType | MapType | StructType)
+    }
+    return events.withColumns(nested) if nested else events
+
+
+class _MadeOnce:
+    """Keeps what a batch can use as the batch before has made it."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+        self._types: object = None
+
+    def expect(self, types: object) -> None:
+        """Forget all if types that may change between batches are others."""
+        if types != self._types:
+            self._made.clear()
+            self._types = types
+
+    def once(self, name: str, make: Callable[[], _Made]) -> _Made:
+        """Return what was made under a name; make it if nothing was."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: _Made = self._made[name]
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFrameRecipe:
+    """How one pipeline's raw records become event columns.
+
+    Attributes:
+        pipeline: The pipeline.
+        contracts: What its events are read as.
+        predictors: One for each prediction of the pipeline.
+        made: What was made of its expressions; it serves every batch.
+    """
+
+    pipeline: Pipeline
+    contracts: EventContracts
+    predictors: Sequence[Predictor] = ()
+    made: _MadeOnce = field(default_factory=_MadeOnce)
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """Our names of columns that are fields of the event, to the fields' names.
+
+        A task reads these fields under both names.
+        """
+        source = self.pipeline.source
+        names = {EVENT_TIME: source.event_time}
+        if not isinstance(source.event_id, HeaderId):
+            names[EVENT_ID] = source.event_id
+        return names
+
+    def decoded_fields(self, read: Collection[str]) -> tuple[str, ...]:
+        """Name the fields that a task decodes itself, of the columns that it reads.
+
+        Fields with parts reach the tables as JSON, which Spark writes.
+        """
+        wanted = {*read, *self.pipeline.reported.columns, *self.aliases.values()}
+        return tuple(
+            field.name
+            for field in self.contracts.fields
+            if field.name in wanted and field.type not in NESTED_TYPES
+        )
+
+    def for_tasks(self, events: DataFrame, read: Collection[str]) -> DataFrame:
+        """Choose what travels to the tasks, which decode plain fields themselves.
+
+        Args:
+            events: What ``build`` has made.
+            read: The columns of events that the outputs read.
+        """
+        computed = self._computed(events.columns, read)
+        as_read = [name for name in events.columns if name in _AS_READ]
+        return _nested_as_json(events.select(*as_read, *computed))
+
+    def computes_nothing(self, events: DataFrame, read: Collection[str]) -> bool:
+        """Tell whether ``for_tasks`` gives a stream's records as they were read.
+
+        Then ``columns_as_read`` gives the same, without Spark looking at expressions
+        that it leaves out in the end: that takes longer than to read a small batch.
+
+        Args:
+            events: What ``build`` has made of records of the stream.
+            read: The columns of events that the outputs read.
+        """
+        pipeline = self.pipeline
+        if pipeline.transform is not None or pipeline.enrich or self.predictors:
+            return False
+        return not self._computed(events.columns, read)
+
+    def columns_as_read(self, places: SourcePlaces) -> list[Column]:
+        """Return the columns of a stream's records that no payload is needed for.
+
+        Args:
+            places: What the records' positions are noted under.
+        """
+        return [
+            places.column().alias(PLACE),
+            F.col("offset").alias(OFFSET),
+            F.col("timestamp").alias(TIMESTAMP),
+            F.col("key").alias(KEY),
+            F.col("value").alias(VALUE),
+            *self._header_ids(),
+        ]
+
+    def _computed(self, columns: Sequence[str], read: Collection[str]) -> list[str]:
+        """Name the columns that tasks need and do not make themselves."""
+        decoded = self.decoded_fields(read)
+        read = {*read, *self.pipeline.reported.columns}
+        computed = [
+            name
+            for name in columns
+            if (name.startswith(RESERVED_PREFIX) and name not in _AS_READ)
+            or (name in read and name not in decoded)
+        ]
+        return [] if computed == [UNDECODED] else computed
+
+    @property
+    def model_versions(self) -> dict[str, str]:
+        """The version of each model, by the name of its file."""
+        return {p.prediction.model: p.version for p in self.predictors}
+
+    def build(
+        self, raw: DataFrame, lookups: list[LookupCopy], places: SourcePlaces
+    ) -> DataFrame:
+        """Return one row per record of ``raw``, undecodable ones included.
+
+        Args:
+            raw: Records as Spark's Kafka source delivers them; those that are made of
+                a file's rows with the columns ``ORIGINAL`` and ``MISFIT`` as well.
+            lookups: One per enrichment of the pipeline.
+            places: What the records' positions are noted under.
+        """
+        *_, (_, events) = self.steps(raw, lookups, places)
+        return events
+
+    def steps(
+        self, raw: DataFrame, lookups: list[LookupCopy], places: SourcePlaces
+    ) -> Iterator[tuple[str, DataFrame]]:
+        """Yield the rows after each step of ``build``, which takes the last, by name.
+
+        A step that the pipeline does not have is left out.
+        """
+        events = raw
+        for name, events in self.rows(raw, lookups, places):
+            yield name, events
+        yield "conditions", self.with_conditions(events, places)
+
+    def rows(
+        self, raw: DataFrame, lookups: list[LookupCopy], places: SourcePlaces
+    ) -> Iterator[tuple[str, DataFrame]]:
+        """Yield the steps before the conditions, which ask for what these have made."""
+        self.made.expect([lookup.rows.schema for lookup in lookups])
+        events = self._decoded(raw, places)
+        yield "decode", events
+        event_time = self.pipeline.source.event_time
+        for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
+            events = enrich(events, enrichment, lookup, event_time=event_time)
+        if self.pipeline.enrich:
+            yield "enrich", events
+        if self.pipeline.transform is not None:
+            topic = places.topic_of(F.col(PLACE))
+            events = self._transformed(events, self.pipeline.transform, topic)
+            yield "transform", events
+        if self.predictors:
+            events = self._with_predictions(events)
+            yield "predict", events
+
+    def with_conditions(self, events: DataFrame, places: SourcePlaces) -> DataFrame:
+        """Add what conditions and aggregates compute of the last of ``rows``."""
+        if not self._asks_for_topic(events):
+            return self._with_derived(events)
+        with_topic = events.withColumn(KAFKA_TOPIC, places.topic_of(F.col(PLACE)))
+        return self._with_derived(with_topic).drop(KAFKA_TOPIC)
+
+    def _decoded(self, raw: DataFrame, places: SourcePlaces) -> DataFrame:
+        decoded = {
+            f"tallyweir_event_{number}": decode_value(one.contract, one.writers)
+            for number, one in enumerate(self.contracts.each)
+        }
+        positioned = raw.select(
+            *self.columns_as_read(places),
+            *(F.col(name) for name in (ORIGINAL, MISFIT) if name in raw.columns),
+            *(event.alias(name) for name, event in decoded.items()),
+        )
+        kept = [name for name in positioned.columns if name not in decoded]
+        return positioned.select(
+            *kept,
+            *field_columns(self.contracts, list(decoded)),
+            is_undecoded(self.contracts, list(decoded)).alias(UNDECODED),
+        )
+
+    def _asks_for_topic(self, events: DataFrame) -> bool:
+        """Tell whether an expression reads the topic, and not a field of its name."""
+        pipeline = self.pipeline
+        windows = (one for one in pipeline.outputs if isinstance(one, WindowOutput))
+        joins = (one for one in pipeline.outputs if isinstance(one, JoinOutput))
+        expressions = [
+            pipeline.filter,
+            *(side.where for join in joins for side in join.sides.values()),
+            *(output.where for output in pipeline.outputs),
+            *(rule.condition for rule in pipeline.validate),
+            *(one.argument for window in windows for one in window.aggregates),
+        ]
+        read = (
+            column.casefold()
+            for text in expressions
+            if text is not None
+            for column in inspect_expression(text).columns
+        )
+        return KAFKA_TOPIC in read and KAFKA_TOPIC not in map(
+            str.casefold, events.columns
+        )
+
+    def _transformed(
+        self, events: DataFrame, transform: Transform, topic: Column
+    ) -> DataFrame:
+        known = [field.name for field in self.contracts.fields]
+        known += [name for one in self.pipeline.enrich for name in one.select]
+        transformed = apply_transform(events, transform, known, topic)
+        added = added_columns(transformed.columns, known)
+        check_columns(self.pipeline, self.contracts.fields, added)
+        unknown = find_redaction_problems(self.pipeline, self.contracts, added)
+        raise_if_any("Pipeline", unknown)
+        return transformed
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether something of an event is in its record's headers."""
+        return isinstance(self.pipeline.source.event_id, HeaderId)
+
+    def _header_ids(self) -> list[Column]:
+        identity = self.pipeline.source.event_id
+        if not isinstance(identity, HeaderId):
+            return []
+        columns = [_header(identity.header).alias(EVENT_ID)]
+        if identity.header == "ce_id":
+            columns.append(_header("ce_source").alias(ID_SOURCE))
+        return columns
+
+    def _with_predictions(self, events: DataFrame) -> DataFrame:
+        refusals = [f"{MODEL_ERROR}_{n}" for n in range(len(self.predictors))]
+        for refusal, predictor in zip(refusals, self.predictors, strict=True):
+            tried, inputs, failure = self.made.once(
+                refusal, partial(_inputs, events, predictor)
+            )
+            events = tried.add_to(events)
+            if failure is not None:
+                known = [F.col(FAILED)] if FAILED in events.columns else []
+                events = events.withColumn(FAILED, F.coalesce(*known, failure))
+            events = predictor.add(events, inputs, refusal).drop(*tried.columns)
+        refused = F.coalesce(*map(F.col, refusals))
+        return events.withColumn(MODEL_ERROR, refused).drop(*refusals)
+
+    def _conditions(self, tried: TriedExpressions) -> dict[str, Column]:
+        """Say which outputs want an event, and the number of what filters it, if any.
+
+        The numbers are those of ``filter_conditions``.
+        """
+        derived = {
+            wanted_column(number): tried.is_true(output.where)
+            for number, output in enumerate(self.pipeline.outputs)
+            if output.where is not None
+        }
+        tests = []
+        if self.pipeline.filter is not None:
+            tests.append(tried.is_true(self.pipeline.filter))
+        if derived and len(derived) == len(self.pipeline.outputs):
+            tests.append(reduce(or_, derived.values()))
+        if tests:
+            numbered = (F.when(~test, F.lit(n)) for n, test in enumerate(tests))
+            derived[FILTERED_BY] = F.coalesce(*numbered)
+        return derived
+
+    @property
+    def filter_conditions(self) -> tuple[str, ...]:
+        """What may keep an event from every output, as people read it."""
+        wheres = [output.where for output in self.pipeline.outputs]
+        of_outputs = [f"({where})" for where in wheres if where is not None]
+        own = [] if self.pipeline.filter is None else [self.pipeline.filter]
+        every = len(of_outputs) == len(wheres)
+        return (*own, *([" OR ".join(of_outputs)] if every else []))
+
+    def _with_derived(self, events: DataFrame) -> DataFrame:
+        tried, derived = self.made.once("derived", partial(self._derived, events))
+        if not derived:
+            return events
+        return tried.add_to(events).withColumns(derived).drop(*tried.columns)
+
+    def _derived(self, events: DataFrame) -> tuple[TriedExpressions, dict[str, Column]]:
+        tried = TriedExpressions(events)
+        derived = self._conditions(tried)
+        if self.pipeline.validate:
+            derived[BROKEN_RULE] = self._broken_rule(tried)
+        for number, output in enumerate(self.pipeline.outputs):
+            if output.shard_by:
+                ways = len(output.databases)
+                derived[branch_column(number)] = choose_branch(output.shard_by, ways)
+            if isinstance(output, JoinOutput):
+                for name, side in output.sides.items():
+                    derived[side_column(number, name)] = tried.is_true(side.where)
+            if isinstance(output, WindowOutput):
+                for position, argument in _arguments(tried, output):
+                    derived[argument_column(number, position)] = argument
+        return tried, derived | self._failures(tried, events)
+
+    def _failures(
+        self, tried: TriedExpressions, events: DataFrame
+    ) -> dict[str, Column]:
+        """Say why expressions fail on an event; the first that is not null counts.
+
+        What is not asked of an event cannot fail on it: nothing behind a filter that is
+        not true of it, nor the arguments of an output that does not want it.
+        """
+        rules = [
+            tried.failure_of_condition(rule.condition, f"The rule {rule.reason_code}")
+            for rule in self.pipeline.validate
+        ]
+        inputs = F.col(FAILED) if FAILED in events.columns else None
+        behind = _first(self._failures_of_outputs(tried))
+        if self.pipeline.filter is not None:
+            if behind is not None:
+                behind = F.when(tried.is_true(self.pipeline.filter), behind)
+            of_filter = tried.failure_of_condition(self.pipeline.filter, "The filter")
+            behind = _first([of_filter, behind])
+        if behind is not None and self.predictors:
+            # What a model has refused is dead for that, and lacks predictions.
+            behind = F.when(F.col(MODEL_ERROR).isNull(), behind)
+        first = _first([*rules, inputs, behind])
+        return {} if first is None else {FAILED: first}
+
+    def _failures_of_outputs(self, tried: TriedExpressions) -> Iterator[Column | None]:
+        for output in self.pipeline.outputs:
+            if isinstance(output, JoinOutput):
+                for name, side in output.sides.items():
+                    purpose = f"The condition of {name} of {output.table}"
+                    yield tried.failure_of_condition(side.where, purpose)
+                continue
+            if output.where is not None:
+                purpose = f"The condition of {output.table}"
+                yield tried.failure_of_condition(output.where, purpose)
+            if isinstance(output, WindowOutput):
+                yield self._failure_of_arguments(tried, output)
+
+    def _failure_of_arguments(
+        self, tried: TriedExpressions, output: WindowOutput
+    ) -> Column | None:
+        failure = _first(
+            tried.failure(one.argument, f"{output.table}.{one.column}")
+            for one in output.aggregates
+            if one.argument is not None
+        )
+        if failure is None or output.where is None:
+            return failure
+        return F.when(tried.is_true(output.where), failure)
+
+    def _broken_rule(self, tried: TriedExpressions) -> Column:
+        """Name the first rule that is not true of the event, unless one fails first."""
+        code: Column = F.lit(None).cast("string")
+        for rule in reversed(self.pipeline.validate):
+            holds = tried.is_true(rule.condition)
+            code = F.when(~holds, F.lit(rule.reason_code)).otherwise(code)
+            has_failed = tried.has_failed(rule.condition)
+            if has_failed is not None:
+                code = F.when(~has_failed, code)
+        return code
+
+
+def _inputs(
+    events: DataFrame, predictor: Predictor
+) -> tuple[TriedExpressions, list[Column], Column | None]:
+    """Return what a model is given, and why an event has nothing to give."""
+    tried = TriedExpressions(events)
+    inputs = [tried.value(text, kind) for _, text, kind in predictor.inputs]
+    failure = _first(
+        tried.failure(text, f"The model's input {name}", kind)
+        for name, text, kind in predictor.inputs
+    )
+    return tried, inputs, failure
+
+
+def _arguments(
+    tried: TriedExpressions, output: WindowOutput
+) -> Iterator[tuple[int, Column]]:
+    """Yield what an output's aggregates are computed of, by their positions."""
+    for position, aggregate in enumerate(output.aggregates):
+        if aggregate.argument is None:
+            continue
+        argument = tried.value(aggregate.argument)
+        if aggregate.function is AggregateFunction.COUNT_IF:
+            # Null where it is not true, so that counting values counts.
+            argument = F.when(argument, F.lit(True))  # noqa: FBT003
+        yield position, argument
+
+
+def _first(columns: Iterable[Column | None]) -> Column | None:
+    """Return the first column of those that is not null."""
+    found = [column for column in columns if column is not None]
+    return F.coalesce(*found) if found else None
+
+
+def _header(name: str) -> Column:
+    """Return the value of the last header of a name, as Java's ``lastHeader`` does."""
+    found = F.filter(F.col("headers"), lambda header: header["key"] == F.lit(name))
+    return F.get(found, F.size(found) - 1)["value"].cast("string")

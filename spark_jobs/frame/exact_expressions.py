@@ -1,0 +1,482 @@
+"""SQL expressions that give each event the exact result, or are known to have failed.
+
+Spark evaluates them in its strict mode (``session.py``), in which what overflows,
+divides by zero or cannot be converted raises an exception, and with it would end the
+batch, again at each start. ``TryEval``, which is behind Spark's ``try_`` functions,
+makes a null of the exception, for that event alone. A struct around the value tells
+that null from one that the expression gives. What Spark passes over in strict mode too
+is made to raise an exception here.
+
+The exception is gone then. So what failed is found by trying the parts of the
+expression in the order in which Spark evaluates them, of the events that failed only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.frame.expression_tree import (
+    Node,
+    as_column,
+    as_node,
+    catalyst,
+    children_of,
+    kind_of,
+    the_jvm,
+    type_of,
+    with_children,
+)
+from spark_jobs.frame.strict_nodes import (
+    CALCULATES,
+    DIVIDES,
+    Floats,
+    copies_of_parts,
+    finite,
+    gives_null,
+    is_float_arithmetic,
+    length_limit,
+    may_be_infinite,
+    strict,
+)
+
+#: Begins the names of columns of attempts.
+_TRIED = "tallyweir_tried_"
+#: The field of an attempt.
+_VALUE = "value"
+_BOOLEAN = "boolean"
+
+_DECIMAL_DIGITS = 38
+#: Characters of an expression, or of a part of it, in a dead letter's detail.
+_QUOTED_MAX = 300
+#: Parts of an expression that are tried to find the one that failed.
+_TRIED_MAX = 24
+#: How often a part of an expression may be computed for one event.
+_COPIES_MAX = 1_000
+
+#: Spark's names of what has a value whatever its parts are.
+_NEVER_FAILS = frozenset(
+    {
+        "Alias",
+        "And",
+        "AttributeReference",
+        "CaseWhen",
+        "Coalesce",
+        "Contains",
+        "EndsWith",
+        "EqualNullSafe",
+        "EqualTo",
+        "GetStructField",
+        "GreaterThan",
+        "GreaterThanOrEqual",
+        "If",
+        "In",
+        "IsNaN",
+        "IsNotNull",
+        "IsNull",
+        "LambdaFunction",
+        "Length",
+        "LessThan",
+        "LessThanOrEqual",
+        "Literal",
+        "NamedLambdaVariable",
+        "Not",
+        "Or",
+        "StartsWith",
+        "TryEval",
+    }
+)
+_NAMES_ONLY = "org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules"
+_STOPS_AT_NULL = CALCULATES | {
+    "EqualTo",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "LessThan",
+    "LessThanOrEqual",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cause:
+    """A part of an expression that may fail.
+
+    Attributes:
+        applies: Whether it has failed; asked if none before it has.
+        words: What it does then.
+    """
+
+    applies: Column
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExactExpression:
+    """An expression, ready for whichever events have its columns.
+
+    Attributes:
+        text: As the pipeline has it.
+        value: The result; raises an exception where there is none.
+        causes: Why there may be none, in the order of evaluation. Empty if it cannot
+            fail.
+    """
+
+    text: str
+    value: Column
+    causes: Sequence[_Cause]
+
+    def failure(self, purpose: str) -> Column:
+        """Say why an event on which the expression failed has no value.
+
+        Args:
+            purpose: What the expression is for.
+        """
+        begin = f"{purpose}, {_short(self.text)}, has no value: "
+        *tried, last = self.causes[: _TRIED_MAX + 1]
+        if not tried:
+            return F.lit(f"{begin}{last.words}.")
+        if len(self.causes) > len(tried) + 1:
+            last = replace(last, words="one of its parts fails")
+        told = F.lit(f"{begin}{last.words}.")
+        for cause in reversed(tried):
+            this = F.lit(f"{begin}{cause.words}.")
+            told = F.when(cause.applies, this).otherwise(told)
+        # To ask for a part by itself may fail too, where evaluation passes it over.
+        return F.coalesce(_tried(told), F.lit(f"{begin}one of its parts fails."))
+
+
+def read_expression(
+    events: DataFrame, text: str, convert_to: str | None = None
+) -> ExactExpression:
+    """Read an expression over the columns of events.
+
+    Args:
+        events: Any that have the columns, with the same types.
+        text: Spark SQL.
+        convert_to: A type of Spark that the result is cast to.
+
+    Raises:
+        ConfigurationError: ``EXPRESSION_ROUNDS``, ``EXPRESSION_REPEATS``.
+    """
+    column = F.expr(text)
+    if convert_to is not None:
+        column = column.cast(convert_to)
+    query = events.select(column)._jdf.queryExecution()  # noqa: SLF001 - no public way
+    walk = _Walk(text)
+    value = walk.rewrite(query.analyzed().expressions().apply(0))
+    return ExactExpression(text=text, value=as_column(value), causes=walk.causes)
+
+
+class TriedExpressions:
+    """Evaluates expressions on events, each once, however often it is asked for.
+
+    What can fail is tried in a column of its own, which ``add_to`` adds; nothing that
+    the other methods return can be evaluated without it. All of it can be used for
+    other events with the same columns: nothing is read again.
+
+    Args:
+        events: What they are evaluated on.
+    """
+
+    def __init__(self, events: DataFrame) -> None:
+        self._events = events
+        self._known: dict[tuple[str, str | None], ExactExpression] = {}
+        self._attempts: dict[ExactExpression, tuple[str, Column]] = {}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that ``add_to`` adds."""
+        return tuple(name for name, _ in self._attempts.values())
+
+    def add_to(self, events: DataFrame) -> DataFrame:
+        """Return the events with what was asked for so far, tried."""
+        tried = dict(self._attempts.values())
+        return events.withColumns(tried) if tried else events
+
+    def value(self, text: str, convert_to: str | None = None) -> Column:
+        """Return an expression's value; null for events that it fails on."""
+        exact = self._read(text, convert_to)
+        if not exact.causes:
+            return exact.value
+        return F.col(self._try(exact)).getField(_VALUE)
+
+    def is_true(self, condition: str) -> Column:
+        """Tell whether a condition is true; null is not, nor is one that fails."""
+        holds = self.value(condition, _BOOLEAN)
+        return F.coalesce(holds, F.lit(False))  # noqa: FBT003 - a value
+
+    def has_failed(self, condition: str) -> Column | None:
+        """Tell whether a condition fails; None if it cannot."""
+        exact = self._read(condition, _BOOLEAN)
+        return F.col(self._try(exact)).isNull() if exact.causes else None
+
+    def failure(
+        self, text: str, purpose: str, convert_to: str | None = None
+    ) -> Column | None:
+        """Say why an expression fails, of events on which it does; null of others.
+
+        Args:
+            text: The expression.
+            purpose: What it is for.
+            convert_to: As ``value`` had it.
+
+        Returns:
+            None if it cannot fail.
+        """
+        exact = self._read(text, convert_to)
+        if not exact.causes:
+            return None
+        has_failed = F.col(self._try(exact)).isNull()
+        return F.when(has_failed, exact.failure(purpose))
+
+    def failure_of_condition(self, condition: str, purpose: str) -> Column | None:
+        """Say the same of a condition."""
+        return self.failure(condition, purpose, _BOOLEAN)
+
+    def _read(self, text: str, convert_to: str | None) -> ExactExpression:
+        key = text, convert_to
+        if key not in self._known:
+            self._known[key] = read_expression(self._events, text, convert_to)
+        return self._known[key]
+
+    def _try(self, exact: ExactExpression) -> str:
+        if exact not in self._attempts:
+            name = f"{_TRIED}{len(self._attempts)}"
+            self._attempts[exact] = name, _attempt(exact.value)
+        return self._attempts[exact][0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Reads an analysed expression in the order of evaluation.
+
+    Attributes:
+        text: The expression; each node knows which part of it it is.
+        causes: What was found that may fail.
+        shared: What it mentions more than once, by Spark's numbers.
+    """
+
+    text: str
+    causes: list[_Cause] = field(default_factory=list)
+    shared: dict[str, Node] = field(default_factory=dict)
+
+    def rewrite(
+        self,
+        node: Node,
+        reached: Column | None = None,
+        floats: Floats | None = None,
+        *,
+        is_tried: bool = True,
+        copies: int = 1,
+    ) -> Node:
+        """Return the node with all below, made strict, and with its columns by name.
+
+        Args:
+            node: As the analyser has left it.
+            reached: Whether evaluation comes here; None if it always does.
+            floats: The arithmetic that its result, if floating point, is used in.
+            is_tried: Whether it can be tried by itself.
+            copies: How often it is computed at most, with what is around it.
+
+        Raises:
+            ConfigurationError: ``EXPRESSION_REPEATS``.
+        """
+        kind = kind_of(node)
+        self._check_copies(node, copies)
+        if kind == "With":
+            # Spark would compute what is shared beforehand, where nothing is caught.
+            node, *shared = children_of(node)
+            self.shared.update((str(one.id()), one.child()) for one in shared)
+            return self.rewrite(node, reached, floats, is_tried=is_tried, copies=copies)
+        if kind == "CommonExpressionRef":
+            node = self.shared[str(node.id())]
+            return self.rewrite(node, reached, floats, is_tried=is_tried, copies=copies)
+        is_arithmetic = is_float_arithmetic(node)
+        is_end = is_arithmetic and (floats is None or gives_null(node))
+        own = Floats() if floats is None or is_end else floats
+        # A lambda function's parts read what is there inside of it only.
+        tries_parts = is_tried and kind not in ("LambdaFunction", "TryEval")
+        copies *= copies_of_parts(node, is_end=is_end)
+        given = list(enumerate(children_of(node)))
+        if kind in DIVIDES:
+            # Spark looks at the divisor first.
+            given.reverse()
+        parts: dict[int, Node] = {}
+        for number, child in given:
+            comes = _both(reached, _comes_to(kind, number, list(parts.values())))
+            parts[number] = self.rewrite(
+                child,
+                comes,
+                own if is_arithmetic else None,
+                is_tried=tries_parts,
+                copies=copies,
+            )
+        ordered = [parts[number] for number in sorted(parts)]
+        if is_arithmetic and kind in DIVIDES:
+            own.divisors.append(as_column(ordered[1]))
+        result = strict(node, self._with_parts(node, ordered), ordered)
+        if is_end:
+            result = finite(node, result, own)
+        begins = is_end or (not is_arithmetic and may_be_infinite(node))
+        if floats is not None and begins:
+            floats.given.append(as_column(result))
+        if is_tried and not _never_fails(node):
+            self._note(node, result, ordered, reached)
+        return result
+
+    def _with_parts(self, node: Node, parts: Sequence[Node]) -> Node:
+        if kind_of(node) == "AttributeReference":
+            names = catalyst().analysis.UnresolvedAttribute
+            return names.quoted(node.name())
+        if kind_of(node) == "Multiply" and node.dataType().typeName().startswith("dec"):
+            self._check_scales(node)
+        return with_children(node, parts) if parts else node
+
+    def _check_copies(self, node: Node, copies: int) -> None:
+        """Refuse what would be computed too often, since each look at it computes it.
+
+        Spark would share it only where nothing is caught.
+        """
+        if copies > _COPIES_MAX:
+            raise ConfigurationError(
+                "EXPRESSION_REPEATS",
+                saw=f"{self._part(node)} would be computed up to {copies:,} times for "
+                "each event.",
+                why="Functions such as ln, floor, nullif or abs of decimals compute "
+                "what is within them 2 to 5 times, to see where Spark would pass a "
+                f"failure over; {_COPIES_MAX:,} times in all is the limit.",
+                fix="Put fewer of them within one another, or have a transform add a "
+                "part of it as a column.",
+            )
+
+    def _check_scales(self, product: Node) -> None:
+        """Refuse a product of which Spark would round the last places."""
+        scales = [factor.dataType().scale() for factor in children_of(product)]
+        if sum(scales) > _DECIMAL_DIGITS:
+            raise ConfigurationError(
+                "EXPRESSION_ROUNDS",
+                saw=f"{self._part(product)} multiplies decimals of {scales[0]} and "
+                f"{scales[1]} places.",
+                why=f"The product may need {sum(scales)}; Spark keeps "
+                f"{_DECIMAL_DIGITS}, and would round the others away.",
+                fix="Say yourself which places are wanted, for example by "
+                "cast(price AS decimal(38, 6)).",
+            )
+
+    def _note(
+        self,
+        node: Node,
+        result: Node,
+        parts: Sequence[Node],
+        reached: Column | None,
+    ) -> None:
+        """Note how a node may fail that can be tried by itself."""
+        part = self._part(node)
+        if kind_of(node) in DIVIDES:
+            divided, divisor = map(as_column, parts)
+            is_zero = (divisor == F.lit(0)) & divided.isNotNull()
+            self._add(reached, is_zero, f"{part} divides by zero")
+        limit = length_limit(node)
+        if limit is not None:
+            is_exceeded = limit.is_exceeded_by(as_column(parts[limit.position]))
+            self._add(reached, is_exceeded, f"{part} {limit.words}")
+        failed = _attempt(as_column(result)).isNull()
+        self._add(reached, failed, _words(node, part))
+
+    def _add(self, reached: Column | None, failed: Column, words: str) -> None:
+        applies = failed if reached is None else reached & failed
+        self.causes.append(_Cause(applies=applies, words=words))
+
+    def _part(self, node: Node) -> str:
+        """Quote what a node stands for in the expression."""
+        first, last = node.origin().startIndex(), node.origin().stopIndex()
+        if not (first.isDefined() and last.isDefined()):
+            return _short(self.text)
+        return _short(self.text[first.get() : last.get() + 1])
+
+
+def _never_fails(node: Node) -> bool:
+    """Tell whether a node has a value wherever its parts have."""
+    if kind_of(node) == "Cast":
+        (child,) = children_of(node)
+        can_up_cast = catalyst().expressions.Cast.canUpCast
+        return bool(can_up_cast(child.dataType(), node.dataType()))
+    if kind_of(node) in _NEVER_FAILS:
+        return True
+    # Some functions are only names for what they are replaced by.
+    return bool(the_jvm().java.lang.Class.forName(_NAMES_ONLY).isInstance(node))
+
+
+def _words(node: Node, part: str) -> str:
+    """Say what a node does when it fails."""
+    kind, type_ = kind_of(node), type_of(node)
+    if is_float_arithmetic(node):
+        return f"{part} is no finite number"
+    if kind in CALCULATES:
+        return f"{part} overflows {type_}"
+    if kind == "Cast":
+        (child,) = children_of(node)
+        return f"{part} cannot make {type_} of this {type_of(child)}"
+    return f"{str(node.prettyName()).lower()} fails in {part}"
+
+
+def _comes_to(kind: str, number: int, before: Sequence[Node]) -> Column | None:
+    """Tell whether evaluation comes to a part.
+
+    Args:
+        kind: Of what it is a part of.
+        number: The part's position.
+        before: The parts before it, in the order of evaluation.
+
+    Returns:
+        None if it always does.
+    """
+    former = [as_column(part) for part in before]
+    if not former:
+        return None
+    comes: Column | None = None
+    if kind == "If":
+        comes = _is_true(former[0]) if number == 1 else ~_is_true(former[0])
+    elif kind == "CaseWhen":
+        # Condition, value, condition, value, ..., and maybe a value at the end.
+        conditions = [_is_true(one) for one in former[::2]]
+        chosen = conditions.pop() if number % 2 else None
+        comes = reduce(_both, (~one for one in conditions), chosen)
+    elif kind == "Coalesce":
+        comes = reduce(and_, (one.isNull() for one in former))
+    elif kind == "And":
+        comes = F.coalesce(former[0], F.lit(True))  # noqa: FBT003 - a value
+    elif kind == "Or":
+        comes = ~_is_true(former[0])
+    elif kind in _STOPS_AT_NULL:
+        comes = former[0].isNotNull()
+    return comes
+
+
+def _both(one: Column | None, other: Column | None) -> Column | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one & other
+
+
+def _is_true(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False))  # noqa: FBT003 - a value
+
+
+def _attempt(value: Column) -> Column:
+    return _tried(F.struct(value.alias(_VALUE)))
+
+
+def _tried(value: Column) -> Column:
+    """Make a null of an exception."""
+    return as_column(catalyst().expressions.TryEval(as_node(value)))
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _QUOTED_MAX else f"{text[: _QUOTED_MAX - 1]}…"

@@ -1,0 +1,183 @@
+"""Reads a compacted topic as a lookup: the newest record of each key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from schemas.codec import diagnose
+from schemas.contract import load_contract, versions_of
+from sinks.postgres.lookup_table import LOOKUP_BYTES_MAX, LOOKUP_ROWS_MAX, too_large
+from sinks.protocol.errors import ConfigurationError, RetryableError
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition
+from spark_jobs.engine.spark_failure import SPARK_FAILURES, what_failed_and_why
+from spark_jobs.frame.avro_values import decode_value
+from spark_jobs.frame.lookup_rows import copied_columns
+from spark_jobs.pipeline.columns import find_lookup_problems
+from spark_jobs.pipeline.enrichment import KAFKA_KEY, Enrichment
+from spark_jobs.pipeline.problems import raise_if_any
+from spark_jobs.source.kafka_admin import KafkaAdmin
+from spark_jobs.source.kafka_source import committed_records
+
+_PARTITION = "tallyweir_partition"
+_OFFSET = "tallyweir_offset"
+_KEY = "tallyweir_key"
+_VALUE = "tallyweir_value"
+
+
+class LookupTopic:
+    """A lookup topic, read from its beginning to the end that it has at the time.
+
+    Args:
+        spark: The session that reads it.
+        bootstrap: Where Kafka is.
+        enrichment: Which topic, and what of it.
+        pipeline_file: Beside which the contract is looked for.
+
+    Raises:
+        ContractError: The contract cannot be used.
+        PipelineError: The contract lacks a field that the enrichment names.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        enrichment: Enrichment,
+        pipeline_file: Path,
+    ) -> None:
+        assert enrichment.topic is not None
+        assert enrichment.schema is not None
+        self._spark = spark
+        self._bootstrap = bootstrap
+        self._enrichment = enrichment
+        self._topic = enrichment.topic
+        self._admin = KafkaAdmin(bootstrap, enrichment.topic)
+        self._contract = load_contract(enrichment.schema, pipeline_file)
+        self._writers = versions_of(self._contract)
+        raise_if_any(
+            "Enrichment", find_lookup_problems(enrichment, self._contract.fields)
+        )
+
+    def read(self) -> tuple[pa.Table, str]:
+        """Return the newest record of each key, and the offsets that were read.
+
+        Only records of committed transactions count. A record without a value
+        removes its key. Of a key in two partitions, which a topic has that has grown,
+        the record with the newer Kafka timestamp counts.
+
+        Raises:
+            ConfigurationError: ``TOPIC_MISSING``, ``LOOKUP_TOO_LARGE``, or
+                ``LOOKUP_UNREADABLE``: a key's newest record does not decode.
+            RetryableError: ``KAFKA_UNREACHABLE`` or ``LOOKUP_READ_FAILED``.
+        """
+        positions = self._admin.read_positions()
+        try:
+            newest = self._newest(positions).persist()
+            try:
+                rows = self._collect(newest)
+            finally:
+                newest.unpersist()
+        except SPARK_FAILURES as error:
+            raise RetryableError(
+                "LOOKUP_READ_FAILED",
+                saw=f"Spark could not read {self._enrichment.label}: "
+                f"{what_failed_and_why(error)}",
+                why="Events cannot be enriched without it.",
+                fix="Nothing to do if it passes; the log of Spark has the details.",
+            ) from error
+        self._check_decodable(rows)
+        return rows.select(list(copied_columns(self._enrichment))), _version(positions)
+
+    def _newest(self, positions: Mapping[TopicPartition, BrokerPosition]) -> DataFrame:
+        starts = {
+            str(one.partition): where.log_start_offset
+            for one, where in positions.items()
+        }
+        ends = {
+            str(one.partition): where.log_end_offset for one, where in positions.items()
+        }
+        raw = (
+            self._spark.read.format("kafka")
+            .options(
+                **committed_records(self._bootstrap),
+                subscribe=self._topic,
+                startingOffsets=json.dumps({self._topic: starts}),
+                endingOffsets=json.dumps({self._topic: ends}),
+            )
+            .load()
+        )
+        record = F.struct("offset", "timestamp", "value")
+        by_partition = raw.groupBy("key", "partition").agg(
+            F.max_by(record, "offset").alias("record")
+        )
+        newest = by_partition.groupBy("key").agg(
+            F.max_by(
+                F.struct("partition", "record"),
+                F.struct("record.timestamp", "partition"),
+            ).alias("newest")
+        )
+        return newest.select(
+            "key", "newest.partition", "newest.record.offset", "newest.record.value"
+        ).where(F.col("value").isNotNull())
+
+    def _collect(self, newest: DataFrame) -> pa.Table:
+        size = newest.agg(
+            F.count("value").alias("rows"),
+            F.sum(F.length("value") + F.length("key")).alias("bytes"),
+        ).first()
+        assert size is not None, "an aggregate without groups gives one row"
+        if size["rows"] > LOOKUP_ROWS_MAX:
+            raise too_large(self._enrichment.label, f"{LOOKUP_ROWS_MAX:,} keys")
+        if (size["bytes"] or 0) > LOOKUP_BYTES_MAX:
+            raise too_large(self._enrichment.label, f"{LOOKUP_BYTES_MAX:,} bytes")
+        decoded = newest.select(
+            "*",
+            decode_value(self._contract, self._writers).alias("decoded"),
+        )
+        fields = {
+            name: F.col("key").cast("string")
+            if field == KAFKA_KEY
+            else F.col("decoded").getField(field)
+            for name, field in copied_columns(self._enrichment).items()
+        }
+        return decoded.select(
+            F.col("partition").alias(_PARTITION),
+            F.col("offset").alias(_OFFSET),
+            F.col("key").alias(_KEY),
+            F.col("value").alias(_VALUE),
+            *(column.alias(name) for name, column in fields.items()),
+        ).toArrow()
+
+    def _check_decodable(self, rows: pa.Table) -> None:
+        """Refuse records that Spark reads as nulls, or in part, without a word."""
+        columns = (_PARTITION, _OFFSET, _KEY, _VALUE)
+        for partition, offset, key, value in zip(
+            *(rows.column(name).to_pylist() for name in columns), strict=True
+        ):
+            error = diagnose(value, self._writers)
+            if error is None and key is not None:
+                continue
+            seen = "it has no key" if error is None else error.detail
+            raise ConfigurationError(
+                "LOOKUP_UNREADABLE",
+                saw=f"The record of {self._topic}[{partition}] at offset {offset} "
+                f"cannot be looked up: {seen}.",
+                why="Events of its key would be enriched wrongly, or not at all.",
+                fix="Send a good record, or one without a value, under the same key; "
+                "or correct the enrichment's schema.",
+            )
+
+
+def _version(positions: Mapping[TopicPartition, BrokerPosition]) -> str:
+    ends = (
+        f"{one.partition}={where.log_end_offset}"
+        for one, where in sorted(positions.items())
+    )
+    return f"before offsets {' '.join(ends)}"

@@ -1,0 +1,355 @@
+"""Nodes of expressions that raise an exception where Spark gives another value.
+
+Spark's strict mode leaves gaps: functions that give null, or the nearest number, for
+what they have no value for, and some that count in fewer bits or digits than they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_, or_
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from spark_jobs.frame.expression_tree import (
+    Node,
+    as_column,
+    as_node,
+    catalyst,
+    children_of,
+    kind_of,
+    type_of,
+    with_children,
+)
+from spark_jobs.pipeline.expression_limits import SEPARATOR_LENGTH_MAX
+from spark_jobs.pipeline.text_patterns import (
+    SLOW_LENGTH_MAX,
+    PatternError,
+    is_slow_like,
+    is_slow_regex,
+)
+
+_INFINITE = float("inf")
+#: More seconds than this do not fit into a timestamp's microseconds.
+_SECONDS_MAX = (2**63 - 1) // 10**6
+#: Floating point from here on fits into no bigint.
+_BIGINT_END = float(2**63)
+#: Less than twice as much: a sign tells whether a 64th bit was lost.
+_TWICE_BIGINT = 1.3e19
+
+DIVIDES = frozenset({"Divide", "IntegralDivide", "Pmod", "Remainder"})
+CALCULATES = frozenset({"Abs", "Add", "Multiply", "Subtract", "UnaryMinus"}) | DIVIDES
+_HAVE_MODES = frozenset({"Add", "Cast", "Multiply", "Subtract"}) | DIVIDES
+#: What makes an infinite number, or none, of finite floating point, as IEEE 754 wants
+#: it; Postgres raises an error.
+_LEAVES_RANGE = CALCULATES | {
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Atanh",
+    "Cast",
+    "Cosh",
+    "Cot",
+    "Csc",
+    "Exp",
+    "Expm1",
+    "Hypot",
+    "Pow",
+    "Sec",
+    "Sinh",
+    "Sqrt",
+    "Tan",
+    "ToDegrees",
+}
+#: What gives null for values that it is not defined for.
+_GIVES_NULL = frozenset(
+    {
+        "Factorial",
+        "Log",
+        "Log10",
+        "Log1p",
+        "Log2",
+        "Logarithm",
+        "Sha2",
+        "TruncDate",
+        "TruncTimestamp",
+        "Unhex",
+        "WidthBucket",
+    }
+)
+#: What looks for the second of its parts, or for patterns of its own, in the first.
+_SEARCHES = frozenset(
+    {
+        "ILike",
+        "Like",
+        "RLike",
+        "RegExpCount",
+        "RegExpExtract",
+        "RegExpExtractAll",
+        "RegExpInStr",
+        "RegExpReplace",
+        "RegExpSubStr",
+        "StringSplit",
+    }
+)
+_SEARCHES_FOR_SEVERAL = frozenset({"LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"})
+#: What puts a separator between elements, and which of its parts that is.
+_SEPARATES = {"ArrayJoin": 1, "ConcatWs": 0}
+#: What Spark takes for an element, where it cannot be null, at the place null as well.
+_TAKES_ITEM = frozenset({"ElementAt", "GetArrayItem", "GetMapValue"})
+#: How often ``strict`` has a part computed at most, by kind.
+_COPIES = dict.fromkeys(_GIVES_NULL | _TAKES_ITEM | {"Cast", "FromUnixTime"}, 2) | {
+    "Ceil": 3,
+    "Floor": 3,
+    # Spark writes them out with a part twice.
+    "Between": 2,
+    "NullIf": 2,
+}
+_COPIES_OF_DECIMALS = {"Abs": 3, "IntegralDivide": 5}
+#: The same of ``finite``: the result thrice, what it is computed with once more, and
+#: what is divided by.
+_COPIES_OF_FLOATS = 5
+#: To what and of what a cast is looked at.
+_CUTS_OFF = frozenset({("bigint", "double"), ("bigint", "float")})
+_ASKS_FOR_NULL = frozenset({"IsNotNull", "IsNull"})
+_FLOATING = ("float", "double")
+_SHORT = ("tinyint", "smallint", "int")
+
+
+@dataclass(frozen=True, slots=True)
+class Floats:
+    """Floating point arithmetic whose result is looked at once, at its end.
+
+    Attributes:
+        given: What it computes with.
+        divisors: What it divides by: a quotient does not show that one is infinite.
+    """
+
+    given: list[Column] = field(default_factory=list)
+    divisors: list[Column] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthLimit:
+    """A text that may be too long.
+
+    Attributes:
+        position: Which part of the node it is.
+        most: How many characters it may have.
+        words: What the node does if it has more.
+    """
+
+    position: int
+    most: int
+    words: str
+
+    def is_exceeded_by(self, text: Column) -> Column:
+        """Tell whether a text is too long."""
+        return F.length(text) > self.most
+
+
+def strict(node: Node, rewritten: Node, parts: Sequence[Node]) -> Node:
+    """Have a node raise an exception where Spark passes a failure over."""
+    kind, value = kind_of(node), as_column(rewritten)
+    given = [as_column(part) for part in parts]
+    types = [type_of(child) for child in children_of(node)]
+    if kind in _GIVES_NULL:
+        is_given = reduce(and_, (one.isNotNull() for one in given))
+        return as_node(F.coalesce(value, F.when(is_given, _failing(node))))
+    if kind in _TAKES_ITEM:
+        return as_node(F.when(given[1].isNotNull(), value))
+    if kind in _ASKS_FOR_NULL and children_of(children_of(node)[0]):
+        # Spark would not evaluate what cannot be null, and so not see that it fails.
+        asked = as_column(catalyst().expressions.KnownNullable(parts[0]))
+        return as_node(asked.isNull() if kind == "IsNull" else asked.isNotNull())
+    replaced, limit = _replaced(node, types, given), length_limit(node)
+    if limit is not None:
+        replaced = _limited(node, rewritten, parts, limit)
+    if replaced is not None:
+        return as_node(replaced)
+    is_wrong = _is_wrong(kind, type_of(node), types, value, given)
+    if is_wrong is None:
+        return rewritten
+    return as_node(F.when(is_wrong, _failing(node)).otherwise(value))
+
+
+def finite(node: Node, result: Node, floats: Floats) -> Node:
+    """Have arithmetic on finite numbers raise an exception where it gives others."""
+    value = as_column(result)
+    ends = (~_is_finite(one) for one in (value, *floats.divisors))
+    was_finite = (_is_finite(one) for one in floats.given)
+    # Of a null some parts were not evaluated, and may be what fails.
+    is_left = value.isNotNull() & reduce(or_, ends)
+    fails = reduce(and_, was_finite, is_left)
+    return as_node(F.when(fails, _failing(node)).otherwise(value))
+
+
+def is_float_arithmetic(node: Node) -> bool:
+    """Tell whether a node computes floating point of floating point."""
+    if type_of(node) not in _FLOATING or kind_of(node) not in _LEAVES_RANGE:
+        return False
+    return all(type_of(child) in _FLOATING for child in children_of(node))
+
+
+def may_be_infinite(node: Node) -> bool:
+    """Tell whether what arithmetic begins with may be infinite already, or NaN."""
+    if kind_of(node) == "Cast":
+        return type_of(children_of(node)[0]) in ("string", "variant")
+    return not node.foldable()
+
+
+def copies_of_parts(node: Node, *, is_end: bool) -> int:
+    """Return how often a part of a node is computed at most, as it is made strict.
+
+    Args:
+        node: As the analyser has left it.
+        is_end: Whether ``finite`` is asked about it.
+    """
+    kind, parts = kind_of(node), children_of(node)
+    if is_end:
+        return _COPIES_OF_FLOATS
+    if kind in _COPIES_OF_DECIMALS and type_of(parts[0]).startswith("decimal"):
+        return _COPIES_OF_DECIMALS[kind]
+    if kind == "Cast" and (type_of(node), type_of(parts[0])) not in _CUTS_OFF:
+        return 1
+    return _COPIES.get(kind, 1)
+
+
+def length_limit(node: Node) -> LengthLimit | None:
+    """Find the text that a node must not look at if it is long; None if there is none.
+
+    Of some it would take too much time, of separators too much memory.
+
+    Args:
+        node: As the analyser has left it.
+    """
+    separator = _SEPARATES.get(kind_of(node))
+    if separator is None:
+        if not _searches_slowly(node):
+            return None
+        position, most, what = 0, SLOW_LENGTH_MAX, "searches a text"
+    elif kind_of(children_of(node)[separator]) == "Literal":
+        return None
+    else:
+        position, most, what = separator, SEPARATOR_LENGTH_MAX, "has a separator"
+    return LengthLimit(
+        position=position,
+        most=most,
+        words=f"{what} of more than {most:,} characters",
+    )
+
+
+def gives_null(node: Node) -> bool:
+    """Tell whether a node is that of a ``try_`` function."""
+    return kind_of(node) in _HAVE_MODES and str(node.evalMode()) == "TRY"
+
+
+def _replaced(
+    node: Node, types: Sequence[str], given: Sequence[Column]
+) -> Column | None:
+    """Return the same by a way that is exact; None where Spark's is."""
+    kind, type_ = kind_of(node), type_of(node)
+    if kind in ("DateAdd", "DateSub"):
+        # Spark wraps days around.
+        day, days = F.unix_date(given[0]), given[1].cast("int")
+        moved = day + days if kind == "DateAdd" else day - days
+        return F.date_from_unix_date(moved)
+    if not (types and types[0].startswith("decimal")):
+        return None
+    (number, *_) = given
+    if kind == "Cast" and type_ in _SHORT:
+        # Spark takes the nearest double for the decimal.
+        if gives_null(node):
+            return number.try_cast("bigint").try_cast(type_)
+        return number.cast("bigint").cast(type_)
+    if kind not in ("Abs", "UnaryMinus"):
+        return None
+    # Spark rounds a number whose sign it changes to 34 digits.
+    changed = (F.lit(0).cast(type_) - number).cast(type_)
+    if kind == "Abs":
+        changed = F.when(number < F.lit(0), changed).otherwise(number)
+    return changed
+
+
+def _limited(
+    node: Node, rewritten: Node, parts: Sequence[Node], limit: LengthLimit
+) -> Column:
+    """Have a node raise an exception for a text that is too long.
+
+    The text is computed once: searches within one another would double the time with
+    each, as every one looks at its text twice.
+    """
+
+    def search(text: Column) -> Column:
+        given = [*parts]
+        given[limit.position] = as_node(text)
+        value = as_column(with_children(rewritten, given))
+        return F.when(limit.is_exceeded_by(text), _failing(node)).otherwise(value)
+
+    text = as_column(parts[limit.position])
+    return F.transform(F.array(text), search)[0]
+
+
+def _is_wrong(
+    kind: str,
+    type_: str,
+    given_types: Sequence[str],
+    value: Column,
+    given: Sequence[Column],
+) -> Column | None:
+    """Tell whether Spark has given a number in place of one that has no room.
+
+    Returns:
+        None if it never does.
+    """
+    of_floats = bool(given_types) and given_types[0] in _FLOATING
+    if kind in ("Ceil", "Floor") and of_floats:
+        return ~((given[0] < _BIGINT_END) & (given[0] >= -_BIGINT_END))
+    if kind == "Cast" and type_ == "bigint" and of_floats:
+        # Spark takes the first number that is too large for the last that is not.
+        return given[0] == _BIGINT_END
+    if kind == "FromUnixTime":
+        return F.abs(given[0]) > _SECONDS_MAX
+    if kind == "IntegralDivide" and given_types[0].startswith("decimal"):
+        # Spark keeps the last 64 bits.
+        about = given[0].cast("double") / given[1].cast("double")
+        has_sign = (value == F.lit(0)) | ((value > F.lit(0)) == (about > F.lit(0)))
+        return ~((F.abs(about) < _TWICE_BIGINT) & has_sign)
+    return None
+
+
+def _searches_slowly(node: Node) -> bool:
+    """Tell whether a search may take the square of a text's length."""
+    kind = kind_of(node)
+    if kind in _SEARCHES_FOR_SEVERAL:
+        found = node.patterns()
+        patterns = [
+            str(found.apply(number).toString()) for number in range(found.size())
+        ]
+    elif kind in _SEARCHES:
+        pattern = children_of(node)[1]
+        while kind_of(pattern) != "Literal" and children_of(pattern):
+            pattern = children_of(pattern)[0]
+        is_literal = kind_of(pattern) == "Literal"
+        patterns = [str(pattern.value().toString())] if is_literal else []
+
+    else:
+        return False
+    is_slow = is_slow_like if "Like" in kind and kind != "RLike" else is_slow_regex
+    try:
+        return not patterns or any(is_slow(one) for one in patterns)
+    except PatternError:
+        return True
+
+
+def _is_finite(number: Column) -> Column:
+    # No number is greater than NaN to Spark, not even an infinite one.
+    return F.abs(number) < _INFINITE
+
+
+def _failing(node: Node) -> Column:
+    """Return what raises an exception, or null where the expression asks for it."""
+    return F.lit(None) if gives_null(node) else F.raise_error(F.lit("no value"))

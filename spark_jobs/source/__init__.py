@@ -1,0 +1,1 @@
+"""What Kafka holds: reading records and offsets, and the columns they arrive in."""

@@ -1,0 +1,165 @@
+"""Looks at topics beside a running query, and tells what the query would be silent on.
+
+A query with nothing to read and a query that cannot read look the same from outside:
+Spark's Kafka source says nothing for minutes while the broker is away, nothing at all
+while a producer leaves a transaction open, and nothing about another topic of the same
+name until that has grown past the offsets of the old one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from structlog.typing import FilteringBoundLogger
+
+from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+from sinks.protocol.recovery import check_topic_identity
+from spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
+
+#: Seconds between two looks.
+LOOK_S = 5.0
+#: Seconds until the same trouble is told again.
+REPEAT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trouble:
+    """Something that lasts, with when it was seen first and told last."""
+
+    since: float
+    told_at: float | None
+
+
+class TopicWatch:
+    """A thread that looks every ``LOOK_S`` seconds for as long as the block lasts.
+
+    It warns of an unreachable broker and of an open transaction, which pass by
+    themselves and leave the query as it is. What a person must decide is kept in
+    ``failure`` for whoever runs the query, and ends the looking.
+
+    Args:
+        admin: Of the topics.
+        topic_ids: Topic to the id that the stored offsets belong to.
+        log: Where warnings go.
+        on_state: Told of each answer about the topics that the offsets belong to.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        admin: KafkaAdmin,
+        topic_ids: Mapping[str, str],
+        log: FilteringBoundLogger,
+        *,
+        on_state: Callable[[TopicState], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._admin = admin
+        self._topic_ids = topic_ids
+        self._log = log
+        self._on_state = on_state
+        self._clock = clock
+        self._ended = threading.Event()
+        # It may wait for a broker when the process is about to end.
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._outage: _Trouble | None = None
+        self._held: dict[TopicPartition, tuple[int, _Trouble]] = {}
+        self._is_missing = False
+        self.failure: TallyweirError | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def look(self) -> None:
+        """Ask the broker once, and tell what is new or still lasts."""
+        began = self._clock()
+        try:
+            state = self._admin.read_state()
+            if self._ended.is_set():
+                return
+            self._note_answer()
+            check_topic_identity(self._topic_ids, state.topic_ids)
+        except RetryableError as error:
+            self._note_outage(began, error)
+        except ConfigurationError as error:
+            self._note_refusal(error)
+        else:
+            self._is_missing = False
+            self._note_held(state)
+            self._on_state(state)
+
+    def _run(self) -> None:
+        while self.failure is None and not self._ended.wait(LOOK_S):
+            self.look()
+
+    def _note_outage(self, began: float, error: RetryableError) -> None:
+        if self._ended.is_set():
+            return
+        trouble = self._outage or _Trouble(since=began, told_at=None)
+        if self._is_due(trouble):
+            self._log.warning(
+                "kafka unreachable",
+                error_code=error.code,
+                saw=error.saw,
+                fix=error.fix,
+                for_s=self._age_s(trouble),
+            )
+            trouble = replace(trouble, told_at=self._clock())
+        self._outage = trouble
+
+    def _note_answer(self) -> None:
+        if self._outage is not None:
+            self._log.info("kafka reachable again", away_s=self._age_s(self._outage))
+            self._outage = None
+
+    def _note_refusal(self, error: ConfigurationError) -> None:
+        """Believe that a topic is missing when it is missing twice.
+
+        One that is made anew is away for a moment, and has a better error then.
+        """
+        if error.code != "TOPIC_MISSING" or self._is_missing:
+            self.failure = error
+        self._is_missing = True
+
+    def _note_held(self, state: TopicState) -> None:
+        """Warn of a last stable offset that did not move since an earlier look.
+
+        Transactions come and go all the time; each that ends moves it.
+        """
+        held: dict[TopicPartition, tuple[int, _Trouble]] = {}
+        for part in state.held:
+            offset, trouble = self._held.get(part.topic_partition, (None, None))
+            if trouble is None or offset != part.from_offset:
+                trouble = _Trouble(since=self._clock(), told_at=None)
+            elif self._is_due(trouble):
+                self._warn_of_transaction(part, trouble)
+                trouble = replace(trouble, told_at=self._clock())
+            held[part.topic_partition] = part.from_offset, trouble
+        self._held = held
+
+    def _warn_of_transaction(self, part: OffsetRange, trouble: _Trouble) -> None:
+        self._log.warning(
+            "transaction holds the log",
+            partition=str(part.topic_partition),
+            stable_offset=part.from_offset,
+            end_offset=part.until_offset,
+            for_s=self._age_s(trouble),
+            fix="Nothing behind the stable offset can be read before its producer "
+            "commits or aborts; kafka-transactions.sh find-hanging names one that "
+            "is dead.",
+        )
+
+    def _is_due(self, trouble: _Trouble) -> bool:
+        return trouble.told_at is None or self._clock() - trouble.told_at >= REPEAT_S
+
+    def _age_s(self, trouble: _Trouble) -> float:
+        return round(self._clock() - trouble.since, 1)

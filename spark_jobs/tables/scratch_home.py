@@ -1,0 +1,139 @@
+"""Databases for a dry run: like those of the pipeline, and gone when it is over."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.connection import connect
+from sinks.postgres.databases import DATABASES_VARIABLE
+from sinks.postgres.scratch_database import ScratchDatabase
+from sinks.postgres.table_definition import (
+    TableDefinition,
+    create_defined_table,
+    create_schemas,
+)
+from sinks.protocol.errors import ConfigurationError
+from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, SCRATCH_DSN_VARIABLE
+from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.pipeline import OutboxOutput, Pipeline
+
+
+class ScratchHome:
+    """A scratch database for the home, and one for each that the pipeline writes to.
+
+    Args:
+        servers: Where each is made, by the name of the database that it stands for.
+        pipeline: Whose tables they are to hold.
+        tables: What those tables are like where the pipeline runs, by database.
+
+    Raises:
+        TallyweirError: As ``ScratchDatabase``.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, str],
+        pipeline: Pipeline,
+        tables: Mapping[str, Sequence[TableDefinition]],
+    ) -> None:
+        self._opened = ExitStack()
+        self._dsns: dict[str, str] = {}
+        #: What a table demands where it is, and no scratch table does.
+        self.not_demanded: list[str] = []
+        try:
+            for database in (HOME, *pipeline.written_databases):
+                scratch = self._opened.enter_context(ScratchDatabase(servers[database]))
+                self._dsns[database] = scratch.dsn
+                self._create_tables(database, pipeline, tables.get(database, ()))
+        except BaseException:
+            self._opened.close()
+            raise
+
+    @property
+    def home_dsn(self) -> str:
+        return self._dsns[HOME]
+
+    @property
+    def databases(self) -> dict[str, str]:
+        """The connection strings of those beside the home, by name."""
+        return {name: dsn for name, dsn in self._dsns.items() if name != HOME}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What tells a task where to stage."""
+        return {
+            HOME_DSN_VARIABLE: self.home_dsn,
+            DATABASES_VARIABLE: json.dumps(self.databases),
+        }
+
+    def settings(self, given: DriverSettings, directory: Path) -> DriverSettings:
+        """Return the settings of a driver that works here and nowhere else.
+
+        Args:
+            given: Those of the process.
+            directory: For what a claim leaves; not that of any running driver.
+        """
+        return replace(
+            given,
+            home_dsn=self.home_dsn,
+            databases={**given.databases, **self.databases},
+            state_directory=directory,
+            claims_port=0,
+        )
+
+    @contextmanager
+    def in_environment(self) -> Iterator[None]:
+        """Let tasks of this process find these databases."""
+        names = [*self.variables, *(name + FILE_SUFFIX for name in self.variables)]
+        kept = {name: os.environ.pop(name, None) for name in names}
+        os.environ.update(self.variables)
+        try:
+            yield
+        finally:
+            for name, value in kept.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+    def close(self) -> None:
+        """Drop them all."""
+        self._opened.close()
+
+    def _create_tables(
+        self, database: str, pipeline: Pipeline, tables: Sequence[TableDefinition]
+    ) -> None:
+        written = [
+            one.table
+            for one in pipeline.outputs
+            if database in one.databases and not isinstance(one, OutboxOutput)
+        ]
+        name = "tallyweir scratch"
+        with connect(self._dsns[database], application_name=name) as connection:
+            create_schemas(connection, written)
+            for definition in tables:
+                if definition.table in written:
+                    left = create_defined_table(connection, definition)
+                    self.not_demanded += [f"{definition.table}: {one}" for one in left]
+
+
+def scratch_server(environment: Mapping[str, str]) -> str:
+    """Return where scratch databases are made.
+
+    Raises:
+        ConfigurationError: ``SETTING_MISSING``.
+    """
+    dsn = environment.get(SCRATCH_DSN_VARIABLE)
+    if not dsn:
+        raise ConfigurationError(
+            "SETTING_MISSING",
+            saw=f"{SCRATCH_DSN_VARIABLE} is not set.",
+            why="The stages work in a database that is thrown away.",
+            fix="Open the notebook with tallyweir notebook, which starts a server.",
+        )
+    return dsn

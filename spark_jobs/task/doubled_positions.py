@@ -1,0 +1,31 @@
+"""Finds an event that reaches a task twice, which only a transform can do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from sinks.protocol.errors import FatalError
+from spark_jobs.source import event_columns as named
+
+
+def check_positions_differ(table: pa.Table) -> None:
+    """Refuse a task's rows when an event is in them twice.
+
+    A transform that doubled one event and lost another would keep the numbers that
+    the conservation law compares.
+
+    Raises:
+        FatalError: ``EVENT_DOUBLED``.
+    """
+    positions = np.rec.fromarrays(
+        [np.asarray(table.column(name)) for name in (named.PLACE, named.OFFSET)]
+    )
+    doubled = len(positions) - len(np.unique(positions))
+    if doubled:
+        raise FatalError(
+            "EVENT_DOUBLED",
+            saw=f"{doubled} of {len(positions)} events reached a task twice.",
+            why="Each event counts once; nothing of this batch was published.",
+            fix="Make the pipeline's transform give one row for each that it gets.",
+        )

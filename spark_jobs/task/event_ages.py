@@ -1,0 +1,38 @@
+"""How old the committed events of a task are, by what Kafka says of their records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from sinks.protocol.ages import BUCKETS_TO_A_POWER
+from spark_jobs.source import event_columns as named
+from spark_jobs.task.event_classes import ClassifiedEvents, EventClass
+
+_MILLISECONDS = 1e-3
+
+
+def ages_of(events: ClassifiedEvents, planned_at_us: int) -> dict[int, int]:
+    """Count the committed events of a task by their age when the batch was planned.
+
+    A record without a time, which Kafka tells by a negative one, is left out.
+
+    Args:
+        events: As they were decided upon.
+        planned_at_us: By the home's clock.
+    """
+    column = events.array(named.TIMESTAMP).cast(pa.int64())
+    if column.null_count:
+        column = column.fill_null(-1)
+    times_us = np.asarray(column)
+    counted = events.is_class(EventClass.COMMITTED) & (times_us >= 0)
+    if not counted.all():
+        times_us = times_us[counted]
+    # Seven digits are enough for a bucket, and logarithms of them take a tenth.
+    ages_ms = ((planned_at_us - times_us) * _MILLISECONDS).astype(np.float32)
+    np.maximum(ages_ms, np.float32(1), out=ages_ms)
+    np.log2(ages_ms, out=ages_ms)
+    ages_ms *= np.float32(BUCKETS_TO_A_POWER)
+    counts = np.bincount(np.ceil(ages_ms, out=ages_ms).astype(np.int64))
+    filled = np.flatnonzero(counts)
+    return dict(zip(filled.tolist(), counts[filled].tolist(), strict=True))

@@ -1,0 +1,139 @@
+"""Where a claim's tasks ask for their IDs: the driver's holder and its address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from pyspark import SparkConf
+
+from sinks.postgres.connection import connect, read_fingerprint_key
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.kept_connection import KeptConnection
+from sinks.postgres.naming import application_name
+from sinks.postgres.run_source import PostgresRunSource
+from sinks.protocol.in_doubt import Claim
+from sinks.protocol.ports import BatchPlan
+from sinks.seen_ids.catalog_copy import CatalogCopy
+from sinks.seen_ids.claim_holder import ClaimHolder, OpenView, RoundTerms
+from sinks.seen_ids.claim_server import Address, ClaimServer, connection_secret
+from sinks.seen_ids.held_batches import HeldBatches
+from sinks.seen_ids.segment import Columns, SegmentView
+from spark_jobs.engine.settings import DriverSettings
+
+#: Lower than every bucket: nothing has expired while there is no watermark.
+_BEFORE_ALL_BUCKETS = -(2**62)
+
+#: Makes what holds the IDs, given what shows those of the batches before.
+MakeHolder = Callable[[OpenView], ClaimHolder]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdClaims:
+    """Whom tasks ask, for as long as one claim of an epoch lasts."""
+
+    holder: ClaimHolder
+    address: Address
+
+
+@contextmanager
+def opened_id_claims(  # noqa: PLR0913 - keyword-only but for what it is about
+    settings: DriverSettings,
+    layout: HomeLayout,
+    claim: Claim,
+    *,
+    directory: Path,
+    conf: SparkConf,
+    make_holder: MakeHolder = ClaimHolder,
+) -> Iterator[IdClaims]:
+    """Hold the IDs of a pipeline for one claim, and answer tasks that ask for them.
+
+    Args:
+        settings: Where the home is, and at which port to answer.
+        layout: Of a pipeline that deduplicates.
+        claim: Under which the tasks work.
+        directory: An empty one, for a copy of the catalog.
+        conf: Of the Spark application, whose executors must reach this process.
+        make_holder: Makes the holder.
+    """
+    dsn = settings.home_dsn
+    name = application_name(claim.pipeline_number, claim.epoch)
+    with connect(dsn, application_name=name) as connection:
+        secret = connection_secret(read_fingerprint_key(connection))
+    kept = KeptConnection()
+    merger = ThreadPoolExecutor(1, thread_name_prefix="seen-ids-merge")
+    copy = CatalogCopy(directory, merger, false_positives=layout.false_positives)
+
+    def open_view(terms: RoundTerms, held: Mapping[int, Columns]) -> SegmentView:
+        connection = kept.get(
+            dsn, pipeline_number=claim.pipeline_number, epoch=claim.epoch
+        )
+        return copy.view(
+            catalog=HeldBatches(held, PostgresRunSource(connection, layout.pipeline)),
+            live_from_bucket=terms.live_from_bucket,
+            through_sequence=terms.through_sequence,
+        )
+
+    host = conf.get("spark.driver.host")
+    bound = conf.get("spark.driver.bindAddress", host)
+    assert host is not None
+    assert bound is not None
+    with (
+        closing(kept),
+        closing(copy),
+        merger,
+        make_holder(open_view) as holder,
+        ClaimServer(
+            holder,
+            address=(bound, settings.claims_port),
+            secret=secret,
+            on_failure=_tell_failure,
+        ) as server,
+    ):
+        yield IdClaims(holder=holder, address=(host, server.port))
+
+
+def _tell_failure(error: Exception) -> None:
+    """Say why tasks that are new cannot ask; those that are connected can."""
+    structlog.get_logger().error(
+        "claims not accepted", error=f"{type(error).__name__} {error}"
+    )
+
+
+def terms_of(plan: BatchPlan, layout: HomeLayout) -> RoundTerms:
+    """Say what a batch's IDs are held against: the batches before it, and no other.
+
+    A batch that replaces all before it has none before it.
+    """
+    replaces = plan.run is not None and plan.run.replaces
+    sequence = 0 if replaces else plan.after_sequence
+    return terms_after(sequence, plan.watermark_us, layout)
+
+
+def terms_after(
+    sequence: int, watermark_us: int | None, layout: HomeLayout
+) -> RoundTerms:
+    """Say what the IDs of events are held against that come after a batch.
+
+    Args:
+        sequence: Of the batch.
+        watermark_us: That it has left.
+        layout: Of a pipeline that deduplicates.
+    """
+    return RoundTerms(
+        through_sequence=sequence,
+        live_from_bucket=_live_from_bucket(watermark_us, layout),
+        corrects=layout.corrected_by is not None,
+    )
+
+
+def _live_from_bucket(watermark_us: int | None, layout: HomeLayout) -> int:
+    oldest_us = layout.expired_before_us(watermark_us)
+    if oldest_us is None:
+        return _BEFORE_ALL_BUCKETS
+    oldest_s = oldest_us // 1_000_000
+    return oldest_s // layout.bucket_seconds * layout.bucket_seconds

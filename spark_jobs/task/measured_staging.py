@@ -1,0 +1,112 @@
+"""Staging that measures what copying takes, and sees hot keys and newest rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+
+import pyarrow as pa
+
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.columns import Column
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.staging import StagingWriter
+from sinks.postgres.task_staging import TaskStaging
+from sinks.protocol.hot_keys import HotKeys
+from sinks.protocol.samples import (
+    NOTHING_SAMPLED,
+    Samples,
+    StepSample,
+    join_samples,
+)
+from sinks.step_clock import StepClock
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.event_classes import BoolArray, ClassifiedEvents, Rules
+from spark_jobs.task.hot_keys import find_hot_keys
+from spark_jobs.task.samples import Sampling, sample_events, sample_staged
+
+#: The step that copies rows to staging, its COMMIT included.
+COPY = "copy"
+
+
+class MeasuredStaging(TaskStaging):
+    """``TaskStaging``, by a task's clock.
+
+    Args:
+        open_writer: As of ``TaskStaging``.
+        clock: The task's.
+        layout: The pipeline's tables.
+        sampling: What is kept of the rows; None for nothing.
+    """
+
+    def __init__(
+        self,
+        open_writer: Callable[[str], StagingWriter],
+        clock: StepClock,
+        layout: HomeLayout,
+        sampling: Sampling | None,
+    ) -> None:
+        super().__init__(open_writer)
+        self._clock = clock
+        self._layout = layout
+        self._sampling = sampling
+        self._sampled: list[StepSample] = []
+        #: By output; with several branches, of all of them.
+        self.hot_keys: dict[str, HotKeys] = {}
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._clock.spent_on(COPY):
+            super().__exit__(kind, error, trace)
+
+    def copy(
+        self, branch: str, table: str, columns: tuple[Column, ...], rows: pa.Table
+    ) -> None:
+        """Copy and measure; see ``TaskStaging``."""
+        with self._clock.spent_on(COPY) as copy:
+            super().copy(branch, table, columns, rows)
+            copy.rows_out += rows.num_rows
+            copy.bytes += rows.nbytes
+        for output, found in find_hot_keys(self._layout, table, rows).items():
+            self.hot_keys[output] = self.hot_keys.get(output, HotKeys()) + found
+        self._sampled += sample_staged(self._sampling, self._layout, table, rows)
+
+    def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
+        """Copy and measure; see ``TaskStaging``."""
+        with self._clock.spent_on(COPY) as copy:
+            super().copy_results(output, rows)
+            copy.rows_out += rows.num_rows
+            copy.bytes += rows.nbytes
+        staging_table = output.staging_table
+        self._sampled += sample_staged(
+            self._sampling, self._layout, staging_table, rows
+        )
+
+    def samples_with(
+        self,
+        events: ClassifiedEvents,
+        is_event: BoolArray,
+        rules: Rules,
+        places: SourcePlaces,
+    ) -> Samples:
+        """Return the newest of the rows that were copied, and of the events before.
+
+        Args:
+            events: The task's, when all is decided about them.
+            is_event: Which of them decode.
+            rules: What they were judged by.
+            places: Where they come from.
+        """
+        if self._sampling is None:
+            return NOTHING_SAMPLED
+        passed = sample_events(
+            self._sampling, events, is_event, rules.contracts, places
+        )
+        # Of an output with several branches each has its own.
+        each = [replace(passed, steps=(one,)) for one in self._sampled]
+        return join_samples((passed, *each))

@@ -1,0 +1,131 @@
+"""Finds events that an output could not keep, before they break a whole batch.
+
+Result tables of windows, and keyed state, cannot refuse a single row: nobody could tell
+which event it is of. So what they would refuse is looked for in the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks.postgres.columns import Column
+from sinks.postgres.home_layout import Output
+from sinks.postgres.key_text import KEY_BYTES_MAX, format_key
+from sinks.postgres.keyed_table import KeyedTable
+from sinks.postgres.window_table import WindowTable
+from spark_jobs.source import event_columns as named
+from spark_jobs.task.postgres_values import find_json_zeros
+
+I64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: A decimal of 38 digits takes so many, and no other value that is neither text nor
+#: bytes takes more.
+_PLAIN_BYTES_MAX = 25
+#: A control character is one byte, and six of a key's text.
+_ESCAPED_BYTES_MAX = 6
+_QUOTED_BYTES = 3
+_BRACKETS_BYTES = 2
+
+
+def find_long_keys(
+    table: pa.Table, alive: BoolArray, outputs: Sequence[Output]
+) -> Iterator[tuple[int, str]]:
+    """Yield rows whose key is too long for an output that wants them, and say which.
+
+    Args:
+        table: The event frame's columns, one chunk each.
+        alive: Which rows hold nothing that Postgres cannot store anywhere.
+        outputs: The pipeline's, in its order.
+    """
+    for number, output in enumerate(outputs):
+        if not isinstance(output, WindowTable | KeyedTable):
+            continue
+        candidates = alive & _is_taken(table, number)
+        if isinstance(output, WindowTable):
+            sizes = _key_bytes(table, output.by)
+        else:
+            sizes = _key_text_bytes(table, output.key, candidates)
+        for row in np.flatnonzero(candidates & (sizes > KEY_BYTES_MAX)).tolist():
+            detail = (
+                f"The event's key in {output.table} has {sizes[row]} bytes; "
+                f"{KEY_BYTES_MAX} are allowed."
+            )
+            yield row, detail
+
+
+def find_nested_zeros(
+    table: pa.Table, alive: BoolArray, outputs: Sequence[Output]
+) -> Iterator[tuple[int, str]]:
+    """Yield rows with a nested value that a function could not return, and say which.
+
+    Args:
+        table: The event frame's columns, one chunk each.
+        alive: As above.
+        outputs: As above.
+    """
+    for number, output in enumerate(outputs):
+        if not isinstance(output, KeyedTable):
+            continue
+        for column in output.event_columns:
+            if column.postgres_type != "jsonb":
+                continue
+            found = find_json_zeros(table.column(column.name).chunk(0))
+            if found is None:
+                continue
+            taken = found & alive & _is_taken(table, number)
+            for row in np.flatnonzero(taken).tolist():
+                yield row, f"Field {column.name} has a NUL, which jsonb refuses."
+
+
+def _is_taken(table: pa.Table, number: int) -> BoolArray:
+    """Tell which rows an output would take; filters may keep long keys from it."""
+    taken = np.ones(table.num_rows, dtype=np.bool_)
+    wanted = named.wanted_column(number)
+    if wanted in table.column_names:
+        taken &= np.asarray(table.column(wanted).chunk(0))
+    if named.FILTERED_BY in table.column_names:
+        taken &= np.asarray(table.column(named.FILTERED_BY).chunk(0).is_null())
+    return taken
+
+
+def _key_bytes(table: pa.Table, columns: Sequence[Column]) -> I64Array:
+    """Count the bytes that a key's values have at most in an index."""
+    return reduce(
+        np.add,
+        (_value_bytes(table.column(column.name).chunk(0)) for column in columns),
+        np.zeros(table.num_rows, dtype=np.int64),
+    )
+
+
+def _value_bytes(values: pa.Array) -> I64Array:
+    kind = values.type
+    has_length = (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+    if not has_length:
+        return np.full(len(values), _PLAIN_BYTES_MAX, dtype=np.int64)
+    return np.asarray(pc.binary_length(values).fill_null(0)).astype(np.int64)
+
+
+def _key_text_bytes(
+    table: pa.Table, columns: Sequence[Column], candidates: BoolArray
+) -> I64Array:
+    """Count the bytes of keys as text, exactly where they may be too many."""
+    punctuation = _BRACKETS_BYTES + _QUOTED_BYTES * len(columns)
+    sizes = _key_bytes(table, columns)
+    doubtful = sizes * _ESCAPED_BYTES_MAX + punctuation > KEY_BYTES_MAX
+    arrays = [table.column(column.name).chunk(0) for column in columns]
+    for row in np.flatnonzero(doubtful & candidates).tolist():
+        key = format_key([array[row].as_py() for array in arrays])
+        sizes[row] = len(key.encode())
+    return sizes

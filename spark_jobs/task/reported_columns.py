@@ -1,0 +1,66 @@
+"""Counters and distributions that a pipeline takes from columns of its events.
+
+A transform runs in Spark's workers, and again as Spark likes, so it cannot report by
+itself: it adds a column, and the task that stages the events adds that column up. The
+figures travel with the task's vote and are committed with the batch, as those of
+functions on keyed state are.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import BooleanType, NumericType, StructType
+
+from sinks.protocol.distributions import distribution_of
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.measures import Measures
+from spark_jobs.pipeline.reported import Reported
+from spark_jobs.task.event_classes import ClassifiedEvents, EventClass
+
+
+def check_reported(reported: Reported, schema: StructType) -> None:
+    """Refuse figures of columns that no event has, or that are no numbers.
+
+    Raises:
+        ConfigurationError: ``REPORTED_COLUMN``.
+    """
+    types = {field.name: field.dataType for field in schema.fields}
+    for name in sorted(reported.columns):
+        kind = types.get(name)
+        if isinstance(kind, NumericType | BooleanType):
+            continue
+        found = "no event has it" if kind is None else f"it is {kind.simpleString()}"
+        raise ConfigurationError(
+            "REPORTED_COLUMN",
+            saw=f"Figures are taken from the column {name}, and {found}.",
+            why="Only numbers and booleans can be added up.",
+            fix="Name a field of the event, or a column that the transform adds.",
+        )
+
+
+def figures_of(events: ClassifiedEvents, reported: Reported) -> Measures:
+    """Add up what the committed events of a task report.
+
+    What is null, not finite, or below zero in a counter, counts nothing.
+    """
+    committed = pa.array(events.is_class(EventClass.COMMITTED))
+
+    def values(column: str) -> pa.Array:
+        found = events.array(column).filter(committed)
+        if pa.types.is_boolean(found.type):
+            found = found.cast(pa.int8())
+        found = found.cast(pa.float64())
+        return found.filter(pc.is_finite(found)).drop_null()
+
+    counts = {}
+    for name, column in reported.counters.items():
+        found = values(column)
+        counts[name] = pc.sum(found.filter(pc.greater_equal(found, 0))).as_py() or 0
+    return Measures(
+        counts=counts,
+        distributions={
+            name: distribution_of(values(column).to_pylist())
+            for name, column in reported.distributions.items()
+        },
+    )

@@ -1,0 +1,338 @@
+"""The newest rows of each step, taken in the tasks where the rows pass anyway.
+
+A task keeps of each step its last few rows: no further job, and nothing of the batch
+goes to the driver but these. What the pipeline redacts is left out here, before
+anything leaves the task, so nobody behind it can show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.column_decoder import ColumnDecoder
+from schemas.event_contracts import EventContracts
+from schemas.schema_tree import NESTED_TYPES
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.columns import POSITION_COLUMNS, Column
+from sinks.postgres.home_layout import HomeLayout, Output
+from sinks.postgres.keyed_table import KeyedTable
+from sinks.postgres.outbox_table import OutboxTable
+from sinks.postgres.window_table import WINDOW_EVENTS, WindowTable
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.samples import (
+    NOTHING_SAMPLED,
+    SampledRow,
+    Samples,
+    StepSample,
+)
+from spark_jobs.pipeline.definition import Pipeline
+from spark_jobs.pipeline.names import RESERVED_PREFIX
+from spark_jobs.pipeline.redaction import Redaction
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.event_classes import BoolArray, ClassifiedEvents, EventClass
+from spark_jobs.task.sampled_values import fit, scalar_text, value_text
+
+#: What becomes of events that go no further, as the job graph calls it.
+_ASIDE = {
+    "dead": EventClass.DEAD,
+    "expired": EventClass.EXPIRED,
+    "filtered": EventClass.FILTERED,
+    "duplicate": EventClass.DUPLICATE,
+    "late": EventClass.LATE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """What tasks keep of the rows of each step.
+
+    Attributes:
+        limit: How many rows.
+        redaction: What is hidden of them.
+        fields: Of the event, those without parts; they are decoded for a sample,
+            whether or not an output reads them. Others are shown where one does.
+        steps: Of each step that events pass, the columns that they have behind it.
+    """
+
+    limit: int
+    redaction: Redaction
+    fields: tuple[str, ...]
+    steps: Mapping[str, tuple[str, ...]]
+
+
+def sampling_of(
+    pipeline: Pipeline,
+    contracts: EventContracts,
+    redaction: Redaction,
+    added: Sequence[str],
+) -> Sampling | None:
+    """Say what a pipeline's tasks keep; None if it asks for nothing.
+
+    Args:
+        pipeline: The pipeline.
+        contracts: Of its events.
+        redaction: What it hides.
+        added: The columns that its transform adds.
+    """
+    if not pipeline.monitor.samples:
+        return None
+    columns = tuple(one.name for one in contracts.fields)
+    steps = {"decode": columns, "validate": columns}
+    if pipeline.deduplicate is not None:
+        steps["deduplicate"] = columns
+    for step, further in (
+        ("enrich", [name for one in pipeline.enrich for name in one.select]),
+        ("transform", added),
+        ("predict", [name for one in pipeline.predict for name in one.new_columns]),
+    ):
+        columns = (*columns, *further)
+        if further:
+            steps[step] = columns
+    return Sampling(
+        limit=pipeline.monitor.samples,
+        redaction=redaction,
+        fields=tuple(
+            one.name for one in contracts.fields if one.type not in NESTED_TYPES
+        ),
+        steps=steps,
+    )
+
+
+def sample_events(
+    sampling: Sampling,
+    events: ClassifiedEvents,
+    is_event: BoolArray,
+    contracts: EventContracts,
+    places: SourcePlaces,
+) -> Samples:
+    """Keep a task's last events of each step, by what became of them in the end.
+
+    Args:
+        sampling: What is kept.
+        events: Classified, late ones too.
+        is_event: Which rows decode.
+        contracts: What they decode by.
+        places: Where they come from.
+    """
+    chosen = {
+        step: np.flatnonzero(passed)[: -sampling.limit - 1 : -1]
+        for step, passed in _passed(sampling, events, is_event).items()
+    }
+    rows = sorted({int(row) for each in chosen.values() for row in each})
+    if not rows:
+        return Samples(limit=sampling.limit)
+    texts = _event_texts(sampling, events.table, contracts, rows)
+    numbers = dict(zip(rows, range(len(rows)), strict=True))
+    where = events.table.select([named.PLACE, named.OFFSET]).take(pa.array(rows))
+    positions = [
+        (places.place(place), offset)
+        for place, offset in zip(*(one.to_pylist() for one in where), strict=True)
+    ]
+
+    def sampled(step: str, row: int) -> SampledRow:
+        number = numbers[row]
+        place, offset = positions[number]
+        names = sampling.steps.get(step, sampling.steps["decode"])
+        # Of what does not decode nothing is known that could be hidden in it.
+        found = (
+            [(name, texts[name][number]) for name in names if name in texts]
+            if is_event[row]
+            else []
+        )
+        fields, left_out = fit(found)
+        reason = events.reasons.get(row)
+        return SampledRow(
+            fields=fields,
+            place=place,
+            offset=offset,
+            reason=reason and reason[0],
+            left_out=left_out,
+        )
+
+    return Samples(
+        limit=sampling.limit,
+        steps=tuple(
+            StepSample(
+                step=step,
+                redacted=_redacted(
+                    sampling.redaction,
+                    sampling.steps.get(step, sampling.steps["decode"]),
+                ),
+                rows=tuple(sampled(step, int(row)) for row in each),
+            )
+            for step, each in chosen.items()
+            if len(each)
+        ),
+    )
+
+
+def sample_staged(
+    sampling: Sampling | None, layout: HomeLayout, table: str, rows: pa.Table
+) -> tuple[StepSample, ...]:
+    """Keep the last of some rows that are about to be staged for an output.
+
+    Args:
+        sampling: None if nothing is kept.
+        layout: The pipeline's tables.
+        table: The staging table; other than of outputs show nothing.
+        rows: For it.
+
+    Returns:
+        One sample at most.
+    """
+    if sampling is None or not rows.num_rows:
+        return ()
+    for output in layout.outputs:
+        if output.staging_table == table:
+            last = rows.slice(max(0, rows.num_rows - sampling.limit))
+            return (_staged(sampling.redaction, output, last),)
+    return ()
+
+
+def sample_results(
+    sampling: Sampling | None, table: KeyedTable, rows: Sequence[Mapping[str, Any]]
+) -> Samples:
+    """Keep the last rows that a function on keyed state has returned."""
+    if sampling is None or not rows:
+        return NOTHING_SAMPLED
+    redaction = sampling.redaction
+    hidden = redaction.made.get(table.table, frozenset())
+    names = [one.name for one in (*table.key, *table.columns)]
+    keys = {one.name for one in table.key}
+    shown = [
+        name
+        for name in names
+        if name not in (redaction.columns if name in keys else hidden)
+    ]
+    sampled = []
+    for row in rows[: -sampling.limit - 1 : -1]:
+        fields, left_out = fit((name, value_text(row.get(name))) for name in shown)
+        sampled.append(SampledRow(fields=fields, left_out=left_out))
+    step = StepSample(
+        step="keys",
+        output=table.table,
+        redacted=tuple(name for name in names if name not in shown),
+        rows=tuple(sampled),
+    )
+    return Samples(limit=sampling.limit, steps=(step,))
+
+
+def _passed(
+    sampling: Sampling, events: ClassifiedEvents, is_event: BoolArray
+) -> dict[str, BoolArray]:
+    """Tell for each step which events were in it, erased ones in none."""
+    is_kept = ~events.is_erased()
+    survived = events.is_class(EventClass.COMMITTED) | events.is_class(EventClass.LATE)
+    dropped = events.is_class(EventClass.DEAD) | events.is_class(EventClass.FILTERED)
+    passed = {
+        step: survived & is_kept
+        for step in sampling.steps
+        if step not in {"decode", "validate"}
+    }
+    aside = {step: events.is_class(kind) & is_kept for step, kind in _ASIDE.items()}
+    return {
+        "decode": is_event & is_kept,
+        "validate": ~dropped & is_kept,
+        **passed,
+        **aside,
+    }
+
+
+def _event_texts(
+    sampling: Sampling, table: pa.Table, contracts: EventContracts, rows: list[int]
+) -> dict[str, list[str | None]]:
+    """Return the texts of some rows by column; hidden columns are not looked at."""
+    redaction = sampling.redaction
+    wanted = tuple(n for n in sampling.fields if n not in redaction.columns)
+    taken = pa.array(rows)
+    payloads = table.column(named.VALUE).chunk(0).take(taken)
+    decoded = ColumnDecoder(contracts, wanted).decode(payloads).columns
+    texts = {name: _texts(redaction, name, column) for name, column in decoded.items()}
+    known = {name for columns in sampling.steps.values() for name in columns}
+    others = known - set(sampling.fields) - redaction.columns
+    for name in others & set(table.column_names):
+        column = table.column(name).chunk(0).take(taken)
+        texts[name] = _texts(redaction, name, column)
+    return texts
+
+
+def _texts(redaction: Redaction, name: str, column: pa.Array) -> list[str | None]:
+    hidden = redaction.parts.get(name, ())
+    return [scalar_text(one, hidden) for one in column]
+
+
+def _redacted(redaction: Redaction, names: Sequence[str]) -> tuple[str, ...]:
+    """Name what is hidden of some columns."""
+    return tuple(
+        one
+        for name in names
+        for one in (
+            [name]
+            if name in redaction.columns
+            else [".".join((name, *part)) for part in redaction.parts.get(name, ())]
+        )
+    )
+
+
+def _staged(redaction: Redaction, output: Output, rows: pa.Table) -> StepSample:
+    """Show rows as they are staged, the last ones first."""
+    texts: dict[str, list[str | None]] = {}
+    redacted: list[str] = []
+    for column, shown, hidden in _staged_columns(redaction, output):
+        if hidden:
+            redacted.append(hidden)
+            continue
+        array = rows.column(column).combine_chunks()
+        texts[shown] = _texts(redaction, column, array)
+        redacted += _redacted(redaction, [column])
+    sampled = []
+    for number in reversed(range(rows.num_rows)):
+        fields, left_out = fit((name, found[number]) for name, found in texts.items())
+        row = SampledRow(fields=fields, left_out=left_out)
+        if not isinstance(output, WindowTable):
+            topic, partition, offset = (
+                rows.column(one.name)[number].as_py() for one in POSITION_COLUMNS
+            )
+            row = replace(row, place=TopicPartition(topic, partition), offset=offset)
+        sampled.append(row)
+    return StepSample(
+        step="stage",
+        output=output.table,
+        redacted=tuple(dict.fromkeys(redacted)),
+        rows=tuple(sampled),
+    )
+
+
+def _staged_columns(
+    redaction: Redaction, output: Output
+) -> Iterator[tuple[str, str, str]]:
+    """Yield columns, by what names people know them, and what hides them if it does."""
+    made = redaction.made.get(output.table, frozenset())
+
+    def plain(columns: Sequence[Column]) -> Iterator[tuple[str, str, str]]:
+        for name in (one.name for one in columns):
+            if not name.startswith(RESERVED_PREFIX):
+                is_hidden = name in redaction.columns or name in made
+                yield name, name, name if is_hidden else ""
+
+    match output:
+        case AppendTable() | KeyedTable():
+            yield from plain(output.event_columns)
+        case OutboxTable():
+            yield from plain(output.fields)
+        case WindowTable():
+            yield from plain(output.state_keys)
+            yield WINDOW_EVENTS.column.name, "events", ""
+            for aggregate in output.aggregates:
+                name = aggregate.column.name
+                for part in aggregate.partials:
+                    if not part.is_place:
+                        what = part.column.name.rpartition("_")[2]
+                        hidden = name if name in made else ""
+                        yield part.column.name, f"{name}.{what}", hidden

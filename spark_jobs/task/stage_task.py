@@ -1,0 +1,391 @@
+"""Phase one of the batch protocol, as one Spark task runs it on an executor.
+
+A task gets a share of the batch's rows, decides what becomes of each, copies the rows
+to staging and yields one line: its vote, or the error that kept it from voting. Nothing
+that it does is visible to anyone before the driver publishes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.types import StringType, StructField, StructType
+
+from schemas.column_decoder import ColumnDecoder
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.connection import read_fingerprint_key
+from sinks.postgres.databases import parse_databases
+from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.kept_connection import PostgresConnection
+from sinks.postgres.naming import TableNames
+from sinks.postgres.staging import StagingWriter
+from sinks.protocol.errors import TallyweirError
+from sinks.protocol.hot_keys import HotKeys
+from sinks.protocol.identity import Attempt
+from sinks.protocol.in_doubt import Claim
+from sinks.protocol.measures import Measures
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import RowsRejectedError
+from sinks.protocol.vote_text import format_failure, format_vote
+from sinks.protocol.votes import EventCounts, PartitionTally, Vote
+from sinks.seen_ids.claim import Candidates, RowClass, new_runs
+from sinks.seen_ids.claim_server import Address
+from sinks.seen_ids.payload_hash import payload_hashes
+from sinks.seen_ids.run import Run, ids_by_bucket
+from sinks.settings import HOME_DSN_VARIABLE, read_setting
+from sinks.step_clock import StepClock
+from spark_jobs.pipeline.reported import Reported
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.doubled_positions import check_positions_differ
+from spark_jobs.task.erased_events import fingerprints_of, mark_erased
+from spark_jobs.task.event_ages import ages_of
+from spark_jobs.task.event_classes import (
+    BoolArray,
+    ClassifiedEvents,
+    EventClass,
+    I64Array,
+    Rules,
+    buckets_of,
+    judge,
+    mark_roomless,
+)
+from spark_jobs.task.hot_keys import hide_keys
+from spark_jobs.task.measured_staging import MeasuredStaging
+from spark_jobs.task.reported_columns import figures_of
+from spark_jobs.task.samples import Sampling
+from spark_jobs.task.staged_rows import StagedRows
+from spark_jobs.task.task_worker import TaskWorker, this_process
+
+#: What a task yields: one row with one line of text.
+VOTE_SCHEMA = StructType([StructField("vote", StringType())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTask:
+    """All that a task must know; travels to the executors with each batch.
+
+    Holds no secret: the home database's address comes from the executor's own
+    environment, and so does that of every other database whose address is not in the
+    pipeline file; the fingerprints' key comes from the home database.
+    """
+
+    layout: HomeLayout
+    rules: Rules
+    #: Where the events come from, by the numbers of the event frame.
+    places: SourcePlaces
+    #: Of the events' fields, those that are decoded here.
+    decoded_fields: tuple[str, ...]
+    #: Further names of columns: ours, to the event's fields that they stand for.
+    aliases: Mapping[str, str]
+    #: The databases beside the home, as the pipeline file declares them.
+    declared_databases: Mapping[str, str]
+    #: The driver's.
+    claim: Claim
+    #: The batch's.
+    sequence: int
+    #: Whom to ask for IDs; None if the pipeline looks at none.
+    claims: Address | None
+    #: The round of claims that this staging is.
+    claim_round: int
+    watermark_us: int | None
+    #: Whether users' code has had the rows in its hands.
+    is_transformed: bool
+    #: What the pipeline's own figures are taken from.
+    reported: Reported
+    #: As ``EventFrameRecipe`` numbers them.
+    filter_conditions: tuple[str, ...]
+    #: Whether an ID that comes again with another payload is a conflict.
+    keeps_payload_hashes: bool
+    #: Outputs whose hot keys are told as hashes, and not as they are.
+    hides_keys_of: frozenset[str]
+    #: What is kept of the rows for people to look at; None for nothing.
+    sampling: Sampling | None
+    #: By the home's clock; None in a run, whose events have not waited for it.
+    planned_at_us: int | None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        """Stage the rows of one task of Spark and yield its vote."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this inside a task only"
+        number = context.taskAttemptId()
+        try:
+            vote = format_vote(self.stage(batches, number, this_process()))
+        except TallyweirError as error:
+            vote = format_failure(error)
+        yield pa.RecordBatch.from_pydict({"vote": [vote]})
+
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        number: int,
+        worker: TaskWorker,
+    ) -> Vote:
+        """Stage rows, in whichever process.
+
+        Args:
+            batches: The rows, as ``EventFrameRecipe.for_tasks`` has chosen them.
+            number: Of this attempt among those of the claim.
+            worker: What the process keeps between tasks.
+
+        Raises:
+            TallyweirError: Nothing is voted for.
+
+        Crash:
+            What is staged is not voted for, and nobody will ever move it.
+        """
+        attempt, clock = self.claim.attempt(number), StepClock()
+        with clock.spent_on("read") as read:
+            received = [batch for batch in batches if batch.num_rows]
+            read.rows_out = sum(batch.num_rows for batch in received)
+            read.bytes = sum(batch.nbytes for batch in received)
+        if not received:
+            return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
+        arrived = np.concatenate(
+            [np.asarray(batch.column(named.PLACE)) for batch in received]
+        )
+        table = pa.Table.from_batches(received).combine_chunks()
+        # The table has a copy of all of it; a task holds its rows once.
+        received.clear()
+        if self.is_transformed:
+            check_positions_differ(table)
+        with clock.spent_on("decode") as decode:
+            table, is_event = self.decode(table)
+            decode.rows_in = table.num_rows
+            decode.rows_out = int(np.count_nonzero(is_event))
+        rules = self.rules
+        while True:
+            events, runs = self._classify(table, is_event, rules, worker, clock)
+            staged = StagedRows(
+                events=events,
+                layout=self.layout,
+                places=self.places,
+                watermark_us=self.watermark_us,
+                filter_conditions=self.filter_conditions,
+                clock=clock,
+            )
+            open_writer = partial(self._open_writer, worker, attempt)
+            staging = MeasuredStaging(open_writer, clock, self.layout, self.sampling)
+            try:
+                with clock.spent_on("make_rows"), staging:
+                    outputs = staged.write(staging, runs)
+            except RowsRejectedError as refusal:
+                # So early only a table refuses that the task copies into by itself.
+                rules = rules.rejecting(refusal.rows, self.places)
+            else:
+                break
+        return Vote(
+            attempt=attempt,
+            partitions=self._tally_partitions(events, arrived),
+            staged=staging.rows,
+            outputs=outputs,
+            checksum=events.checksum(events.is_class(EventClass.COMMITTED)),
+            buckets=ids_by_bucket(runs),
+            measures=clock.measures() + self._seen(events, staging.hot_keys, worker),
+            samples=staging.samples_with(events, is_event, self.rules, self.places),
+        )
+
+    def _seen(
+        self,
+        events: ClassifiedEvents,
+        found: Mapping[str, HotKeys],
+        worker: TaskWorker,
+    ) -> Measures:
+        """Return what the events are measured by: hot keys, ages, own figures."""
+        hidden = {o: keys for o, keys in found.items() if o in self.hides_keys_of}
+        if hidden:
+            if worker.secret is None:
+                worker.secret = read_fingerprint_key(self._connect(worker, HOME))
+            found = {**found, **hide_keys(hidden, worker.secret)}
+        planned_at_us = self.planned_at_us
+        ages = {} if planned_at_us is None else ages_of(events, planned_at_us)
+        own = figures_of(events, self.reported)
+        return Measures(hot_keys=found, ages=ages) + own
+
+    def decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
+        """Add the events' fields; tell which rows are events of a contract."""
+        decoder = ColumnDecoder(self.rules.contracts, self.decoded_fields)
+        decoded = decoder.decode(table.column(named.VALUE).chunk(0))
+        for name, column in decoded.columns.items():
+            table = table.append_column(name, column)
+        for alias, field in self.aliases.items():
+            table = table.append_column(alias, table.column(field))
+        return table, decoded.is_event
+
+    def _classify(
+        self,
+        table: pa.Table,
+        is_event: BoolArray,
+        rules: Rules,
+        worker: TaskWorker,
+        clock: StepClock,
+    ) -> tuple[ClassifiedEvents, list[Run]]:
+        """Decide what becomes of each event; return the IDs of survivors as well."""
+        with clock.spent_on("validate") as validate:
+            events = judge(table, is_event, rules)
+            self._leave_erased_out(events, worker)
+            left = events.count(EventClass.COMMITTED)
+            validate.rows_in += table.num_rows
+            validate.rows_out += left
+        if self.layout.horizon_us is None:
+            return events, []
+        with clock.spent_on("deduplicate") as deduplicate:
+            runs = self.deduplicate(events, worker)
+            deduplicate.rows_in += left
+            deduplicate.rows_out += events.count(EventClass.COMMITTED)
+        return events, runs
+
+    def _leave_erased_out(self, events: ClassifiedEvents, worker: TaskWorker) -> None:
+        home = self._connect(worker, HOME)
+        tombstones = worker.tombstones(home, self.layout.pipeline, self.claim)
+        if tombstones:
+            mark_erased(events, tombstones, read_fingerprint_key(home), self.places)
+
+    def deduplicate(self, events: ClassifiedEvents, worker: TaskWorker) -> list[Run]:
+        """Find the expired and the repeats; return the IDs of survivors.
+
+        Nothing, in a pipeline that looks at no IDs.
+        """
+        if self.layout.horizon_us is None:
+            return []
+        expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
+        events.classes[expired] = EventClass.EXPIRED
+        mark_roomless(events, self.rules, self.layout.bucket_seconds)
+        key = read_fingerprint_key(self._connect(worker, HOME))
+        return self._claim_ids(events, key, worker)
+
+    def _open_writer(
+        self, worker: TaskWorker, attempt: Attempt, database: str
+    ) -> StagingWriter:
+        return StagingWriter(
+            self._connect(worker, database),
+            TableNames(
+                pipeline_number=self.claim.pipeline_number,
+                epoch=self.claim.epoch,
+                sequence=self.sequence,
+                installation=None if database == HOME else self.claim.installation,
+            ),
+            attempt=attempt,
+        )
+
+    def _connect(self, worker: TaskWorker, database: str) -> PostgresConnection:
+        """Return the connection that the worker keeps."""
+        kept = worker.connections[database]
+        dsn = self._dsn(database)
+        return kept.get(
+            dsn, pipeline_number=self.claim.pipeline_number, epoch=self.claim.epoch
+        )
+
+    def _dsn(self, database: str) -> str:
+        if database == HOME:
+            return read_setting(os.environ, HOME_DSN_VARIABLE) or ""
+        return parse_databases(os.environ, self.declared_databases)[database]
+
+    def _is_expired(self, events: ClassifiedEvents) -> BoolArray:
+        """Tell which events are older than the IDs that are kept."""
+        before_us = self.layout.expired_before_us(self.watermark_us)
+        if before_us is None:
+            return np.zeros(len(events.classes), dtype=np.bool_)
+        expired: BoolArray = events.event_time_us < before_us
+        return expired
+
+    def _claim_ids(
+        self, events: ClassifiedEvents, key: bytes, worker: TaskWorker
+    ) -> list[Run]:
+        """Let the first event of each new ID survive; return the IDs of survivors.
+
+        The IDs are held against the batches committed before this one, so a batch
+        that is staged again finds none of its own. In a run that upserts, the first
+        event of a known ID survives as well if it says otherwise.
+        """
+        rows = np.flatnonzero(self._may_claim(events))
+        if not rows.size:
+            return []
+        asked = self._candidates(events, rows, key)
+        order = asked.order()
+        rows, asked = rows[order], asked.take(order)
+        assert self.claims is not None
+        answer = worker.whom_to_ask(self.claims, key).ask(self.claim_round, asked)
+        repeats = rows[answer.classes == RowClass.DUPLICATE]
+        repeats = repeats[events.classes[repeats] == EventClass.COMMITTED]
+        events.classes[repeats] = EventClass.DUPLICATE
+        events.corrections = rows[answer.classes == RowClass.CORRECTION]
+        for row in rows[answer.classes == RowClass.CONFLICT].tolist():
+            events.mark_dead(
+                row,
+                "ID_CONFLICT",
+                "The producer's ID was seen before with another payload.",
+            )
+        return new_runs(answer, asked)
+
+    def _may_claim(self, events: ClassifiedEvents) -> BoolArray:
+        """Tell which events ask for their IDs."""
+        may_claim = events.is_class(EventClass.COMMITTED)
+        if self.layout.corrected_by is not None:
+            filtered = events.is_class(EventClass.FILTERED)
+            filtered &= ~self._is_expired(events)
+            may_claim = may_claim | (filtered & ~events.is_erased())
+        return may_claim
+
+    def _candidates(
+        self, events: ClassifiedEvents, rows: I64Array, key: bytes
+    ) -> Candidates:
+        def column(name: str) -> pa.Array:
+            found = events.array(name)
+            return found if len(rows) == len(found) else found.take(pa.array(rows))
+
+        fingerprints = fingerprints_of(events, rows, key)
+        is_filtered = events.classes[rows] == EventClass.FILTERED
+        return Candidates(
+            place=np.asarray(column(named.PLACE)).astype(np.int64),
+            offset=np.asarray(column(named.OFFSET)),
+            bucket=buckets_of(events.event_time_us[rows], self.layout.bucket_seconds),
+            hi=np.ascontiguousarray(fingerprints[:, 0]),
+            lo=np.ascontiguousarray(fingerprints[:, 1]),
+            payload_hashes=payload_hashes(column(named.VALUE), key)
+            if self.keeps_payload_hashes
+            else None,
+            # A filtered event of a new ID has nothing to correct.
+            only_corrects=is_filtered if is_filtered.any() else None,
+        )
+
+    def _tally_partitions(
+        self, events: ClassifiedEvents, arrived: I64Array
+    ) -> Mapping[TopicPartition, PartitionTally]:
+        """Count by partition: what arrived, and what each class took of it.
+
+        What arrived is counted in the batches as Spark handed them over, the classes
+        in the rows as they were decided upon; the conservation law compares the two.
+        """
+        places = np.asarray(events.array(named.PLACE))
+        offsets = np.asarray(events.array(named.OFFSET))
+        # One that was erased may be dead as well, and so must not move the clocks.
+        valid = ~(events.is_class(EventClass.DEAD) | events.is_erased())
+        tallies: dict[TopicPartition, PartitionTally] = {}
+        # Sorting a handful of long stretches, as with counts, is faster than hashing.
+        numbers, read = np.unique(arrived, return_counts=True)
+        for number, count in zip(numbers.tolist(), read.tolist(), strict=True):
+            mine = places == number
+            by_class = np.bincount(events.classes[mine], minlength=len(EventClass))
+            times = events.event_time_us[mine & valid]
+            tallies[self.places.place(number)] = PartitionTally(
+                counts=EventCounts(
+                    read=count,
+                    committed=int(by_class[EventClass.COMMITTED]),
+                    duplicate=int(by_class[EventClass.DUPLICATE]),
+                    dead=int(by_class[EventClass.DEAD]),
+                    late=int(by_class[EventClass.LATE]),
+                    expired=int(by_class[EventClass.EXPIRED]),
+                    filtered=int(by_class[EventClass.FILTERED]),
+                ),
+                offset_min=int(offsets[mine].min()),
+                offset_max=int(offsets[mine].max()),
+                event_time_max_us=int(times.max()) if times.size else None,
+            )
+        return tallies

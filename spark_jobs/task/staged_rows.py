@@ -1,0 +1,371 @@
+"""The rows that a task copies to staging, made from its classified events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks.postgres.append_table import AppendTable
+from sinks.postgres.branch_names import HOME
+from sinks.postgres.corrections import CORRECTION, correction_columns
+from sinks.postgres.home_layout import HomeLayout, Output
+from sinks.postgres.key_text import format_key, shard_of
+from sinks.postgres.keyed_table import KeyedTable
+from sinks.postgres.outbox_table import OutboxTable
+from sinks.postgres.staging import EVENT_LOGS
+from sinks.postgres.task_staging import TakesRows
+from sinks.postgres.window_table import WindowTable
+from sinks.protocol.votes import OutputTally
+from sinks.seen_ids.run import Run
+from sinks.step_clock import StepClock
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.erased_events import ERASED
+from spark_jobs.task.even_spread import spread_evenly
+from spark_jobs.task.event_classes import (
+    BoolArray,
+    ClassifiedEvents,
+    EventClass,
+)
+from spark_jobs.task.id_text import id_text, readable_ids
+from spark_jobs.task.windows.window_assignment import Assigned, assign_windows
+from spark_jobs.task.windows.window_partials import (
+    aggregate_windows,
+    find_late,
+    find_revising,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedRows:
+    """Writes what became of a task's events.
+
+    Attributes:
+        events: The events; lateness is decided here, where the outputs are known.
+        layout: The pipeline's tables.
+        places: Where the events come from, by the numbers of the frame.
+        watermark_us: What lateness is judged by.
+        filter_conditions: What the numbers of filtered events stand for.
+        clock: Of the task.
+    """
+
+    events: ClassifiedEvents
+    layout: HomeLayout
+    places: SourcePlaces
+    watermark_us: int | None
+    filter_conditions: tuple[str, ...] = ()
+    clock: StepClock = field(default_factory=StepClock)
+
+    def write(self, staging: TakesRows, runs: Sequence[Run]) -> dict[str, OutputTally]:
+        """Copy every row to its staging table; return what each output took."""
+        with self.clock.spent_on("windows"):
+            self._mark_late()
+        tallies: dict[str, OutputTally] = {}
+        for number, output in enumerate(self.layout.outputs):
+            if isinstance(output, AppendTable):
+                tallies[output.table] = self._write_append(staging, output, number)
+            elif isinstance(output, OutboxTable):
+                tallies[output.table] = self._write_outbox(staging, output, number)
+            elif isinstance(output, KeyedTable):
+                tallies[output.table] = self._write_keyed(staging, output, number)
+            else:
+                with self.clock.spent_on("windows") as windows:
+                    tally = self._write_windows(staging, output, number)
+                    windows.rows_in += tally.events
+                    windows.rows_out += tally.rows
+                tallies[output.table] = tally
+        self._write_event_logs(staging)
+        self._write_corrections(staging)
+        write_runs(staging, runs)
+        return tallies
+
+    def _mark_late(self) -> None:
+        """Call an event late when every output that wants it is too late for it."""
+        committed = self.events.is_class(EventClass.COMMITTED)
+        late = committed.copy()
+        for number, output in enumerate(self.layout.outputs):
+            if not late.any():
+                return
+            wanted = committed & self._wanted(number)
+            if isinstance(output, WindowTable):
+                assigned = self._assign(output, wanted & late)
+                open_ = ~find_late(assigned.ends, output, self.watermark_us)
+                late[assigned.rows[open_]] = False
+            else:
+                late &= ~wanted
+        self.events.classes[late] = EventClass.LATE
+
+    def _assign(self, output: WindowTable, events: BoolArray) -> Assigned:
+        """Return the windows of some events, by the events' places in the table."""
+        places = np.flatnonzero(events)
+        assigned = assign_windows(self.events.event_time_us[places], output.windows)
+        return replace(assigned, rows=places[assigned.rows])
+
+    def _wanted(self, number: int) -> BoolArray:
+        """Tell which events satisfy an output's condition; all if it has none."""
+        column = named.wanted_column(number)
+        if column not in self.events.table.column_names:
+            return np.ones(len(self.events.classes), dtype=np.bool_)
+        return np.asarray(self.events.array(column))
+
+    def _tally(self, number: int, taken: BoolArray, rows: int) -> OutputTally:
+        """Count what an output took; with a condition, it has a checksum of its own."""
+        checksum = None
+        if named.wanted_column(number) in self.events.table.column_names:
+            checksum = self.events.checksum(taken)
+        events = int(np.count_nonzero(taken))
+        return OutputTally(events=events, rows=rows, checksum=checksum)
+
+    def _write_append(
+        self, staging: TakesRows, output: AppendTable, number: int
+    ) -> OutputTally:
+        taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
+        wanted = [column.name for column in output.event_columns]
+        events = self.events.table.select([*wanted, named.PLACE, named.OFFSET])
+        written = 0
+        for branch, part in self._split(output, number, taken):
+            chosen = _filter(events, part)
+            columns = [chosen.column(name) for name in wanted]
+            columns += self._positions(chosen)
+            rows = pa.table(columns, names=[column.name for column in output.columns])
+            if output.copied_by_tasks:
+                staging.copy_results(output, rows)
+            else:
+                staging.copy(branch, output.staging_table, output.columns, rows)
+            written += rows.num_rows
+        return self._tally(number, taken, written)
+
+    def _write_outbox(
+        self, staging: TakesRows, output: OutboxTable, number: int
+    ) -> OutputTally:
+        taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
+        chosen = _filter(self.events.table, taken)
+        columns = [chosen.column(field.name) for field in output.fields]
+        columns += [chosen.column(output.key.name), id_text(chosen)]
+        columns += self._positions(chosen)
+        names = [column.name for column in output.staging_columns]
+        rows = pa.table(columns, names=names)
+        staging.copy(HOME, output.staging_table, output.staging_columns, rows)
+        return self._tally(number, taken, rows.num_rows)
+
+    def _write_keyed(
+        self, staging: TakesRows, output: KeyedTable, number: int
+    ) -> OutputTally:
+        """Stage the events of a function; phase 2b makes rows of them."""
+        taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
+        chosen = _filter(self.events.table, taken)
+        parts = [chosen.column(column.name).to_pylist() for column in output.key]
+        keys = [format_key(values) for values in zip(*parts, strict=True)]
+        shards = {key: shard_of(key, self.layout.shards) for key in set(keys)}
+        columns = [chosen.column(column.name) for column in output.event_columns]
+        columns += [*self._positions(chosen), chosen.column(named.EVENT_TIME)]
+        columns += [pa.array(keys, pa.string())]
+        columns += [pa.array([shards[key] for key in keys], pa.int32())]
+        names = [column.name for column in output.staging_columns]
+        rows = pa.table(columns, names=names)
+        staging.copy(HOME, output.staging_table, output.staging_columns, rows)
+        return self._tally(number, taken, 0)
+
+    def _write_windows(
+        self, staging: TakesRows, output: WindowTable, number: int
+    ) -> OutputTally:
+        candidates = self.events.is_class(EventClass.COMMITTED)
+        candidates |= self.events.is_class(EventClass.LATE)
+        candidates &= self._wanted(number)
+        assigned = self._assign(output, candidates)
+        is_late = find_late(assigned.ends, output, self.watermark_us)
+        # With sliding windows an event may be late for some and in time for others.
+        late = self._events_of(assigned.choose(is_late))
+        open_windows = assigned.choose(~is_late)
+        taken = self._events_of(open_windows)
+        written = 0
+        for branch, part in self._split(output, number, taken):
+            if not part.any():
+                continue
+            partials = aggregate_windows(
+                self.events.table,
+                open_windows.choose(part[open_windows.rows]),
+                output,
+                number,
+            )
+            columns = output.staging_columns
+            staging.copy(branch, output.staging_table, columns, partials)
+            written += partials.num_rows
+        if output.keeps_late:
+            self._write_late(staging, output, late)
+        passed = find_revising(open_windows.ends, self.watermark_us)
+        revising = self._events_of(open_windows.choose(passed))
+        return replace(
+            self._tally(number, taken, written),
+            late=int(np.count_nonzero(late)),
+            revised=int(np.count_nonzero(revising)),
+        )
+
+    def _events_of(self, assigned: Assigned) -> BoolArray:
+        found = np.zeros(len(self.events.classes), dtype=np.bool_)
+        found[assigned.rows] = True
+        return found
+
+    def _split(
+        self, output: Output, number: int, events: BoolArray
+    ) -> Iterator[tuple[str, BoolArray]]:
+        """Yield each branch of an output with its share of the events."""
+        branches = output.branches
+        if len(branches) == 1:
+            yield branches[0], events
+            return
+        column = named.branch_column(number)
+        if column in self.events.table.column_names:
+            chosen = np.asarray(self.events.array(column))
+        else:
+            chosen = spread_evenly(
+                np.asarray(self.events.array(named.PLACE)),
+                np.asarray(self.events.array(named.OFFSET)),
+                len(branches),
+            )
+        assert chosen.min() >= 0, "an event of no branch would be lost"
+        assert chosen.max() < len(branches), "an event of no branch would be lost"
+        for index, branch in enumerate(branches):
+            yield branch, events & (chosen == index)
+
+    def _write_late(
+        self, staging: TakesRows, output: WindowTable, late: BoolArray
+    ) -> None:
+        chosen = self.events.table.filter(pa.array(late))
+        if not chosen.num_rows:
+            return
+        _copy_log(
+            staging,
+            "late_event",
+            [
+                _constant(output.table, chosen.num_rows),
+                *self._positions(chosen),
+                id_text(chosen),
+                chosen.column(named.EVENT_TIME),
+                _payloads(chosen),
+            ],
+        )
+
+    def _write_event_logs(self, staging: TakesRows) -> None:
+        table = self.events.table
+        expired = table.filter(pa.array(self.events.is_class(EventClass.EXPIRED)))
+        if expired.num_rows:
+            times, values = (
+                expired.column(named.EVENT_TIME),
+                _payloads(expired),
+            )
+            _copy_log(
+                staging,
+                "expired_event",
+                [*self._positions(expired), id_text(expired), times, values],
+            )
+        repeats = table.filter(pa.array(self.events.is_class(EventClass.DUPLICATE)))
+        if repeats.num_rows:
+            _copy_log(
+                staging,
+                "duplicate_event",
+                [*self._positions(repeats), id_text(repeats)],
+            )
+        self._write_filtered(staging)
+        if self.events.reasons:
+            self._write_dead(staging)
+
+    def _write_filtered(self, staging: TakesRows) -> None:
+        chosen = self.events.is_class(EventClass.FILTERED)
+        if not chosen.any():
+            return
+        filtered = self.events.table.filter(pa.array(chosen))
+        erased = pa.array(self.events.is_erased()[chosen])
+        ids, reasons = id_text(filtered), self._conditions(filtered)
+        if self.events.erased.size:
+            ids = pc.if_else(erased, pa.scalar(None, pa.string()), ids)
+            reasons = pc.if_else(erased, ERASED, reasons)
+        _copy_log(staging, "filtered_event", [*self._positions(filtered), ids, reasons])
+
+    def _conditions(self, filtered: pa.Table) -> pa.Array:
+        """Return which condition is not true of each; null where none is meant."""
+        if named.FILTERED_BY not in filtered.column_names:
+            return pa.nulls(filtered.num_rows, pa.string())
+        numbers = filtered.column(named.FILTERED_BY).combine_chunks()
+        return pa.array(self.filter_conditions, pa.string()).take(numbers)
+
+    def _write_dead(self, staging: TakesRows) -> None:
+        rows = sorted(self.events.reasons)
+        dead = self.events.table.take(pa.array(rows))
+        reasons = [self.events.reasons[row] for row in rows]
+        _copy_log(
+            staging,
+            "dead_letter",
+            [
+                *self._positions(dead),
+                dead.column(named.TIMESTAMP),
+                pa.array([reason for reason, _ in reasons]),
+                pa.array([detail for _, detail in reasons]),
+                readable_ids(dead, [self.events.read_ids.get(row) for row in rows]),
+                dead.column(named.KEY),
+                _payloads(dead),
+            ],
+        )
+
+    def _write_corrections(self, staging: TakesRows) -> None:
+        rows = self.events.corrections
+        if not rows.size:
+            return
+        assert self.layout.corrected_by is not None
+        columns = correction_columns(self.layout.corrected_by)
+        chosen = self.events.table.take(pa.array(rows))
+        is_filtered = self.events.classes[rows] == EventClass.FILTERED
+        corrections = pa.table(
+            [chosen.column(named.EVENT_ID), id_text(chosen), pa.array(is_filtered)],
+            names=[column.name for column in columns],
+        )
+        staging.copy(HOME, CORRECTION, columns, corrections)
+
+    def _positions(self, rows: pa.Table) -> list[pa.ChunkedArray]:
+        topics, partitions = self.places.split(np.asarray(rows.column(named.PLACE)))
+        return [topics, partitions, rows.column(named.OFFSET)]
+
+
+def write_runs(staging: TakesRows, runs: Sequence[Run]) -> None:
+    """Copy the IDs that a task has claimed to staging, for the catalog."""
+    if not runs:
+        return
+    encoded = [run.encode() for run in runs]
+    _copy_log(
+        staging,
+        "seen_id_run",
+        [
+            pa.array([run.bucket for run in runs], pa.int64()),
+            pa.array([len(run) for run in runs], pa.int32()),
+            pa.array([run.first for run in runs], pa.binary()),
+            pa.array([run.last for run in runs], pa.binary()),
+            pa.array([fingerprints for fingerprints, _ in encoded], pa.binary()),
+            pa.array([hashes for _, hashes in encoded], pa.binary()),
+        ],
+    )
+
+
+def _copy_log(
+    staging: TakesRows, table: str, columns: list[pa.Array | pa.ChunkedArray]
+) -> None:
+    names = [column.name for column in EVENT_LOGS[table]]
+    rows = pa.table(columns, names=names)
+    staging.copy(HOME, table, EVENT_LOGS[table], rows)
+
+
+def _filter(table: pa.Table, chosen: BoolArray) -> pa.Table:
+    return table if chosen.all() else table.filter(pa.array(chosen))
+
+
+def _constant(text: str, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text), rows)
+
+
+def _payloads(rows: pa.Table) -> pa.ChunkedArray:
+    """Return what arrived: Kafka's values, or the rows of a file as it has them."""
+    is_of_file = named.ORIGINAL in rows.column_names
+    return rows.column(named.ORIGINAL if is_of_file else named.VALUE)

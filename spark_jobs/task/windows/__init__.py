@@ -1,0 +1,1 @@
+"""A task's share of the windows: which ones an event falls into, and partials."""

@@ -1,0 +1,149 @@
+"""Which windows each event of a task falls into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sinks.postgres.window_kinds import (
+    UTC_ZONE,
+    AlignedWindows,
+    SessionWindows,
+    WindowKind,
+)
+from spark_jobs.task.windows.local_clock import I64Array, local_clock
+
+BoolArray = npt.NDArray[np.bool_]
+
+_HOUR_US = 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """Windows of events: ``rows[i]`` is the event whose window i is.
+
+    With sliding windows an event has several, and one that the clock's change has
+    left between two windows may have none.
+    """
+
+    rows: I64Array
+    starts: I64Array
+    ends: I64Array
+
+    def choose(self, chosen: BoolArray) -> Assigned:
+        """Keep some of the windows."""
+        return Assigned(
+            rows=self.rows[chosen], starts=self.starts[chosen], ends=self.ends[chosen]
+        )
+
+
+def assign_windows(event_time_us: I64Array, windows: WindowKind) -> Assigned:
+    """Return the windows of each event; a session's reaches from it to its gap."""
+    match windows:
+        case SessionWindows():
+            return Assigned(
+                rows=np.arange(len(event_time_us)),
+                starts=event_time_us,
+                ends=event_time_us + windows.gap_us,
+            )
+        case AlignedWindows() if windows.time_zone == UTC_ZONE:
+            return _assign_steady(event_time_us, event_time_us, windows)
+        case AlignedWindows():
+            local_us = local_clock(windows.time_zone).read(event_time_us)
+            if windows.every_us <= _HOUR_US:
+                return _assign_steady(event_time_us, local_us, windows)
+            return _assign_local(event_time_us, local_us, windows)
+
+
+def _assign_steady(
+    event_time_us: I64Array, clock_us: I64Array, windows: AlignedWindows
+) -> Assigned:
+    """Windows of one length, whatever the clock does; it says where they begin."""
+    newest = event_time_us - np.mod(clock_us, windows.every_us)
+    parts = []
+    for back in range(_windows_at_once(windows)):
+        starts = newest - back * windows.every_us
+        ends = starts + windows.size_us
+        rows = np.flatnonzero(ends > event_time_us)
+        parts.append(Assigned(rows=rows, starts=starts[rows], ends=ends[rows]))
+    return _joined(parts)
+
+
+def _assign_local(
+    event_time_us: I64Array, local_us: I64Array, windows: AlignedWindows
+) -> Assigned:
+    """Windows from one time of the clock to another, however long that takes.
+
+    A start that the clock leaves out is none, unless it is the last of those that it
+    leaves out at once; so no two windows of one output begin at one instant.
+    """
+    clock = local_clock(windows.time_zone)
+    newest = local_us - np.mod(local_us, windows.every_us)
+    parts = []
+    # When the clock is put back, an event may lie behind a start that it repeats.
+    for back in range(-_windows_at_once(windows), _windows_at_once(windows) + 1):
+        begin = newest - back * windows.every_us
+        starts = clock.first_instants(begin)
+        ends = clock.first_instants(begin + windows.size_us)
+        following = clock.first_instants(begin + windows.every_us)
+        rows = np.flatnonzero(
+            (starts <= event_time_us) & (event_time_us < ends) & (starts < following)
+        )
+        parts.append(Assigned(rows=rows, starts=starts[rows], ends=ends[rows]))
+    return _joined(parts)
+
+
+def _windows_at_once(windows: AlignedWindows) -> int:
+    return -(-windows.size_us // windows.every_us)
+
+
+def _joined(parts: Sequence[Assigned]) -> Assigned:
+    if len(parts) == 1:
+        return parts[0]
+    return Assigned(
+        rows=np.concatenate([part.rows for part in parts]),
+        starts=np.concatenate([part.starts for part in parts]),
+        ends=np.concatenate([part.ends for part in parts]),
+    )
+
+
+def join_sessions(assigned: Assigned, keys: Sequence[pa.Array]) -> Assigned:
+    """Make one window of those of a group that overlap.
+
+    Args:
+        assigned: One window per event, from it to the end of its gap.
+        keys: The columns that make the groups, for each window; null is a value.
+    """
+    if not len(assigned.rows):
+        return assigned
+    groups = _group_numbers(keys, len(assigned.rows))
+    order = np.lexsort((assigned.starts, groups))
+    starts, ends, of_group = (
+        assigned.starts[order],
+        assigned.ends[order],
+        groups[order],
+    )
+    begins = np.ones(len(order), dtype=np.bool_)
+    # All gaps are equal, so the latest start also has the latest end.
+    begins[1:] = (of_group[1:] != of_group[:-1]) | (starts[1:] >= ends[:-1])
+    session = np.cumsum(begins) - 1
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(order)) - 1
+    joined_starts, joined_ends = np.empty_like(starts), np.empty_like(ends)
+    joined_starts[order] = starts[first][session]
+    joined_ends[order] = ends[last][session]
+    return Assigned(rows=assigned.rows, starts=joined_starts, ends=joined_ends)
+
+
+def _group_numbers(keys: Sequence[pa.Array], length: int) -> I64Array:
+    numbers = np.zeros(length, dtype=np.int64)
+    for key in keys:
+        codes = key.dictionary_encode(null_encoding="encode").indices
+        combined = np.stack([numbers, np.asarray(codes, dtype=np.int64)])
+        _, places = np.unique(combined, axis=1, return_inverse=True)
+        numbers = places.reshape(-1).astype(np.int64)
+    return numbers

@@ -1,0 +1,312 @@
+"""A task's share of the windows: mergeable partials per window and group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks.postgres.window_aggregates import AggregateFunction, Partial, WindowAggregate
+from sinks.postgres.window_moments import SQUARES_MIN, VALUE_MAX, VALUE_MIN
+from sinks.postgres.window_table import (
+    WAITING_SINCE,
+    WINDOW_END,
+    WINDOW_START,
+    LatePolicy,
+    WindowTable,
+)
+from spark_jobs.source import event_columns as named
+from spark_jobs.source.event_columns import argument_column
+from spark_jobs.task.windows.ordered_floats import from_ordered, to_ordered
+from spark_jobs.task.windows.window_assignment import Assigned, join_sessions
+from spark_jobs.task.windows.window_sketches import (
+    collecting,
+    sketch_groups,
+    sketchable,
+)
+
+I64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+_INT64_MAX = 2**63 - 1
+_DECIMAL_DIGITS = 38
+#: Names the column of ``_parts``.
+_PART = "tallyweir_part"
+#: Sums of a task's floating point that are further from zero are infinite, and those
+#: that are closer are zero.
+_SUM_MAX = 1e290
+_SUM_MIN = 1e-290
+
+#: Aggregates that take the value of one event, and which of the task's it is.
+_PLACED = {AggregateFunction.FIRST: "min", AggregateFunction.LAST: "max"}
+#: What orders events: when they happened, then where they are in Kafka.
+_PLACE = (named.EVENT_TIME, named.PLACE, named.OFFSET)
+#: Makes every instant that an event may have a positive number.
+_TIME_OFFSET_US = 2**62
+_DIGITS = 19
+
+
+def find_late(
+    ends: I64Array, output: WindowTable, watermark_us: int | None
+) -> BoolArray:
+    """Tell which windows this output keeps closed, by their ends.
+
+    With ``revise`` a window stays open for its allowed lateness, unless it was final
+    under a former version; otherwise its row stands once the watermark has passed it.
+    Of a session it is the event's own end that counts, whatever others it would join:
+    so the answer is the same in each order of arrival.
+    """
+    if watermark_us is None:
+        return np.zeros(len(ends), dtype=np.bool_)
+    closed_us = watermark_us
+    if output.late is LatePolicy.REVISE:
+        closed_us -= output.allowed_lateness_us
+    if output.closed_through_us is not None:
+        closed_us = max(closed_us, output.closed_through_us)
+    late: BoolArray = ends <= closed_us
+    return late
+
+
+def find_revising(ends: I64Array, watermark_us: int | None) -> BoolArray:
+    """Tell which windows the watermark has passed, by their ends."""
+    if watermark_us is None:
+        return np.zeros(len(ends), dtype=np.bool_)
+    passed: BoolArray = ends <= watermark_us
+    return passed
+
+
+def aggregate_windows(
+    events: pa.Table, assigned: Assigned, output: WindowTable, output_number: int
+) -> pa.Table:
+    """Compute the partials of each window and group.
+
+    Args:
+        events: The events that ``assigned`` counts from 0.
+        assigned: The windows that take them.
+        output: The window output.
+        output_number: Its position in the pipeline, which names its arguments.
+
+    Returns:
+        One row per group, more where decimals are too long to be added up here; columns
+        as ``output.staging_columns``.
+    """
+    events, assigned = _select(events, assigned, output, output_number)
+    if output.has_sessions:
+        groups = [events.column(one.name).combine_chunks() for one in output.by]
+        assigned = join_sessions(assigned, groups)
+    keys = [WINDOW_START.name, WINDOW_END.name, *(one.name for one in output.by)]
+    arranged = {
+        WINDOW_START.name: _instants(assigned.starts),
+        WINDOW_END.name: _instants(assigned.ends),
+        **{column.name: events.column(column.name) for column in output.by},
+    }
+    requests: list[tuple[Any, str]] = [([], "count_all")]
+    partial_names: list[str] = []
+    for aggregate in output.aggregates:
+        source = argument_column(output_number, aggregate.number)
+        if source not in events.column_names:
+            partial_names.append("count_all")
+            continue
+        if aggregate.function in _PLACED:
+            arranged[source] = _rows_with(events.column(source))
+            request = _PLACED[aggregate.function]
+            requests.append((source, request))
+            # Where in the task's events: the value, and its place among all events.
+            partial_names += [f"{source}_{request}"] * 2
+            continue
+        if aggregate.is_sketched:
+            arranged[source] = sketchable(aggregate, events.column(source))
+            requests.append((source, collecting(aggregate)))
+            partial_names += [partial.column.name for partial in aggregate.partials]
+            continue
+        arranged[source] = _prepare(aggregate, events.column(source))
+        for request in _requests(aggregate):
+            requests.append((source, request))
+            partial_names.append(f"{source}_{request}")
+    summed = [arranged[name] for name, request in requests if request == "sum"]
+    arranged[_PART] = _parts(summed, len(assigned.rows))
+    groups_of = pa.table(arranged).group_by([*keys, _PART], use_threads=False)
+    grouped = groups_of.aggregate(requests)
+    for aggregate in output.sketched:
+        source = argument_column(output_number, aggregate.number)
+        found = grouped.column(f"{source}_{collecting(aggregate)}")
+        made = sketch_groups(aggregate, found)
+        for partial, column in zip(aggregate.partials, made, strict=True):
+            grouped = grouped.append_column(partial.column.name, column)
+    if output.waits:
+        # Publishing fills it in: a task does not know when.
+        unknown = pa.nulls(grouped.num_rows, pa.timestamp("us", "UTC"))
+        grouped = grouped.append_column(WAITING_SINCE.column.name, unknown)
+        partial_names.append(WAITING_SINCE.column.name)
+    columns = [grouped.column(name) for name in (*keys, "count_all")]
+    columns += [
+        _partial_column(partial, name, grouped, events)
+        for name, partial in zip(partial_names, output.partials[1:], strict=True)
+    ]
+    return pa.table(columns, names=[column.name for column in output.staging_columns])
+
+
+def _select(
+    events: pa.Table, assigned: Assigned, output: WindowTable, output_number: int
+) -> tuple[pa.Table, Assigned]:
+    """Take what is needed of the event of each window, in order if that matters."""
+    arguments = [
+        argument_column(output_number, one.number) for one in output.aggregates
+    ]
+    wanted = {*(one.name for one in output.by), *arguments}
+    has_places = any(one.function in _PLACED for one in output.aggregates)
+    if has_places:
+        wanted |= set(_PLACE)
+    events = events.select([name for name in events.column_names if name in wanted])
+    if has_places:
+        assigned = _in_order(assigned, events)
+    if not np.array_equal(assigned.rows, np.arange(len(events))):
+        events = events.take(pa.array(assigned.rows))
+    return events, assigned
+
+
+def _partial_column(
+    partial: Partial, name: str, grouped: pa.Table, events: pa.Table
+) -> pa.ChunkedArray | pa.Array:
+    """Return the partial of each group from what was aggregated under a name."""
+    found = grouped.column(name)
+    if partial.merge == "squares":
+        values = grouped.column(f"{name.rpartition('_')[0]}_count")
+        squares = pc.multiply(found, values.cast(pa.float64()))
+        return pc.if_else(pc.less(squares, SQUARES_MIN), 0.0, squares).fill_null(0.0)
+    if partial.place is not None:
+        return events.column(name.rpartition("_")[0]).take(found)
+    if partial.is_place:
+        return _places(events.take(found))
+    if partial.merge in ("least", "greatest"):
+        kind = events.column(name.rpartition("_")[0]).type
+        return from_ordered(found, kind) if pa.types.is_floating(kind) else found
+    return _as_stored(found, partial)
+
+
+def _in_order(assigned: Assigned, events: pa.Table) -> Assigned:
+    """Sort windows by time and position of their events."""
+    sort_keys = [(name, "ascending") for name in _PLACE]
+    ranks = np.empty(len(events), dtype=np.int64)
+    ranks[np.asarray(pc.sort_indices(events, sort_keys))] = np.arange(len(events))
+    order = np.argsort(ranks[assigned.rows], kind="stable")
+    return Assigned(
+        rows=assigned.rows[order],
+        starts=assigned.starts[order],
+        ends=assigned.ends[order],
+    )
+
+
+def _rows_with(argument: pa.ChunkedArray) -> pa.Array:
+    """Number the events; those without a value have none."""
+    return pa.array(np.arange(len(argument)), mask=np.asarray(argument.is_null()))
+
+
+def _places(events: pa.Table) -> pa.ChunkedArray:
+    """Write time and position so that their order is that of the bytes."""
+    time_us = events.column(named.EVENT_TIME).cast(pa.int64())
+    numbers = [
+        pc.add(time_us, _TIME_OFFSET_US),
+        events.column(named.PLACE),
+        events.column(named.OFFSET),
+    ]
+    padded = [
+        pc.utf8_lpad(number.cast(pa.string()), width=_DIGITS, padding="0")
+        for number in numbers
+    ]
+    return pc.binary_join_element_wise(*padded, " ")
+
+
+def _instants(instants_us: I64Array) -> pa.Array:
+    return pa.array(instants_us).cast(pa.timestamp("us", "UTC"))
+
+
+def _requests(aggregate: WindowAggregate) -> list[str]:
+    match aggregate.function:
+        case AggregateFunction.COUNT:
+            return ["count"]
+        case AggregateFunction.SUM | AggregateFunction.AVG:
+            return ["sum", "count"]
+        case AggregateFunction.MIN:
+            return ["min"]
+        case AggregateFunction.MAX:
+            return ["max"]
+        case AggregateFunction.STDDEV:
+            return ["count", "mean", "variance"]
+        case _:
+            return []
+
+
+def _prepare(
+    aggregate: WindowAggregate, argument: pa.ChunkedArray
+) -> pa.ChunkedArray | pa.Array:
+    """Bring values to what they can be aggregated as.
+
+    Integers whose sum might not fit into 64 bits are widened, for Arrow would wrap it,
+    and floating point is compared as Postgres does.
+    """
+    if aggregate.function is AggregateFunction.STDDEV:
+        return _bounded(argument)
+    compares = aggregate.function in (AggregateFunction.MIN, AggregateFunction.MAX)
+    if compares and pa.types.is_floating(argument.type):
+        return to_ordered(argument)
+    sums = aggregate.function in (AggregateFunction.SUM, AggregateFunction.AVG)
+    if not (sums and pa.types.is_integer(argument.type)):
+        return argument
+    bounds = pc.min_max(argument).as_py()
+    largest = max(abs(bounds["min"] or 0), abs(bounds["max"] or 0))
+    if largest * len(argument) > _INT64_MAX:
+        return argument.cast(pa.decimal128(38, 0))
+    return argument
+
+
+def _bounded(argument: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return floating point whose squares neither overflow nor underflow."""
+    values = argument.cast(pa.float64(), safe=False)
+    size = pc.abs(values)
+    values = pc.if_else(pc.less(size, VALUE_MIN), 0.0, values)
+    return pc.if_else(pc.less_equal(size, VALUE_MAX), values, np.nan)
+
+
+def _parts(summed: Sequence[pa.ChunkedArray], events: int) -> I64Array:
+    """Number the parts of the events whose decimals can be added up without a loss.
+
+    Arrow wraps a sum of decimals that needs more than 128 bits. Mostly there is one
+    part; else a group has partials of several, as it has of several tasks.
+    """
+    digits = 0
+    for values in summed:
+        if pa.types.is_decimal(values.type):
+            bounds = pc.min_max(values).as_py()
+            for bound in (bounds["min"], bounds["max"]):
+                if bound:
+                    digits = max(digits, bound.adjusted() + 1 + values.type.scale)
+    together = min(events, 10 ** max(0, _DECIMAL_DIGITS - digits))
+    parts: I64Array = np.arange(events) // max(1, together)
+    return parts
+
+
+def _as_stored(column: pa.ChunkedArray, partial: Partial) -> pa.ChunkedArray:
+    """Bring a partial to the type of its staging column; an empty sum is zero."""
+    if partial.column.postgres_type == "numeric" and pa.types.is_integer(column.type):
+        column = column.cast(pa.decimal128(38, 0))
+    if partial.merge not in ("add", "mean"):
+        return column
+    column = pc.fill_null(column, pa.scalar(0).cast(column.type))
+    return _summable(column) if pa.types.is_floating(column.type) else column
+
+
+def _summable(sums: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return floating point that Postgres can add up, and divide by a count.
+
+    It raises an error where IEEE arithmetic gives infinity or zero, and a batch that
+    holds such values would never be published.
+    """
+    size = pc.abs(sums)
+    sums = pc.if_else(pc.less(size, _SUM_MIN), 0.0, sums)
+    infinite = pc.if_else(pc.less(sums, 0.0), -np.inf, np.inf)
+    return pc.if_else(pc.greater(size, _SUM_MAX), infinite, sums)
