@@ -22,3 +22,8 @@ def staged_for(staging_table: str, branch: str) -> str:
     It is in the branch's database, and votes count its rows under this name.
     """
     return staging_table if branch == HOME else f"{staging_table}@{branch}"
+
+
+def branch_prefix(installation: str, pipeline_number: int) -> str:
+    """Return what the global ids of a pipeline's branches begin with."""
+    return f"tallyweir:{installation}:{pipeline_number}:"

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sinks.postgres.audit.audited_pipeline import guarantee_of
 from sinks.postgres.versions.version_plan import Finding, Verdict
 from sinks.protocol.guarantee import Guarantee
-
-
-def guarantee_of(definition: Mapping[str, Any]) -> Guarantee:
-    """Return what a registered definition promises.
-
-    It is left out where it is the default, as before there was another.
-    """
-    return Guarantee(definition.get("guarantee", Guarantee.EXACTLY_ONCE))
 
 
 def find_guarantee_raised(

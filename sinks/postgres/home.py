@@ -37,7 +37,6 @@ from sinks.postgres.shadow_tables import check_tables_kept
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.staging_area import StagingArea
 from sinks.postgres.statements import load_statements
-from sinks.postgres.steering import pause
 from sinks.postgres.stored_state import read_decided, read_stored_progress
 from sinks.postgres.table_owners import TableOwner
 from sinks.postgres.table_trouble import explain_failure
@@ -206,22 +205,6 @@ class PostgresHome(PostgresDecisionLedger):
     def check_not_paused(self) -> None:
         """Raise ``PAUSED``, a RetryableError, while the pipeline is paused."""
         self._read("looking for a pause", check_not_paused)
-
-    def pause(self, reason: str) -> None:
-        """Let nothing of the pipeline be published any more, by this driver either.
-
-        For the thread that publishes, between two batches.
-
-        Raises:
-            ConfigurationError: ``PAUSED_ALREADY``.
-            RetryableError: The server is unreachable.
-
-        Crash:
-            Before its commit nothing has changed; after it the pipeline is paused.
-        """
-        with translated("pausing the pipeline"):
-            connection = self._session.connected()
-        pause(connection, self._layout.pipeline, reason=reason)
 
     def register_positions(
         self, starts: Mapping[TopicPartition, StoredPosition]

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.rows import TupleRow, dict_row
 
+from sinks.postgres.branch_names import branch_prefix
 from sinks.postgres.connection import connect
 from sinks.postgres.home_layout import Output
 from sinks.postgres.prepare_trial import Hold, PrepareTrial, hold_nothing
-from sinks.postgres.prepared_branches import branch_prefix, owned_by_another
+from sinks.postgres.prepared_branches import owned_by_another
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.postgres.window_table import WindowTable

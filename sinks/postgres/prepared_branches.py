@@ -8,6 +8,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.branch_names import branch_prefix
 from sinks.postgres.connection import connect, standbys_waited_for
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
@@ -138,11 +139,6 @@ class PostgresPreparedBranches:
                 self._dsn, application_name="tallyweir branches", autocommit=True
             )
         return self._connection
-
-
-def branch_prefix(installation: str, pipeline_number: int) -> str:
-    """Return what the global ids of a pipeline's branches begin with."""
-    return f"tallyweir:{installation}:{pipeline_number}:"
 
 
 def owned_by_another(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from sinks.postgres.home import PostgresHome
+from sinks.postgres.connection import connect
+from sinks.postgres.steering import pause
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit
+
+_NAME = "tallyweir dead-letter watch"
 
 
 class DeadLetterWatch:
@@ -24,21 +27,26 @@ class DeadLetterWatch:
         self._batches: deque[tuple[int, int]] = deque()
         self._read = self._dead = 0
 
-    def check_batch(self, home: PostgresHome, *, read: int, dead: int) -> None:
+    def check_batch(self, home_dsn: str, *, read: int, dead: int) -> None:
         """Pause the pipeline if with this batch, which is published, it is too much.
 
         Raises:
             RetryableError: ``PAUSED``, now that it is; or it could not be paused, and
                 the next batch is judged together with this one.
+
+        Crash:
+            Before the pause commits nothing has changed; after it the pipeline is
+            paused.
         """
         too_many = self.note_batch(read=read, dead=dead)
         if too_many is None:
             return
-        try:
-            home.pause(too_many)
-        except ConfigurationError as error:
-            if error.code != "PAUSED_ALREADY":
-                raise
+        with connect(home_dsn, application_name=_NAME) as home:
+            try:
+                pause(home, self._pipeline, reason=too_many)
+            except ConfigurationError as error:
+                if error.code != "PAUSED_ALREADY":
+                    raise
         # Whoever resumes has seen to it, and what was read until now is judged.
         self._batches.clear()
         self._read = self._dead = 0

@@ -392,7 +392,9 @@ class Driver:
         scaler.note_published(report)
         self._note_batch(report)
         self._version.check_batch()
-        self._dead_letters.check_batch(home, read=counts.read, dead=counts.dead)
+        self._dead_letters.check_batch(
+            self._settings.home_dsn, read=counts.read, dead=counts.dead
+        )
 
     def _note_batch(self, report: BatchReport) -> None:
         counts = report.result.tally.counts

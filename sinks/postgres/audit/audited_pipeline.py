@@ -19,7 +19,6 @@ from psycopg.rows import DictRow, TupleRow, dict_row
 
 from sinks.postgres.branch_names import HOME
 from sinks.postgres.columns import table_identifier
-from sinks.postgres.guarantee_change import guarantee_of
 from sinks.postgres.registration import check_not_discarded
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
@@ -127,6 +126,14 @@ class AuditedPipeline:
             return None
         oldest_s = int(self.watermark.timestamp()) - self.horizon_s
         return oldest_s // self.bucket_seconds * self.bucket_seconds
+
+
+def guarantee_of(definition: Mapping[str, Any]) -> Guarantee:
+    """Return what a registered definition promises.
+
+    It is left out where it is the default, as before there was another.
+    """
+    return Guarantee(definition.get("guarantee", Guarantee.EXACTLY_ONCE))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from psycopg.rows import DictRow, TupleRow
 
 from sinks.postgres.audit.audited_pipeline import (
     fetch,
+    guarantee_of,
     ledger_missing,
     snapshot,
     topics_of,
@@ -29,7 +30,6 @@ from sinks.postgres.audit.progress import (
 )
 from sinks.postgres.audit.receipt_note import KeptReceipt, read_receipts
 from sinks.postgres.epoch_claims import Drain, Pause
-from sinks.postgres.guarantee_change import guarantee_of
 from sinks.postgres.naming import application_name
 from sinks.postgres.statements import load_statements
 from sinks.protocol.guarantee import Guarantee

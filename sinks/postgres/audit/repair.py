@@ -27,9 +27,8 @@ from sinks.postgres.audit.audited_pipeline import (
     snapshot,
 )
 from sinks.postgres.audit.in_doubt import list_prepared
-from sinks.postgres.branch_names import database_of
+from sinks.postgres.branch_names import branch_prefix, database_of
 from sinks.postgres.foreign_code import keep_tables
-from sinks.postgres.prepared_branches import branch_prefix
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
 from sinks.protocol.batch_run import streamed

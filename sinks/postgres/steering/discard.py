@@ -26,7 +26,7 @@ from sinks.postgres.audit.audited_pipeline import (
     fetch_pipeline,
     read_pipeline,
 )
-from sinks.postgres.branch_names import HOME
+from sinks.postgres.branch_names import HOME, branch_prefix
 from sinks.postgres.columns import table_identifier
 from sinks.postgres.foreign_code import hold_tables
 from sinks.postgres.naming import (
@@ -35,7 +35,6 @@ from sinks.postgres.naming import (
     staging_schema_pattern,
     state_table_pattern,
 )
-from sinks.postgres.prepared_branches import branch_prefix
 from sinks.postgres.shadow_tables import read_shadow_tables
 from sinks.postgres.sqlstate import translated
 from sinks.postgres.statements import load_statements
