@@ -22,7 +22,7 @@ from integration_tests.harness.sharded_numbers import (
 from integration_tests.ledger_scenario import LedgerScenario
 from services.endpoints import Endpoints
 from sinks.faultpoints import disarm_all
-from sinks.postgres.migrations import migrate
+from sinks.postgres.schema.migrations import migrate
 
 
 @pytest.fixture(autouse=True)

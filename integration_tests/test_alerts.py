@@ -46,7 +46,7 @@ from services.embedded.state_directory import ROOT
 from services.topic_positions import read_positions
 from sinks.postgres.alerting.alert_book import AlertBook
 from sinks.postgres.audit import read_overview
-from sinks.postgres.roles import ALERTS
+from sinks.postgres.schema.roles import ALERTS
 from sinks.protocol.errors import RetryableError
 
 

@@ -20,8 +20,8 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.postgres.audit import Check, Receipt, verify
-from sinks.postgres.connection import connect
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import (
     ConfigurationError,
     FatalError,

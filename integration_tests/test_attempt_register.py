@@ -18,11 +18,11 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from services.embedded.postgres import EmbeddedPostgres
-from sinks.postgres.attempt_register import ATTEMPTS
-from sinks.postgres.connection import connect
-from sinks.postgres.migrations import migrate
-from sinks.postgres.naming import TableNames
-from sinks.postgres.staging import StagingWriter
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.naming import TableNames
+from sinks.postgres.staging.attempt_register import ATTEMPTS
+from sinks.postgres.staging.staging import StagingWriter
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import Attempt

@@ -24,7 +24,7 @@ from sinks.postgres.audit import (
     read_status,
     verify,
 )
-from sinks.postgres.audit.audited_pipeline import snapshot
+from sinks.postgres.ledger.audited_pipeline import snapshot
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.offsets import TopicPartition
 

@@ -13,7 +13,7 @@ from integration_tests.ledger_scenario import LedgerScenario, fake_fingerprint
 from sinks.postgres.audit import explain, verify
 from sinks.postgres.audit.explanation import CatalogHit
 from sinks.postgres.audit.receipt import Verdict
-from sinks.postgres.catalog_merge import MergeablePipeline, merge_next_bucket
+from sinks.postgres.catalog.catalog_merge import MergeablePipeline, merge_next_bucket
 
 
 def _merge_scenario(scenario: LedgerScenario, home_dsn: str, directory: Path) -> None:

@@ -17,14 +17,14 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.sharded_numbers import stop, with_definition
 from integration_tests.ledger_scenario import check_of, failed
-from sinks.postgres.append_table import AppendTable
 from sinks.postgres.audit import Verdict, WindowStatus, read_status, verify
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import Column
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -12,9 +12,9 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import Column
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import Column
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError
 

@@ -19,13 +19,13 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
-from sinks.postgres import participant as postgres_participant
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import Column
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.branches import participant as postgres_participant
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import Column
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import FatalError, RetryableError
 from sinks.testing.planned_batches import PLANNED_AT_US

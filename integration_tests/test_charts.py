@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from sinks.postgres import audit
-from sinks.postgres.naming import application_name
+from sinks.postgres.server.naming import application_name
 from sinks.protocol.ages import bucket_of
 
 _SLOT_S, _SLOTS = 10, 180

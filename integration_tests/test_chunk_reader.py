@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from integration_tests.harness.filed_ids import HOUR, LAYOUT, FiledIds
-from sinks.postgres import catalog_merge
-from sinks.postgres.connection import connect
-from sinks.postgres.run_source import PostgresRunSource
+from sinks.postgres.catalog import catalog_merge
+from sinks.postgres.catalog.run_source import PostgresRunSource
+from sinks.postgres.server.connection import connect
 from sinks.seen_ids import bucket_merge
 from sinks.seen_ids.entries import Entries
 from sinks.seen_ids.stored_chunks import Slices, StoredChunks

@@ -14,9 +14,9 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.columns import Column
-from sinks.postgres.corrections import CORRECTION
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.server.columns import Column
+from sinks.postgres.staging.corrections import CORRECTION
 from sinks.protocol.batch_run import BatchRun, Disposition, RunInput
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.ports import BatchPlan

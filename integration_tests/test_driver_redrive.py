@@ -12,7 +12,7 @@ from schemas.codec import encode
 from services.redrive.redriver import redrive
 from sinks.faultpoints import RedrivePoint, arm, disarm_all
 from sinks.postgres import audit
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.postgres.steering import RedriveSelection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

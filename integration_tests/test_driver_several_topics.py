@@ -31,7 +31,7 @@ from integration_tests.harness.relayed_home import read_committed, relay_round
 from integration_tests.harness.topic_log import TopicLog
 from schemas.codec import encode
 from services.relay.offset_mirror import advisory_group
-from sinks.postgres.branch_names import HOME
+from sinks.postgres.server.branch_names import HOME
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

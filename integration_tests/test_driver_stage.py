@@ -10,8 +10,8 @@ from psycopg import sql
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import Sent, sent
-from sinks.postgres.attempt_register import ATTEMPTS
-from sinks.postgres.naming import STAGING_SETS, staging_table
+from sinks.postgres.server.naming import STAGING_SETS, staging_table
+from sinks.postgres.staging.attempt_register import ATTEMPTS
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim
 

@@ -18,7 +18,7 @@ from integration_tests.harness.readings import (
     write_contract,
 )
 from schemas.codec import encode
-from sinks.postgres.key_text import KEY_BYTES_MAX
+from sinks.postgres.outputs.key_text import KEY_BYTES_MAX
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

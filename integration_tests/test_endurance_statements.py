@@ -25,10 +25,10 @@ from services.bench.lent_ids import (
     take_back,
 )
 from services.bench.row_parts import RowParts
-from sinks.postgres import catalog_merge
-from sinks.postgres.connection import connect
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.run_source import PostgresRunSource
+from sinks.postgres.catalog import catalog_merge
+from sinks.postgres.catalog.run_source import PostgresRunSource
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import FatalError
 from sinks.seen_ids import bucket_merge
 from sinks.seen_ids.catalog_copy import CatalogCopy

@@ -25,7 +25,7 @@ from integration_tests.ledger_scenario import (
     fake_fingerprint,
 )
 from sinks.postgres.audit import explain, narrate, verify
-from sinks.postgres.erased import read_tombstones
+from sinks.postgres.catalog.erased import read_tombstones
 from sinks.protocol.errors import ConfigurationError, FencedError
 from sinks.protocol.offsets import TopicPartition
 

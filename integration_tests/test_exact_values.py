@@ -17,9 +17,9 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from integration_tests.test_postgres_tables import _WINDOW_COLUMNS, _WINDOWS
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.keyed_table import KeyedTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.ports import RowsRejectedError
 

@@ -32,7 +32,7 @@ from integration_tests.harness.postgres_cluster import (
 )
 from integration_tests.harness.postgres_driver import query
 from services.embedded.postgres import EmbeddedPostgres
-from sinks.postgres.migrations import migrate
+from sinks.postgres.schema.migrations import migrate
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.votes import BatchTally

@@ -17,9 +17,9 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres import publication
-from sinks.postgres.connection import connect
-from sinks.postgres.home import PostgresHome
+from sinks.postgres.publish import publication
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.server.connection import connect
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import FatalError, FencedError, RetryableError
 

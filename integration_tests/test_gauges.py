@@ -22,8 +22,12 @@ from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from services.monitor.gauge_keeper import GaugeKeeper
 from services.monitor.home_reader import HomeReader
 from services.topic_positions import read_positions
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.pipeline_gauges import EVERY_S, read_gauges, read_newest_gauges
+from sinks.postgres.records.pipeline_gauges import (
+    EVERY_S,
+    read_gauges,
+    read_newest_gauges,
+)
+from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.offsets import TopicPartition
 
 _DAY_S = 86_400

@@ -25,8 +25,8 @@ from integration_tests.harness.steered_pipeline import (
 from integration_tests.harness.steered_world import FORK, SteeredWorld
 from sinks.postgres import steering
 from sinks.postgres.audit import explain, verify
-from sinks.postgres.connection import connect
-from sinks.postgres.roles import MONITOR, PUBLISHER
+from sinks.postgres.schema.roles import MONITOR, PUBLISHER
+from sinks.postgres.server.connection import connect
 from sinks.postgres.versions.version_claim import describe_layout
 from sinks.protocol.errors import ConfigurationError
 

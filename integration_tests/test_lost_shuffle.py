@@ -12,7 +12,7 @@ from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
-from sinks.postgres.naming import staging_table
+from sinks.postgres.server.naming import staging_table
 from sinks.protocol.identity import Epoch
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -30,13 +30,13 @@ from integration_tests.harness.steered_pipeline import (
 from integration_tests.harness.steered_world import SteeredWorld
 from integration_tests.ledger_scenario import LedgerScenario
 from sinks.postgres import audit, steering
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.columns import Column
-from sinks.postgres.connection import connect
-from sinks.postgres.home_layout import HomeLayout, Output
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.naming import state_table
-from sinks.postgres.window_table import WindowTable
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.server.columns import Column
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.naming import state_table
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.votes import OutputTally

@@ -25,9 +25,9 @@ from integration_tests.harness.postgres_driver import (
 from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
-from sinks.postgres import publication
 from sinks.postgres.audit import read_reported
-from sinks.postgres.connection import connect
+from sinks.postgres.publish import publication
+from sinks.postgres.server.connection import connect
 from sinks.protocol.ages import bucket_of, middle_s
 from sinks.protocol.measures import Measures
 

@@ -16,7 +16,7 @@ from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.harness.postgres_driver import query
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from sinks.postgres.audit import read_overview
-from sinks.postgres.naming import application_name
+from sinks.postgres.server.naming import application_name
 
 Connection = psycopg.Connection[TupleRow]
 

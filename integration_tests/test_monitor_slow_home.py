@@ -19,7 +19,7 @@ from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from services.monitor.home_reader import HomeReader
 from services.monitor.read_room import AT_WORK_MAX, WAITING_MAX
 from services.monitor.tokens import Role
-from sinks.postgres.sqlstate import translated
+from sinks.postgres.server.sqlstate import translated
 from sinks.protocol.errors import RetryableError
 
 #: More than there is room for.

@@ -12,8 +12,8 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from sinks.postgres import audit
 from sinks.postgres.audit import PipelineState, PipelineSummary, read_overview
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.naming import application_name
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.naming import application_name
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -15,7 +15,7 @@ from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.keyed_pipeline import write_python_pipeline
 from services.endpoints import Endpoints
 from services.notebook.jupyter import notebook_environment
-from sinks.postgres.databases import DATABASES_VARIABLE
+from sinks.postgres.server.databases import DATABASES_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

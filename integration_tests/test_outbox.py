@@ -28,11 +28,11 @@ from integration_tests.harness.relayed_home import (
 from services.ingest.topics import ensure_topic
 from services.relay import tenure
 from sinks.postgres.audit import Receipt, verify
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.migrations import migrate
-from sinks.postgres.outbox_table import OutboxTable
-from sinks.postgres.relay_feed import OUTBOX, RelayFeed
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.records.relay_feed import OUTBOX, RelayFeed
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import RetryableError
 
 _FIELDS = (

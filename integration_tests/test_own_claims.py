@@ -14,10 +14,10 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.epoch_claims import draw_nonce, make_claim
-from sinks.postgres.home import PostgresHome
-from sinks.postgres.migrations import migrate
-from sinks.postgres.staging_area import StagingArea
+from sinks.postgres.ledger.epoch_claims import draw_nonce, make_claim
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.staging.staging_area import StagingArea
 from sinks.postgres.steering.act import ActRequest, acting
 from sinks.protocol.errors import FencedError, RetryableError
 from spark_jobs.driver.own_claims import OwnClaims

@@ -18,14 +18,14 @@ from integration_tests.harness.postgres_driver import (
 from services.chaos.plan import Cut, CutSide
 from services.chaos.wire_messages import Statement
 from services.chaos.wire_proxy import WireProxy, wire_proxy
-from sinks.postgres import participant
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.attempt_register import ATTEMPTS
-from sinks.postgres.connection import connect
-from sinks.postgres.home import PostgresHome
-from sinks.postgres.naming import STAGING_SETS, TableNames, staging_table
-from sinks.postgres.participant import PostgresParticipant
-from sinks.postgres.staging import StagingWriter
+from sinks.postgres.branches import participant
+from sinks.postgres.branches.participant import PostgresParticipant
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.naming import STAGING_SETS, TableNames, staging_table
+from sinks.postgres.staging.attempt_register import ATTEMPTS
+from sinks.postgres.staging.staging import StagingWriter
 from sinks.protocol.identity import Attempt
 from sinks.protocol.in_doubt import Claim
 from sinks.protocol.ports import BatchPlan

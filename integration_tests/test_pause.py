@@ -23,7 +23,7 @@ from integration_tests.ledger_scenario import LedgerScenario
 from services.cli.app import build_app
 from sinks.postgres import audit, steering
 from sinks.postgres.audit import PipelineState
-from sinks.postgres.epoch_claims import Pause, read_pause
+from sinks.postgres.ledger.epoch_claims import Pause, read_pause
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError, FencedError, RetryableError
 

@@ -34,11 +34,11 @@ from integration_tests.harness.versioned_windows import (
     versioned_layout,
 )
 from sinks.postgres import steering
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.window_aggregates import AggregateFunction
+from sinks.postgres.outputs.window_kinds import SessionWindows
 from sinks.postgres.versions.version_claim import describe_layout
 from sinks.postgres.versions.version_plan import Verdict
-from sinks.postgres.window_aggregates import AggregateFunction
-from sinks.postgres.window_kinds import SessionWindows
 from sinks.protocol.errors import ConfigurationError, FencedError
 
 _SIZE = timedelta(seconds=SIZE_S)

@@ -16,10 +16,10 @@ from integration_tests.harness.postgres_driver import execute, query
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario, failed
 from services.cli.database_checks import Needs, check_database
 from sinks.postgres.audit import verify
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import connect
-from sinks.postgres.migrations import migrate, migrate_participant
-from sinks.postgres.run_source import PostgresRunSource
+from sinks.postgres.catalog.run_source import PostgresRunSource
+from sinks.postgres.schema.migrations import migrate, migrate_participant
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import ConfigurationError
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.claim import RowClass

@@ -261,7 +261,7 @@ def test_a_table_that_refuses_too_much_is_to_blame_itself(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic is not poured into the dead letters because of a wrong constraint."""
-    monkeypatch.setattr("sinks.postgres.rejections.REJECTED_ROWS_MAX", 2)
+    monkeypatch.setattr("sinks.postgres.staging.rejections.REJECTED_ROWS_MAX", 2)
     execute(
         home_dsn,
         _in_public(
@@ -275,7 +275,7 @@ def test_a_table_that_refuses_too_much_is_to_blame_itself(
     assert "TABLE_REFUSES_ROWS" == raised.value.code
     assert "refused more than 2 rows" in raised.value.saw
     # The connection is usable again, and as many as the limit are still found.
-    monkeypatch.setattr("sinks.postgres.rejections.REJECTED_ROWS_MAX", 3)
+    monkeypatch.setattr("sinks.postgres.staging.rejections.REJECTED_ROWS_MAX", 3)
     assert 3 == len(_rejected(driver, plan, tally))
 
 

@@ -22,11 +22,11 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.columns import Column
-from sinks.postgres.naming import state_table
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.columns import Column
+from sinks.postgres.server.naming import state_table
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from spark_jobs.task.windows.ordered_floats import from_ordered, to_ordered

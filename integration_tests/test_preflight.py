@@ -22,8 +22,7 @@ from integration_tests.harness.postgres_driver import (
 )
 from services.embedded.postgres import _SETTINGS, EmbeddedPostgres
 from services.resolver.rounds import ResolverRound
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.preflight import (
+from sinks.postgres.branches.preflight import (
     changes_sessions,
     check_distinct,
     check_participant,
@@ -31,6 +30,7 @@ from sinks.postgres.preflight import (
     check_primary,
     read_server,
 )
+from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber

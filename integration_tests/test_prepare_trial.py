@@ -11,8 +11,8 @@ from psycopg.conninfo import make_conninfo
 
 from integration_tests.harness.fresh_databases import fresh_database, prepared
 from integration_tests.harness.postgres_driver import execute, query
-from sinks.postgres.foreign_code import hold_table
-from sinks.postgres.preflight import try_tables
+from sinks.postgres.branches.preflight import try_tables
+from sinks.postgres.tables.foreign_code import hold_table
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim

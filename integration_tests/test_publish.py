@@ -19,9 +19,9 @@ from integration_tests.harness.postgres_driver import (
 from services.chaos.plan import Cut, CutSide
 from services.chaos.wire_messages import Statement
 from services.chaos.wire_proxy import wire_proxy
-from sinks.postgres.attempt_register import ATTEMPTS
-from sinks.postgres.connection import connect
-from sinks.postgres.home import PostgresHome
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.server.connection import connect
+from sinks.postgres.staging.attempt_register import ATTEMPTS
 from sinks.protocol.coordinator import Coordinator, VotedBatch
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import (
@@ -264,7 +264,7 @@ def test_tidying_gives_up_where_somebody_reads(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forgetting old IDs never waits long and never fails a batch."""
-    monkeypatch.setattr("sinks.postgres.lock_attempts.RESPITE_S", 0.0)
+    monkeypatch.setattr("sinks.postgres.server.lock_attempts.RESPITE_S", 0.0)
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     plan = driver.plan(0)
     tally = driver.stage(plan, {}, buckets=frozenset({0}))
@@ -283,7 +283,7 @@ def test_staging_is_emptied_after_many_rows(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Published rows do not pile up, and the batch that is staged meanwhile stays."""
-    monkeypatch.setattr("sinks.postgres.staging_area.STAGED_ROWS_KEPT", 2)
+    monkeypatch.setattr("sinks.postgres.staging.staging_area.STAGED_ROWS_KEPT", 2)
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     driver.append([(1,), (2,)])
     driver.append([(3,)])

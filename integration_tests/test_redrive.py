@@ -19,8 +19,8 @@ from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from services.redrive.redriver import RedriveReport, redrive
 from sinks.faultpoints import RedrivePoint, Side, arm, disarm_all
 from sinks.postgres import audit
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import connect
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect
 from sinks.postgres.steering import RecordPosition, RedriveSelection, redriving
 from sinks.protocol.errors import ConfigurationError, RetryableError
 

@@ -38,8 +38,8 @@ from integration_tests.harness.started_relay import relay
 from services.relay.relay_metrics import RelayMetrics
 from services.relay.service import RelayService
 from services.relay.tenure import MESSAGES_MAX
-from sinks.postgres.relay_feed import DEAD_LETTERS, RelayFeed
-from sinks.postgres.roles import RELAY
+from sinks.postgres.records.relay_feed import DEAD_LETTERS, RelayFeed
+from sinks.postgres.schema.roles import RELAY
 
 
 @pytest.fixture

@@ -32,13 +32,13 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.faultpoints import FaultPoint, Side
-from sinks.postgres.append_table import AppendTable
 from sinks.postgres.audit import repair
-from sinks.postgres.audit.audited_pipeline import AuditedPipeline
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import Column
-from sinks.postgres.connection import connect
-from sinks.postgres.foreign_code import keep_tables
+from sinks.postgres.ledger.audited_pipeline import AuditedPipeline
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import Column
+from sinks.postgres.server.connection import connect
+from sinks.postgres.tables.foreign_code import keep_tables
 from sinks.protocol.errors import FatalError, RetryableError
 
 _NUMBERS = AppendTable(

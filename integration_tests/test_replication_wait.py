@@ -27,9 +27,9 @@ from integration_tests.harness.postgres_driver import (
 )
 from services.embedded.postgres import EmbeddedPostgres
 from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.columns import Column
-from sinks.postgres.migrations import migrate
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.columns import Column
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import OutcomeUnknownError, RetryableError
 from sinks.protocol.ports import BatchPlan

@@ -30,10 +30,10 @@ from integration_tests.harness.postgres_driver import (
 )
 from services.resolver.rounds import ResolverRound
 from sinks.faultpoints import FaultPoint, Side
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import Column
-from sinks.postgres.home import PostgresHome
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import RetryableError
 
 _LAYOUT = layout_of(

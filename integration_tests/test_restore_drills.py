@@ -22,7 +22,7 @@ from integration_tests.harness.drilled_topic import (
 )
 from integration_tests.harness.postgres_cluster import ArchivedServer
 from integration_tests.harness.postgres_driver import query
-from sinks.postgres.migrations import migrate
+from sinks.postgres.schema.migrations import migrate
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.votes import BatchTally

@@ -31,7 +31,7 @@ from integration_tests.harness.restored_outputs import (
     KeyedPipeline,
 )
 from services.ingest.topics import ensure_topic
-from sinks.postgres.relay_feed import OUTBOX, RelayFeed
+from sinks.postgres.records.relay_feed import OUTBOX, RelayFeed
 from sinks.protocol.errors import RetryableError
 
 _TIMEOUT_S = 60.0

@@ -28,9 +28,8 @@ from integration_tests.harness.role_world import (
 from integration_tests.harness.sharded_numbers import Places, start_driver, stop
 from services.embedded.postgres import EmbeddedPostgres
 from services.resolver.rounds import ResolverRound
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.migrations import migrate, migrate_participant
-from sinks.postgres.roles import (
+from sinks.postgres.schema.migrations import migrate, migrate_participant
+from sinks.postgres.schema.roles import (
     ALERTS,
     MONITOR,
     PUBLISHER,
@@ -39,6 +38,7 @@ from sinks.postgres.roles import (
     ROLES,
     grant_roles,
 )
+from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.errors import ConfigurationError
 
 _LETTERS = {"P": PUBLISHER, "R": RELAY, "V": READER, "M": MONITOR, "A": ALERTS}

@@ -27,14 +27,14 @@ from integration_tests.ledger_scenario import check_of, failed
 from services.embedded.postgres import server_binary
 from sinks.postgres import steering
 from sinks.postgres.audit import Receipt, verify
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout, Output
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.outbox_table import OutboxTable
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import SessionWindows, fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_kinds import SessionWindows, fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
 
 Connection = psycopg.Connection[TupleRow]

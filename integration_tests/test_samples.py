@@ -21,8 +21,8 @@ from integration_tests.harness.readings import Sent, sent
 from integration_tests.harness.whole_database import places_of
 from services.cli.app import build_app
 from sinks.postgres.audit import KeptSample, read_reported, read_samples
-from sinks.postgres.connection import connect
-from sinks.postgres.publication import PostgresPublication
+from sinks.postgres.publish.publication import PostgresPublication
+from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import FencedError
 from sinks.protocol.samples import SampledRow, Samples, StepSample
 from sinks.protocol.votes import BatchTally

@@ -12,12 +12,12 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.interrupted_session import interrupted
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from sinks.postgres import steering
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.scaling_record import (
+from sinks.postgres.ledger.scaling_record import (
     LastDecided,
     ScalingRecord,
     read_free_connections,
 )
+from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim
 from sinks.scaling.bounds import NOT_SCALED, Bounds, Range

@@ -12,9 +12,9 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from integration_tests.harness.postgres_driver import query
-from sinks.postgres.connection import connect
-from sinks.postgres.scratch_database import ScratchDatabase
-from sinks.postgres.table_definition import (
+from sinks.postgres.schema.scratch_database import ScratchDatabase
+from sinks.postgres.server.connection import connect
+from sinks.postgres.tables.table_definition import (
     create_defined_table,
     create_schemas,
     read_table_definitions,

@@ -12,8 +12,8 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.lookup_table import read_lookup_table
-from sinks.postgres.preflight import read_logins_in_ledger
+from sinks.postgres.branches.preflight import read_logins_in_ledger
+from sinks.postgres.tables.lookup_table import read_lookup_table
 from sinks.protocol.errors import ConfigurationError
 
 _COLUMNS = (

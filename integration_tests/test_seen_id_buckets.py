@@ -17,11 +17,11 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres import seen_id_buckets
-from sinks.postgres.connection import connect
-from sinks.postgres.lock_attempts import RESPITE_S, LockAttempts
-from sinks.postgres.seen_id_buckets import SeenIdBuckets
-from sinks.postgres.session import Session
+from sinks.postgres.catalog import seen_id_buckets
+from sinks.postgres.catalog.seen_id_buckets import SeenIdBuckets
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.lock_attempts import RESPITE_S, LockAttempts
+from sinks.postgres.server.session import Session
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.ports import RowsRejectedError

@@ -13,11 +13,11 @@ from integration_tests.harness.postgres_driver import (
     append_table,
     layout_of,
 )
-from sinks.postgres.columns import Column
-from sinks.postgres.connection import connect
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.columns import Column
+from sinks.postgres.server.connection import connect
 
 SNAPSHOTS = 1_000
 SEQUENCES_MIN = 50

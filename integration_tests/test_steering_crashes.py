@@ -28,7 +28,7 @@ from integration_tests.harness.steered_world import FORK, SteeredWorld
 from integration_tests.harness.whole_database import read_database
 from sinks.faultpoints import ActPoint, FaultPoint, Side
 from sinks.postgres.audit import verify
-from sinks.postgres.naming import state_table
+from sinks.postgres.server.naming import state_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -21,10 +21,10 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres import home
-from sinks.postgres.home_layout import HomeLayout, Output
-from sinks.postgres.migrations import migrate
-from sinks.postgres.table_owners import TableOwner
+from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.publish import home
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.tables.table_owners import TableOwner
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _POSITION = "kafka_topic text, kafka_partition integer, kafka_offset bigint"

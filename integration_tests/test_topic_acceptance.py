@@ -15,7 +15,7 @@ from integration_tests.ledger_scenario import (
 )
 from sinks.postgres import audit, steering
 from sinks.postgres.audit import explain, narrate, verify
-from sinks.postgres.relay_feed import DEAD_LETTERS, RelayFeed
+from sinks.postgres.records.relay_feed import DEAD_LETTERS, RelayFeed
 from sinks.postgres.steering import AcceptedTopic, accept_topics
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import TopicPartition

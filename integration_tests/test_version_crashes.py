@@ -28,9 +28,9 @@ from integration_tests.harness.versioned_windows import (
     publish,
 )
 from sinks.faultpoints import Side, VersionPoint
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.naming import state_table
-from sinks.postgres.window_table import WindowTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.server.naming import state_table
 from sinks.protocol.errors import ConfigurationError, FencedError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -178,8 +178,8 @@ def resolve_databases() -> dict[str, str]:
 
 
 def _with_others(home_dsn: str) -> dict[str, str]:
-    from sinks.postgres.branch_names import HOME  # noqa: PLC0415 - slow
-    from sinks.postgres.databases import parse_databases  # noqa: PLC0415 - slow
+    from sinks.postgres.server.branch_names import HOME  # noqa: PLC0415 - slow
+    from sinks.postgres.server.databases import parse_databases  # noqa: PLC0415 - slow
 
     return {HOME: home_dsn, **parse_databases(os.environ, {})}
 

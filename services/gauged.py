@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from sinks.postgres.audit import CommittedFigures
-from sinks.postgres.pipeline_gauges import Gauges
+from sinks.postgres.records.pipeline_gauges import Gauges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

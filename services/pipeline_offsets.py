@@ -13,7 +13,7 @@ from services.endpoints import Endpoints
 from services.topic_log import TopicLog
 from services.topic_times import TopicTimes
 from sinks.postgres import audit
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 

@@ -1,6 +1,6 @@
 """A service of which one works at a time: at work, or standing by.
 
-``sinks.postgres.locked_session`` says what the lock promises that makes it so.
+``sinks.postgres.server.locked_session`` says what the lock promises that makes it so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from prometheus_client import Counter, Gauge
 
 from services.repeating_service import RepeatingService
-from sinks.postgres.locked_session import LockedSession
+from sinks.postgres.server.locked_session import LockedSession
 from sinks.protocol.errors import TallyweirError
 
 _Session = TypeVar("_Session", bound=LockedSession)

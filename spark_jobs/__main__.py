@@ -13,7 +13,7 @@ import structlog
 
 from schemas.errors import ContractError
 from sinks.metrics_endpoint import serve_metrics
-from sinks.postgres.driver_log import DriverLog
+from sinks.postgres.records.driver_log import DriverLog
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.driver.dead_told import ALL_DIED, dead_told
 from spark_jobs.engine.kept_memory import keep_freed_memory

@@ -38,7 +38,7 @@ from services.demo.expected_results import (
 )
 from sinks.postgres.audit import Check, Verdict
 from sinks.postgres.audit.receipt import judge
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 
 Home = Connection[tuple[Any, ...]]
 

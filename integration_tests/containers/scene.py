@@ -13,7 +13,7 @@ from integration_tests.containers.deployment import Deployment
 from integration_tests.containers.patience import await_true
 from integration_tests.containers.reckoning import FLIGHTS, Reckoning
 from integration_tests.containers.traffic import Traffic
-from sinks.postgres.naming import staging_table
+from sinks.postgres.server.naming import staging_table
 from sinks.protocol.identity import Epoch
 
 #: How long the pipeline may stand still once a fault is over.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from services.cli.app import main
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.databases import DATABASES_VARIABLE
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.databases import DATABASES_VARIABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

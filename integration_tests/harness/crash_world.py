@@ -21,7 +21,7 @@ from psycopg.conninfo import make_conninfo
 from integration_tests.harness.light_driver import BATCH, INJECTED, TABLE
 from integration_tests.harness.postgres_driver import execute, query
 from sinks.faultpoints import FaultPoint, Side
-from sinks.postgres.migrations import migrate
+from sinks.postgres.schema.migrations import migrate
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 120.0

@@ -9,7 +9,7 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.forked_ledger import WINDOWS, add_windows
 from integration_tests.ledger_scenario import PIPELINE
 from sinks.postgres import steering
-from sinks.postgres.naming import revisions_table, staging_schema, state_table
+from sinks.postgres.server.naming import revisions_table, staging_schema, state_table
 from sinks.postgres.steering import ActRequest, Discarded
 
 Connection = psycopg.Connection[TupleRow]

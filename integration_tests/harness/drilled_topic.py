@@ -30,12 +30,12 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.postgres.audit import verify
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.migrations import migrate
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.columns import Column
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import OffsetRange

@@ -21,7 +21,7 @@ from integration_tests.harness.kept_copies import with_kept_copies
 from integration_tests.harness.readings import Sent, sent, write_contract
 from integration_tests.harness.topic_log import TopicLog
 from sinks.postgres.audit import verify
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 
 _POLL_S = 0.05
 _RUN_ENDS = {"run published", "run was done before"}

@@ -21,7 +21,7 @@ from sinks.diagnosis.bottleneck import (
     rank_causes,
 )
 from sinks.postgres.audit import read_evidence
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.protocol.measures import measures_json
 
 #: Names the folder that evidence is written to, for the unit tests of the rules.

@@ -17,8 +17,8 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from services.resolver.merging import merge_catalogs
-from sinks.postgres.connection import connect
-from sinks.postgres.run_source import PostgresRunSource
+from sinks.postgres.catalog.run_source import PostgresRunSource
+from sinks.postgres.server.connection import connect
 from sinks.protocol.decisions import PublishOutcome
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.segment import SegmentView

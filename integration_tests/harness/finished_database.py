@@ -13,7 +13,7 @@ from services.chaos.check_records import Sent
 from services.chaos.observation import Observation
 from services.chaos.plan import HOME
 from services.chaos.world import PIPELINE, TOPIC
-from sinks.postgres.migrations import migrate
+from sinks.postgres.schema.migrations import migrate
 
 _EVENTS = """
 CREATE TABLE chaos_events (

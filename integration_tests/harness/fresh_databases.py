@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from integration_tests.harness.postgres_driver import PostgresDriver, execute, query
 from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
-from sinks.postgres.branch_names import HOME
+from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.in_doubt import GlobalId
 

@@ -35,10 +35,11 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
 )
 from sinks.faultpoints import FaultPoint, Side, arm, making
-from sinks.postgres import participant, publication
-from sinks.postgres.branch_names import HOME, branch_name, staged_for
-from sinks.postgres.home import PostgresHome
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.branches import participant
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.publish import publication
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.server.branch_names import HOME, branch_name, staged_for
 from sinks.protocol.coordinator import Coordinator
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import RetryableError, TallyweirError

@@ -13,15 +13,15 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.branch_names import HOME, database_of, staged_for
-from sinks.postgres.columns import Column
-from sinks.postgres.connection import connect
-from sinks.postgres.home import PostgresHome
-from sinks.postgres.home_layout import HomeLayout, Output
-from sinks.postgres.naming import TableNames, staging_table
-from sinks.postgres.participant import PostgresParticipant
-from sinks.postgres.staging import StagingWriter, staging_tables
+from sinks.postgres.branches.participant import PostgresParticipant
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.server.branch_names import HOME, database_of, staged_for
+from sinks.postgres.server.columns import Column
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.naming import TableNames, staging_table
+from sinks.postgres.staging.staging import StagingWriter, staging_tables
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition

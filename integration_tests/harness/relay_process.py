@@ -22,8 +22,8 @@ from services.relay import service
 from services.relay.relay_metrics import RelayMetrics
 from services.relay.stream_producer import StreamProducer
 from services.service_log import configure_logging
-from sinks.postgres import relay_feed
-from sinks.postgres.relay_feed import RelayFeed
+from sinks.postgres.records import relay_feed
+from sinks.postgres.records.relay_feed import RelayFeed
 
 IDLE_TIMEOUT_S = 1.0
 

@@ -23,11 +23,11 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.sharded_numbers import with_definition
 from sinks.postgres.audit import verify
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.key_text import format_key, shard_of
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.outbox_table import OutboxTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.key_text import format_key, shard_of
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.server.columns import Column
 from sinks.postgres.steering import Restored, restore, take_snapshot
 from sinks.protocol.identity import Attempt
 from sinks.protocol.recovery import BrokerPosition

@@ -13,9 +13,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.migrations import migrate, migrate_participant
-from sinks.postgres.roles import PUBLISHER, ROLES, grant_roles
+from sinks.postgres.schema.migrations import migrate, migrate_participant
+from sinks.postgres.schema.roles import PUBLISHER, ROLES, grant_roles
+from sinks.postgres.server.branch_names import HOME
 
 OWNER = "owner"
 #: A login that belongs to no group.

@@ -18,10 +18,10 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
 )
 from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import Column
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.votes import BatchTally
 

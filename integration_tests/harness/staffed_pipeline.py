@@ -17,8 +17,8 @@ from integration_tests.harness.steered_pipeline import (
 )
 from integration_tests.harness.steering_model import SteeringModel
 from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.shadow_tables import find_shadow_tables
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.tables.shadow_tables import find_shadow_tables
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import FencedError, TallyweirError
 from sinks.protocol.ports import BatchPlan

@@ -16,7 +16,7 @@ from typing import Any
 from integration_tests.harness.light_driver import LightDriver, run_light_driver
 from integration_tests.harness.postgres_driver import PIPELINE, PostgresDriver
 from integration_tests.harness.steered_pipeline import LAYOUTS, StagedIds, stage
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 
 

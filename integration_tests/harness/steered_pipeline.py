@@ -28,13 +28,13 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
 )
 from integration_tests.harness.versioned_windows import COUNTED, aggregate
-from sinks.postgres.columns import Column
-from sinks.postgres.connection import connect
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.run_source import PostgresRunSource
-from sinks.postgres.window_aggregates import AggregateFunction
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.catalog.run_source import PostgresRunSource
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.window_aggregates import AggregateFunction
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.columns import Column
+from sinks.postgres.server.connection import connect
 from sinks.protocol.identity import Attempt
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.recovery import BrokerPosition

@@ -16,7 +16,7 @@ from integration_tests.harness.steered_pipeline import TABLES
 from integration_tests.harness.steering_model import SteeringModel
 from sinks.faultpoints import disarm_all
 from sinks.postgres.audit import verify
-from sinks.postgres.shadow_tables import read_shadow_tables
+from sinks.postgres.tables.shadow_tables import read_shadow_tables
 from sinks.protocol.errors import RetryableError
 
 Connection = psycopg.Connection[TupleRow]

@@ -17,7 +17,7 @@ from integration_tests.harness.steered_pipeline import (
     count_windows,
     steered_layout,
 )
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.steering.fork import shadow_of
 
 

@@ -23,13 +23,17 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.postgres import steering
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_kinds import (
+    SessionWindows,
+    WindowKind,
+    fixed_windows,
+)
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.columns import Column
 from sinks.postgres.steering.version_change import Changed
 from sinks.postgres.versions.version_claim import describe_layout
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import SessionWindows, WindowKind, fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.decisions import PublishOutcome
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -18,14 +18,23 @@ from psycopg.rows import TupleRow
 
 from integration_tests.harness.postgres_driver import layout_of
 from integration_tests.harness.window_model import Event, Row, Rules
-from sinks.postgres.attempt_register import register_attempt, transactions_of
 from sinks.postgres.audit.written_outputs import ToldVersion, WrittenOutput
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import Column
-from sinks.postgres.naming import TableNames
-from sinks.postgres.output_moves import OutputMoves
-from sinks.postgres.result_tables import create_result_tables
-from sinks.postgres.row_digest import (
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_kinds import (
+    AlignedWindows,
+    SessionWindows,
+    WindowKind,
+)
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.publish.output_moves import OutputMoves
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import Column
+from sinks.postgres.server.naming import TableNames
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.staging.attempt_register import register_attempt, transactions_of
+from sinks.postgres.staging.staging import create_staging, staging_tables
+from sinks.postgres.tables.result_tables import create_result_tables
+from sinks.postgres.tables.row_digest import (
     RESULTS,
     REVISIONS,
     RowDigest,
@@ -33,13 +42,8 @@ from sinks.postgres.row_digest import (
     row_text,
     stored,
 )
-from sinks.postgres.staging import create_staging, staging_tables
-from sinks.postgres.statements import load_statements
 from sinks.postgres.versions.held_knowledge import HeldWindows
 from sinks.postgres.versions.layout_json import layout_to_json
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import AlignedWindows, SessionWindows, WindowKind
-from sinks.postgres.window_table import LatePolicy, WindowTable
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.votes import BatchTally, OutputTally
 from spark_jobs.source import event_columns as named

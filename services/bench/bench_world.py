@@ -20,7 +20,7 @@ from services.embedded.state_directory import exclusive, state_directory
 from services.endpoints import Endpoints
 from services.ingest.producer import EventProducer
 from services.ingest.topics import ensure_topic
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import FatalError
 
 TOPIC = "bench-page-views"

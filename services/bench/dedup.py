@@ -43,8 +43,8 @@ from services.bench.unique_index import measure_unique_index
 from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, state_directory
 from services.endpoints import Endpoints, child_environment, program_environment
 from services.resolver.merging import merge_catalogs
-from sinks.postgres import migrations
-from sinks.postgres.connection import connect
+from sinks.postgres.schema import migrations
+from sinks.postgres.server.connection import connect
 
 _OURS = "spark_jobs.dedup_bench"
 _SPARK = "spark_jobs.dedup_bench.spark_peer"

@@ -18,8 +18,8 @@ import psycopg
 
 from services.bench.bench_world import BenchPipeline, incomplete_run
 from services.endpoints import Endpoints, child_environment
-from sinks.postgres.connection import connect
-from sinks.postgres.databases import DATABASES_VARIABLE
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.databases import DATABASES_VARIABLE
 from sinks.protocol.errors import FatalError
 
 _POLL_S = 0.5

@@ -20,7 +20,7 @@ from services.bench.bench_world import (
 )
 from services.bench.rates import measure_driver, rates_of, warm_up, wrong_result
 from services.bench.spark_peer import PeerQuery, run_spark_peer
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 
 PEER = (
     "Spark dropDuplicatesWithinWatermark and stream-stream join (RocksDB) + JDBC "

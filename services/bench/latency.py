@@ -32,7 +32,7 @@ from services.datasets.page_views import read_page_views
 from services.endpoints import Endpoints
 from services.ingest.producer import Delivery, EventProducer
 from services.ingest.topics import ensure_topic
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 
 _WARM_UP_EVENTS = 300_000
 _WARM_UP_TIMEOUT_S = 180.0

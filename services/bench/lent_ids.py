@@ -18,9 +18,9 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from services.bench.rates import wrong_result
-from sinks.postgres.catalog_merge import merge_next_bucket, read_mergeable
-from sinks.postgres.connection import connect
-from sinks.postgres.statements import load_statements
+from sinks.postgres.catalog.catalog_merge import merge_next_bucket, read_mergeable
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("services.bench", "lent_ids.sql")
 

@@ -42,7 +42,7 @@ from services.bench.driver_run import (
 )
 from services.bench.rates import check_verified, warm_up
 from services.endpoints import Endpoints, child_environment
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 
 _EVENTS = 3_000_000
 _RUNS = 4

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from services.bench.bench_program import run_program
 from services.bench.bench_world import run_timeout_s
 from services.bench.driver_run import MeasuredBatch
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 
 _CREATE_TABLE = """
 CREATE TABLE {table} (

@@ -17,7 +17,7 @@ from services.bench.bench_world import (
 from services.bench.driver_run import MeasuredBatch, await_events, running_driver
 from services.endpoints import Endpoints
 from sinks.postgres.audit import verify
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import FatalError
 
 

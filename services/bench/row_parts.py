@@ -13,8 +13,8 @@ from psycopg import sql
 
 from services.bench.bench_world import BenchPipeline
 from services.bench.rates import wrong_result
-from sinks.postgres.connection import connect
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("services.bench", "soak.sql")
 

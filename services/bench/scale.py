@@ -36,7 +36,7 @@ from services.bench.several_databases import running_participants
 from services.bench.windows import check_counts, read_state
 from services.datasets.page_views import USERS
 from services.endpoints import Endpoints
-from sinks.postgres.branch_names import HOME
+from sinks.postgres.server.branch_names import HOME
 
 _ROUNDS = 2
 #: What a page view takes that is not padded.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sinks.postgres.connection import connect
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("services.bench", "server_bytes.sql")
 

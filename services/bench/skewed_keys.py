@@ -18,7 +18,7 @@ from services.bench.bench_program import run_program
 from services.bench.bench_world import bench_postgres
 from services.bench.rates import wrong_result
 from services.endpoints import Endpoints, child_environment
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 
 #: Of a batch.
 _EVENTS = 250_000

@@ -13,7 +13,7 @@ from services.bench.bench_world import TOPIC, BenchPipeline, has_table, incomple
 from services.datasets.page_views import read_page_views
 from services.endpoints import Endpoints
 from services.ingest.producer import EventProducer
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 
 EVENTS_PER_BATCH = 5
 #: Batches that warm the JVM up and are not counted.

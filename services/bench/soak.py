@@ -65,8 +65,8 @@ from services.embedded.state_directory import state_directory
 from services.endpoints import Endpoints
 from sinks.metrics_endpoint import PORT_VARIABLE
 from sinks.postgres.audit import verify
-from sinks.postgres.connection import connect
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import FatalError
 
 _SQL = load_statements("services.bench", "soak.sql")

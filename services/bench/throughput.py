@@ -44,7 +44,7 @@ from services.bench.rates import (
 )
 from services.bench.spark_peer import PeerQuery, run_spark_peer
 from services.endpoints import Endpoints
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 
 _ROUNDS = 4
 _RUNS = 3

@@ -18,7 +18,7 @@ from psycopg import sql
 from services.bench.bench_world import WINDOWS, drop_table, incomplete_run
 from services.bench.rates import wrong_result
 from services.endpoints import Endpoints, child_environment
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 
 #: What a batch touches; the greatest number gives each event a group of its own.
 GROUPS = (100, 1_000, 10_000, 100_000, 1_000_000)

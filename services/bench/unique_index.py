@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 from services.bench.id_batches import BATCH, I64Array, new_in
 from services.bench.rates import wrong_result
 from services.bench.server_bytes import read_log_bytes
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, hash_parts, to_bytes
 from sinks.seen_ids.part_words import KEY_BYTES, Part, Tag
 

@@ -27,8 +27,8 @@ from services.bench.rates import Rates, rates_of, warm_up, wrong_result
 from services.bench.spark_peer import PeerQuery, run_spark_peer
 from services.bench.touched_groups import measure_touched_groups, touched_groups_table
 from services.endpoints import Endpoints
-from sinks.postgres.connection import connect
-from sinks.postgres.naming import state_table
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.naming import state_table
 
 PEER = (
     "Spark dropDuplicatesWithinWatermark and window counts (RocksDB), complete windows "

@@ -13,7 +13,7 @@ from services.chaos.plan import HOME
 from services.chaos.sent_log import Place
 from services.chaos.workload import ChaosEvent
 from services.chaos.world import EVENTS_TABLE, PIPELINE
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("services.chaos", "observation.sql")
 

@@ -39,8 +39,8 @@ from services.replay_process import run_replay
 from services.topic_log import TopicLog
 from sinks.postgres.audit import Check, Receipt, verify
 from sinks.postgres.audit.receipt import judge
-from sinks.postgres.connection import connect
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import FatalError
 from sinks.protocol.offsets import OffsetRange
 

@@ -16,7 +16,7 @@ from psycopg import Connection, sql
 from services.chaos.observation import Connections, Observation, observe
 from services.chaos.plan import HOME
 from services.chaos.world import EVENTS_TABLE, PIPELINE
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("services.chaos", "self_test.sql")
 

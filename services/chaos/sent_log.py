@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from services.chaos.workload import Record, RecordKind
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 
 _SQL = {
     name: statement.as_string()

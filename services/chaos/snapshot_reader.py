@@ -19,7 +19,7 @@ from services.chaos.snapshots import (
     judge_snapshot,
 )
 from services.chaos.world import EVENTS_TABLE, PIPELINE, TOPIC, ChaosWorld
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("services.chaos", "snapshot.sql")
 

@@ -32,9 +32,9 @@ from services.embedded.state_directory import (
 )
 from services.endpoints import Endpoints, child_environment
 from services.ingest.topics import ensure_topic
-from sinks.postgres.connection import pin
-from sinks.postgres.databases import DATABASES_VARIABLE
-from sinks.postgres.migrations import migrate
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.connection import pin
+from sinks.postgres.server.databases import DATABASES_VARIABLE
 
 PIPELINE = "chaos"
 TOPIC = "chaos-events"

@@ -46,7 +46,7 @@ def accept_gap(
     from services.endpoints import find_endpoints
     from services.topic_log import TopicLog
     from sinks.postgres import audit
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     name = pipeline_name(pipeline)

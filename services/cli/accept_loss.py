@@ -45,7 +45,7 @@ def accept_loss(
     """
     from services.endpoints import find_endpoints
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name, databases = pipeline_name(pipeline), pipeline_databases(pipeline)
     request = steering.ActRequest(

@@ -11,7 +11,7 @@ from services.alerts.channels import make_channels
 from services.alerts.rules_file import RulesFile, read_rules
 from services.cli.check import Check
 from sinks.postgres.audit import read_overview
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import TallyweirError
 
 

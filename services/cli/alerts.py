@@ -63,7 +63,7 @@ def alerts(
     from services.endpoints import find_endpoints, resolve_endpoints
     from services.service_log import configure_logging
     from sinks.metrics_endpoint import serve_metrics
-    from sinks.postgres.migrations import migrate
+    from sinks.postgres.schema.migrations import migrate
 
     if rules is None:
         raise typer.BadParameter("name a file of rules", param_hint="--rules")
@@ -109,7 +109,7 @@ def show(
     """Show what fires now, as the alerts service has found it."""
     from services.endpoints import find_home_dsn
     from sinks.postgres.alerting.firing import read_firing
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     with connect(find_home_dsn(), application_name="tallyweir alerts") as home:
         firing = read_firing(home)
@@ -137,7 +137,7 @@ def show(
 
 def _check(asked: RulesFile, home_dsn: str, bootstrap: str) -> None:
     from services.alerts.observer import Observer
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     observer = Observer(bootstrap, asked.rules.values())
     with connect(home_dsn, application_name="tallyweir alerts") as home:

@@ -29,8 +29,8 @@ from services.endpoints import (
     launcher,
 )
 from sinks.kafka_settings import client_config
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.databases import DATABASES_VARIABLE, parse_databases
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.databases import DATABASES_VARIABLE, parse_databases
 from sinks.protocol.errors import TallyweirError
 from sinks.settings import HOME_DSN_VARIABLE
 

@@ -53,7 +53,7 @@ def cost(
     from services.cost.what_if import imagine
     from services.endpoints import find_home_dsn
     from sinks.postgres import audit
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     span = _span(since)
     known = None if prices is None else read_prices(prices)

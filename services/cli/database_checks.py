@@ -16,12 +16,7 @@ from services.cli.check import Check
 from services.endpoints import launcher, shown_dsn
 from sinks.postgres.audit.branch_needs import BranchNeeds, read_branch_needs
 from sinks.postgres.audit.in_doubt import HomeClaims, read_claims
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import connect
-from sinks.postgres.databases import DATABASES_VARIABLE
-from sinks.postgres.foreign_code import hold_table
-from sinks.postgres.migrations import check_encoding
-from sinks.postgres.preflight import (
+from sinks.postgres.branches.preflight import (
     check_distinct,
     check_owner,
     check_pooler,
@@ -32,6 +27,11 @@ from sinks.postgres.preflight import (
     slots_needed,
     try_tables,
 )
+from sinks.postgres.schema.migrations import check_encoding
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.databases import DATABASES_VARIABLE
+from sinks.postgres.tables.foreign_code import hold_table
 from sinks.protocol.errors import (
     ConfigurationError,
     RetryableError,
@@ -77,7 +77,7 @@ def check_database(database: str, dsn: str, needs: Needs) -> Iterator[Check]:
     """Look at one database; a failed check does not stop the others.
 
     The rows that are tried in tables are prepared and rolled back, see
-    ``sinks.postgres.prepare_trial``.
+    ``sinks.postgres.branches.prepare_trial``.
     """
     try:
         with _connect(dsn) as connection:

@@ -54,7 +54,7 @@ def list_letters(
     """List dead letters by reason, or 50 of one reason, newest batches first."""
     from services.endpoints import find_home_dsn
     from sinks.postgres import audit
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     dsn = find_home_dsn()
@@ -110,7 +110,7 @@ def show(
     from services.redrive.record_name import parse_record
     from services.redrive.source_records import KnownRecord, SourceRecords
     from sinks.postgres import audit
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     place = parse_record(record)
@@ -163,7 +163,7 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
     from services.endpoints import find_endpoints
     from services.redrive.record_name import parse_record
     from services.redrive.redriver import redrive as send_again
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
     from sinks.postgres.steering import RedriveSelection
 
     name = pipeline_name(pipeline)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
     from sinks.postgres.audit import Receipt
-    from sinks.postgres.epoch_claims import Drain
+    from sinks.postgres.ledger.epoch_claims import Drain
     from sinks.postgres.steering import DrainOutcome
 
 _POLL_S = 0.2
@@ -79,7 +79,7 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
     from services.endpoints import find_home_dsn
     from services.steering.waiting_report import waiting_told
     from sinks.postgres import audit, steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name, databases = pipeline_name(pipeline), pipeline_databases(pipeline)
     request = steering.ActRequest(

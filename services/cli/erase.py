@@ -75,7 +75,7 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
     from services.endpoints import find_home_dsn
     from services.steering.erasure import erase_events, erasure_told
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     act = steering.ActRequest(
@@ -111,7 +111,7 @@ def erasures(
     """List what was erased, or print the receipt that `erase --again` takes."""
     from services.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     dsn = find_home_dsn()

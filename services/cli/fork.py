@@ -63,7 +63,7 @@ def fork(
     from services.endpoints import find_home_dsn
     from services.steering.fork_report import fork_told
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     request = steering.ActRequest(
         pipeline=pipeline_name(pipeline), kind="fork", reason=reason, dry_run=dry_run
@@ -96,7 +96,7 @@ def diff(
     """
     from services.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     front, shadowing = pipeline_name(pipeline), pipeline_name(new)
     dsn = find_home_dsn()
@@ -132,7 +132,7 @@ def switch(
     from services.endpoints import find_home_dsn
     from services.steering.fork_report import switch_told
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     front, shadowing = pipeline_name(pipeline), pipeline_name(new)
     request = steering.ActRequest(
@@ -165,7 +165,7 @@ def discard(
     from services.endpoints import find_home_dsn
     from services.steering.fork_report import discard_told
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     request = steering.ActRequest(
         pipeline=pipeline_name(pipeline),

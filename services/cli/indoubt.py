@@ -104,8 +104,8 @@ def find_in_doubt(databases: Mapping[str, str]) -> Findings:
         TallyweirError: The home database cannot be asked.
     """
     from sinks.postgres.audit.in_doubt import list_prepared, read_claims, read_evidence
-    from sinks.postgres.branch_names import HOME
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.branch_names import HOME
+    from sinks.postgres.server.connection import connect
 
     prepared: list[PreparedBranch] = []
     failures: dict[str, TallyweirError] = {}
@@ -186,11 +186,11 @@ def check_may_finish(
 def _finish(text: str, wanted: InDoubtVerdict) -> None:
     from services.endpoints import find_databases
     from sinks.postgres.audit.in_doubt import list_prepared, read_claims
-    from sinks.postgres.branch_names import HOME
-    from sinks.postgres.connection import connect
-    from sinks.postgres.decision_ledger import PostgresDecisionLedger
-    from sinks.postgres.prepared_branches import PostgresPreparedBranches
-    from sinks.postgres.session import Session
+    from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
+    from sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
+    from sinks.postgres.server.branch_names import HOME
+    from sinks.postgres.server.connection import connect
+    from sinks.postgres.server.session import Session
 
     databases = find_databases()
     name = "tallyweir indoubt"

@@ -34,8 +34,8 @@ def logs(
     3,000; everything else that a driver says is on its standard error only.
     """
     from services.endpoints import find_home_dsn
-    from sinks.postgres.connection import connect
-    from sinks.postgres.driver_log import read_driver_log
+    from sinks.postgres.records.driver_log import read_driver_log
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     with connect(find_home_dsn(), application_name="tallyweir logs") as home:

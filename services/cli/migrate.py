@@ -32,9 +32,9 @@ def migrate(
     nothing, and after a crash it goes on.
     """
     from services.endpoints import resolve_databases
-    from sinks.postgres import migrations
-    from sinks.postgres.branch_names import HOME
-    from sinks.postgres.roles import grant_roles
+    from sinks.postgres.schema import migrations
+    from sinks.postgres.schema.roles import grant_roles
+    from sinks.postgres.server.branch_names import HOME
 
     for name, dsn in resolve_databases().items():
         if name == HOME:

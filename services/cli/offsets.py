@@ -113,7 +113,7 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
         move_told,
         parse_target,
     )
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     name = pipeline_name(pipeline)
@@ -159,7 +159,7 @@ def accept_topic(
     """
     from services.endpoints import find_endpoints
     from services.steering.position_move import accept_recreated, accepted_told
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     name = pipeline_name(pipeline)

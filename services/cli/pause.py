@@ -45,7 +45,7 @@ def pause(
     """
     from services.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     dsn = find_home_dsn()
@@ -64,7 +64,7 @@ def resume(pipeline: _Pipeline, dry_run: _DryRun = False) -> None:
     """End a pause, or call off a drain: a driver that waits goes on within seconds."""
     from services.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     dsn = find_home_dsn()

@@ -17,7 +17,7 @@ def pipeline_databases(argument: str) -> dict[str, str]:
     Raises:
         ConfigurationError: ``PIPELINE_FILE_UNREADABLE`` or ``DATABASES_MALFORMED``.
     """
-    from sinks.postgres.databases import parse_databases
+    from sinks.postgres.server.databases import parse_databases
 
     declared = read_pipeline_file(argument).get("databases")
     if not isinstance(declared, dict):

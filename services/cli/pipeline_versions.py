@@ -56,7 +56,7 @@ def plan(file: _File, as_json: _Json = False) -> None:
     from services.cli.plan_report import say_plan
     from services.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     described = _describe(file)
     dsn = find_home_dsn()
@@ -84,7 +84,7 @@ def update(
     """
     from services.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     described = _describe(file)
     request = steering.ChangeRequest(
@@ -109,7 +109,7 @@ def rollback(
     from services.cli.pipeline_name import pipeline_name
     from services.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     request = steering.ChangeRequest(pipeline=name, reason=reason, dry_run=dry_run)
@@ -137,7 +137,7 @@ def versions(
     from services.endpoints import find_home_dsn
     from services.steering.pipeline_versions import versions_json
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     dsn = find_home_dsn()

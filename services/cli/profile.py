@@ -46,8 +46,8 @@ def profile(
     from services.profiling.jvm_samples import JvmRecording
     from services.profiling.python_samples import sample_python
     from sinks.postgres.audit import read_overview
-    from sinks.postgres.connection import connect
     from sinks.postgres.profiles import ProfileKind, TakenProfile, keep_profile
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     dsn = find_home_dsn()

@@ -41,7 +41,7 @@ def relay(
     from services.relay.service import RelayService
     from services.service_log import configure_logging
     from sinks.metrics_endpoint import serve_metrics
-    from sinks.postgres.migrations import migrate
+    from sinks.postgres.schema.migrations import migrate
 
     every_s = seconds_of(every)
     configure_logging()

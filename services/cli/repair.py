@@ -47,7 +47,7 @@ def repair(
     from services.endpoints import find_home_dsn
     from sinks.postgres.audit.repair import find_disagreement
     from sinks.postgres.audit.repair_steps import repair_steps
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     if not plan:
         raise typer.BadParameter(

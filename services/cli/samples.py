@@ -46,7 +46,7 @@ def samples(
     from services.endpoints import find_home_dsn
     from services.samples_json import samples_json
     from sinks.postgres import audit
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     with connect(find_home_dsn(), application_name="tallyweir samples") as home:

@@ -73,7 +73,7 @@ def scale(  # noqa: PLR0913 - its options
         parse_bounds,
     )
     from sinks.postgres import audit
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     wanted = parse_bounds(
         executors=(min_executors, max_executors),

@@ -71,7 +71,7 @@ def take(
     """
     from services.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     known = pipeline_name(pipeline)
     dsn = find_home_dsn()
@@ -91,7 +91,7 @@ def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
     """List the snapshots of a pipeline, the oldest batch first."""
     from services.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     known = pipeline_name(pipeline)
     dsn = find_home_dsn()
@@ -118,7 +118,7 @@ def drop(pipeline: _Pipeline, name: _Name, dry_run: _DryRun = False) -> None:
     """Forget a snapshot, and with the driver's next start the IDs kept for it."""
     from services.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     known = pipeline_name(pipeline)
     dsn = find_home_dsn()
@@ -146,7 +146,7 @@ def restore(
     """
     from services.endpoints import find_endpoints
     from services.steering.snapshot_restore import restore_snapshot, restored_told
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     known = pipeline_name(pipeline)

@@ -40,7 +40,7 @@ def state(
     """
     from services.endpoints import find_home_dsn
     from sinks.postgres import audit
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     dsn = find_home_dsn()
     name = pipeline_name(pipeline)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         PartitionStatus,
         Status,
     )
-    from sinks.postgres.pipeline_gauges import KeptGauges
+    from sinks.postgres.records.pipeline_gauges import KeptGauges
 
 #: Batches over which what functions have reported is added up.
 _NEWEST = 100
@@ -62,8 +62,8 @@ def status(
     from services.gauged import gauges_json
     from services.open_transactions import find_held_back
     from sinks.postgres import audit
-    from sinks.postgres.connection import connect
-    from sinks.postgres.pipeline_gauges import read_newest_gauges
+    from sinks.postgres.records.pipeline_gauges import read_newest_gauges
+    from sinks.postgres.server.connection import connect
 
     databases = pipeline_databases(pipeline)
     endpoints = find_endpoints()

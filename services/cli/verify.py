@@ -77,7 +77,7 @@ def verify(
     """
     from services.endpoints import find_endpoints, find_home_dsn
     from sinks.postgres import audit
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     if since is not None and not replay:
         raise typer.BadParameter("--since says from where on to --replay.")

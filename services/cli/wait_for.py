@@ -49,7 +49,7 @@ def wait_for(
     """
     from services.endpoints import find_home_dsn
     from sinks.postgres import audit
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     place = TopicPartition(topic, partition)

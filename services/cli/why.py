@@ -52,7 +52,7 @@ def why(
     from services.id_fingerprints import fingerprints_of
     from services.open_transactions import find_held_back
     from sinks.postgres import audit
-    from sinks.postgres.connection import connect
+    from sinks.postgres.server.connection import connect
 
     databases = pipeline_databases(pipeline)
     endpoints = find_endpoints()

@@ -27,8 +27,8 @@ from services.endpoints import (
     shown_dsn,
 )
 from services.topic_log import TopicLog
-from sinks.postgres.connection import connect
-from sinks.postgres.databases import parse_databases
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.databases import parse_databases
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import TopicPartition
 

@@ -16,8 +16,8 @@ from services.demo.expected_results import (
 from services.demo.world import PIPELINE, DemoWorld
 from sinks.postgres.audit import Check, Receipt, verify
 from sinks.postgres.audit.receipt import judge
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("services.demo", "independent_checks.sql")
 _RULE = "IMPOSSIBLE_DISTANCE"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import TopicPartition
 

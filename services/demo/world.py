@@ -37,8 +37,8 @@ from services.endpoints import (
     given_kafka_bootstrap,
 )
 from services.ingest.topics import ensure_topic
-from sinks.postgres.connection import connect
-from sinks.postgres.migrations import migrate
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.connection import connect
 
 PIPELINE = "departures"
 TOPIC = "flight-departures"

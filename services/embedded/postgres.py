@@ -22,7 +22,7 @@ import psycopg
 from services.embedded.daemon import Daemon, free_port
 from services.embedded.state_directory import exclusive, write_whole
 from services.embedded.unprivileged import unprivileged
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import FatalError, RetryableError
 
 USER = "tallyweir"

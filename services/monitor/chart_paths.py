@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from services.gauged import gauges_json
 from services.monitor.home_reader import HomeReader
 from sinks.postgres import audit
-from sinks.postgres.pipeline_gauges import read_gauges
+from sinks.postgres.records.pipeline_gauges import read_gauges
 
 _SLOTS_MAX = 1_000
 _SLOT_MAX_S = 86_400

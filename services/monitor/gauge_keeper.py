@@ -26,7 +26,7 @@ from sinks.postgres.audit import (
     read_overview,
     read_recent_figures,
 )
-from sinks.postgres.pipeline_gauges import (
+from sinks.postgres.records.pipeline_gauges import (
     EVERY_S,
     Gauges,
     keep_gauges,

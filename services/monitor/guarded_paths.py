@@ -31,7 +31,7 @@ from services.redrive.letter_report import letter_json
 from services.redrive.source_records import Headers, KnownRecord, SourceRecords
 from services.samples_json import samples_json
 from sinks.postgres import audit
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.postgres.steering import RecordPosition, act_as
 from sinks.protocol.errors import TallyweirError
 

@@ -12,7 +12,7 @@ from psycopg import Connection
 from psycopg.errors import QueryCanceled
 from psycopg.rows import TupleRow
 
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import RetryableError
 
 _T = TypeVar("_T")

@@ -18,7 +18,7 @@ from services.monitor.explained_event import NAME_MAX, told_without_payloads
 from services.monitor.guard import Guard
 from services.monitor.home_reader import HomeReader
 from sinks.postgres import audit
-from sinks.postgres.driver_log import read_driver_log
+from sinks.postgres.records.driver_log import read_driver_log
 
 _PAGE_ROWS_MAX = 500
 #: Of what a line of a log says beside its event, what is ours in every word.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from schemas.errors import ReasonCode
-from sinks.postgres.relay_feed import (
+from sinks.postgres.records.relay_feed import (
     DEAD_LETTERS,
     OUTBOX,
     DeadLetter,

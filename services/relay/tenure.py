@@ -12,7 +12,7 @@ from services.relay.offset_mirror import OffsetMirror
 from services.relay.relay_metrics import RelayMetrics
 from services.relay.relay_topics import RelayTopics
 from services.relay.stream_producer import StreamProducer
-from sinks.postgres.relay_feed import (
+from sinks.postgres.records.relay_feed import (
     DEAD_LETTERS,
     OUTBOX,
     DeadLetter,

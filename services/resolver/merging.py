@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from sinks.postgres.catalog_merge import (
+from sinks.postgres.catalog.catalog_merge import (
     MergeablePipeline,
     MergedBucket,
     merge_next_bucket,

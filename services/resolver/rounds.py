@@ -19,12 +19,12 @@ from sinks.postgres.audit.in_doubt import (
     read_evidence,
     read_unnoted,
 )
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import connect
-from sinks.postgres.databases import DATABASES_VARIABLE
-from sinks.postgres.decision_ledger import PostgresDecisionLedger
-from sinks.postgres.prepared_branches import PostgresPreparedBranches
-from sinks.postgres.session import Session
+from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
+from sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.databases import DATABASES_VARIABLE
+from sinks.postgres.server.session import Session
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.in_doubt import GlobalId, InDoubtVerdict
 from sinks.protocol.resolution import Resolution, resolve

@@ -9,7 +9,7 @@ from services.repeating_service import RepeatingService
 from services.resolver.merging import MergeReport, merge_catalogs
 from services.resolver.resolver_metrics import ResolverMetrics
 from services.resolver.rounds import ResolverRound, RoundReport
-from sinks.postgres.branch_names import HOME
+from sinks.postgres.server.branch_names import HOME
 
 #: Without a finished round for so long the resolver is not ready. A round waits for
 #: each database that does not answer.

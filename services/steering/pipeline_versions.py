@@ -9,7 +9,7 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from sinks.postgres import steering
-from sinks.postgres.audit.audited_pipeline import snapshot
+from sinks.postgres.ledger.audited_pipeline import snapshot
 from sinks.postgres.versions.pipeline_versions import PipelineVersion
 from sinks.protocol.errors import ConfigurationError
 

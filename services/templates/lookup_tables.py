@@ -8,8 +8,8 @@ from psycopg.rows import TupleRow
 
 from services.datasets.flights import read_file
 from services.templates.template import Template
-from sinks.postgres.connection import connect
-from sinks.postgres.sqlstate import translate
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.sqlstate import translate
 
 _COPY = "COPY {} FROM STDIN (FORMAT csv, HEADER, NULL 'NA')"
 

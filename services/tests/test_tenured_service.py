@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from services.tenured_service import TenuredService
-from sinks.postgres.locked_session import LockedSession
+from sinks.postgres.server.locked_session import LockedSession
 from sinks.protocol.errors import RetryableError
 
 

@@ -40,7 +40,7 @@ SLEEPERS = {
 }
 #: Modules that may open a connection to Postgres without the pinned settings, and why.
 CONNECTORS = {
-    "sinks/postgres/connection.py": "pins them",
+    "sinks/postgres/server/connection.py": "pins them",
     "services/chaos/world.py": "pins them, and wants psycopg's own errors",
     "services/embedded/postgres.py": "asks whether its server answers at all",
 }
@@ -188,7 +188,8 @@ def find_sleeps(root: Path) -> list[str]:
 def find_unpinned_connections(root: Path) -> list[str]:
     """Find sessions whose settings the role, the database or PG* variables decide."""
     return [
-        f"{name_of(path, root)}:{call.lineno} connects past sinks.postgres.connection"
+        f"{name_of(path, root)}:{call.lineno} connects past "
+        "sinks.postgres.server.connection"
         for path in python_files(root, tests=False)
         if name_of(path, root) not in CONNECTORS
         for call in calls(path)

@@ -17,11 +17,11 @@ from dataclasses import asdict, replace
 import structlog
 
 from sinks.faultpoints import FaultPoint, making
-from sinks.postgres.batch_runs import read_published_run, read_run_counts
-from sinks.postgres.connection import connect
-from sinks.postgres.home import PostgresHome
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.migrations import migrate
+from sinks.postgres.ledger.batch_runs import read_published_run, read_run_counts
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.connection import connect
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.coordinator import Coordinator
 from sinks.protocol.decisions import check_epoch

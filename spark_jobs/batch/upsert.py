@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline import HeaderId, Pipeline
 from spark_jobs.pipeline.append import AppendOutput

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sinks.postgres.home import PostgresHome
+from sinks.postgres.publish.home import PostgresHome
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import TopicPartition
 from spark_jobs.batches.prepared_pipeline import ClaimedDatabases

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sinks.postgres.home import PostgresHome
+from sinks.postgres.publish.home import PostgresHome
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.errors import (
     ConfigurationError,

@@ -10,12 +10,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from schemas.event_contracts import EventContracts, load_event_contracts
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.home import PostgresHome
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.participant import PostgresParticipant
-from sinks.postgres.preflight import check_distinct
-from sinks.postgres.shadow_tables import find_shadow_tables
+from sinks.postgres.branches.participant import PostgresParticipant
+from sinks.postgres.branches.preflight import check_distinct
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.tables.shadow_tables import find_shadow_tables
 from sinks.protocol.publication import Publisher
 from sinks.seen_ids.claim_holder import ClaimHolder
 from spark_jobs.batches.driver_stage import SMALL_BATCH_BYTES, DriverStage

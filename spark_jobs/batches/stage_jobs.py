@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sinks.postgres.home import PostgresHome
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.keyed_table import KeyedTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.publish.home import PostgresHome
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.measures import NOTHING_MEASURED, Measures, cpu_of_tasks
 from sinks.protocol.offsets import TopicPartition

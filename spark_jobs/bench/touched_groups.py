@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.migrations import migrate
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.branch_names import HOME
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from spark_jobs.bench.window_batches import START, TaskEvents, WindowBatches
 from spark_jobs.pipeline import load_pipeline

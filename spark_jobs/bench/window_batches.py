@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sinks.postgres.attempt_register import ATTEMPTS, transactions_of
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import packed
-from sinks.postgres.connection import connect
-from sinks.postgres.naming import TableNames
-from sinks.postgres.output_moves import OutputMoves
-from sinks.postgres.result_tables import create_result_tables
-from sinks.postgres.staging import StagingWriter, create_staging
-from sinks.postgres.window_table import WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.publish.output_moves import OutputMoves
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import packed
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.naming import TableNames
+from sinks.postgres.staging.attempt_register import ATTEMPTS, transactions_of
+from sinks.postgres.staging.staging import StagingWriter, create_staging
+from sinks.postgres.tables.result_tables import create_result_tables
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.votes import BatchTally, OutputTally
 from spark_jobs.task.windows.window_assignment import assign_windows

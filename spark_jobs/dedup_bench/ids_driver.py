@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from pyspark import SparkConf
 
-from sinks.postgres.home import PostgresHome
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.kept_connection import KeptConnection
-from sinks.postgres.naming import TableNames
-from sinks.postgres.staging import StagingWriter
-from sinks.postgres.task_staging import TaskStaging
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.server.kept_connection import KeptConnection
+from sinks.postgres.server.naming import TableNames
+from sinks.postgres.staging.staging import StagingWriter
+from sinks.postgres.staging.task_staging import TaskStaging
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.identity import Attempt, BatchKey, SparkBatchId
 from sinks.protocol.offsets import OffsetRange, TopicPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.postgres.steering import pause
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit

@@ -8,9 +8,9 @@ import structlog
 
 from sinks.faultpoints import DrainPoint, making
 from sinks.postgres.audit import read_waiting
-from sinks.postgres.connection import connect
-from sinks.postgres.epoch_claims import Drain, read_drain
-from sinks.postgres.instants import to_microseconds
+from sinks.postgres.ledger.epoch_claims import Drain, read_drain
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.instants import to_microseconds
 from sinks.postgres.steering import end_drain
 from spark_jobs.batches.bridge import Bridge
 from spark_jobs.batches.bridge_parts import BridgeParts

@@ -17,10 +17,10 @@ from pathlib import Path
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sinks.postgres.columns import qualified
-from sinks.postgres.epoch_claims import Drain
-from sinks.postgres.home import PostgresHome
-from sinks.postgres.migrations import migrate
+from sinks.postgres.ledger.epoch_claims import Drain
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.columns import qualified
 from sinks.protocol.batch_run import streamed
 from sinks.protocol.errors import (
     ConfigurationError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinks.postgres.home import PostgresHome
+from sinks.postgres.publish.home import PostgresHome
 from sinks.protocol.decisions import check_epoch
 from sinks.protocol.identity import Epoch
 

@@ -6,7 +6,7 @@ person, and it ends then: its file is that of a version that is in force no more
 
 from __future__ import annotations
 
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.postgres.steering import ChangeRequest, pause, rollback
 from sinks.postgres.versions.version_health import VersionHealth, read_health
 from sinks.protocol.errors import (

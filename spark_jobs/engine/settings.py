@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sinks.postgres.databases import parse_databases
+from sinks.postgres.server.databases import parse_databases
 from sinks.protocol.errors import ConfigurationError
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from spark_jobs.engine.profile import chosen_profile

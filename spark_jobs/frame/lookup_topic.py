@@ -12,7 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from schemas.codec import diagnose
 from schemas.contract import load_contract, versions_of
-from sinks.postgres.lookup_table import LOOKUP_BYTES_MAX, LOOKUP_ROWS_MAX, too_large
+from sinks.postgres.tables.lookup_table import (
+    LOOKUP_BYTES_MAX,
+    LOOKUP_ROWS_MAX,
+    too_large,
+)
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition

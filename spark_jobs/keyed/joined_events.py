@@ -21,7 +21,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from sinks.postgres.instants import to_datetime, to_microseconds
+from sinks.postgres.server.instants import to_datetime, to_microseconds
 from spark_jobs.keyed.key_events import JsonText
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.join import JoinOutput, Unmatched

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sinks.postgres.columns import Column
+from sinks.postgres.server.columns import Column
 from spark_jobs.pipeline.stateful import Json
 from spark_jobs.task.postgres_values import find_unstorable, has_json_zero
 

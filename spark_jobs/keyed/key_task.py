@@ -18,13 +18,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from sinks.postgres.instants import to_datetime
-from sinks.postgres.kept_connection import KeptConnection
-from sinks.postgres.key_text import parse_key, shard_of
-from sinks.postgres.keyed_store import DueTimer, KeyedStore
-from sinks.postgres.keyed_table import KEYED_LOGS, KeyedTable
-from sinks.postgres.naming import TableNames
-from sinks.postgres.staging import StagingWriter
+from sinks.postgres.outputs.key_text import parse_key, shard_of
+from sinks.postgres.outputs.keyed_table import KEYED_LOGS, KeyedTable
+from sinks.postgres.server.instants import to_datetime
+from sinks.postgres.server.kept_connection import KeptConnection
+from sinks.postgres.server.naming import TableNames
+from sinks.postgres.staging.keyed_store import DueTimer, KeyedStore
+from sinks.postgres.staging.staging import StagingWriter
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.identity import Attempt
 from sinks.protocol.in_doubt import Claim

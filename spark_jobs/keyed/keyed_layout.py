@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sinks.postgres.columns import Column
-from sinks.postgres.key_text import KEY_TYPES
-from sinks.postgres.keyed_table import KeyedTable
+from sinks.postgres.outputs.key_text import KEY_TYPES
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline.stateful import RESULT_TYPES, StatefulOutput
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sinks.postgres.key_text import check_entry
-from sinks.postgres.keyed_store import StoredValue
+from sinks.postgres.outputs.key_text import check_entry
+from sinks.postgres.staging.keyed_store import StoredValue
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline.stateful import (
     Json,

@@ -20,9 +20,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import connect
-from sinks.postgres.table_definition import TableDefinition, read_table_definitions
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect
+from sinks.postgres.tables.table_definition import (
+    TableDefinition,
+    read_table_definitions,
+)
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.columns import Column
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.server.columns import Column
 
 
 class KeptRows:

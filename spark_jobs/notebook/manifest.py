@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sinks.postgres.table_definition import TableDefinition
+from sinks.postgres.tables.table_definition import TableDefinition
 from sinks.protocol.batch_run import BatchRun, RunInput
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition

@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame
 
 from sinks.postgres.audit import verify
 from sinks.postgres.audit.slice_results import Position, read_slice_results
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import connect
-from sinks.postgres.home import PostgresHome
-from sinks.postgres.migrations import migrate
+from sinks.postgres.publish.home import PostgresHome
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect
 from sinks.protocol.coordinator import BatchResult, Coordinator
 from sinks.protocol.identity import BatchKey, SparkBatchId
 from sinks.protocol.ports import BatchPlan

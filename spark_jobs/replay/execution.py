@@ -20,7 +20,7 @@ from sinks.postgres.audit.replay_ledger import RecordedBatch, RecordedPipeline
 from sinks.postgres.audit.replay_receipt import ComparedPart, Finding, FoundRow
 from sinks.postgres.audit.replay_rows import ReplayRows
 from sinks.postgres.audit.replay_scratch import ReplayScratch
-from sinks.postgres.instants import to_datetime
+from sinks.postgres.server.instants import to_datetime
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.coordinator import Coordinator
 from sinks.protocol.errors import ConfigurationError

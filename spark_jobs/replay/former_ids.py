@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from sinks.postgres.connection import connect
-from sinks.postgres.run_source import PostgresRunSource
+from sinks.postgres.catalog.run_source import PostgresRunSource
+from sinks.postgres.server.connection import connect
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.claim_holder import OpenView, RoundTerms
 from sinks.seen_ids.segment import Columns, SegmentView

@@ -9,7 +9,6 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sinks.postgres.audit.audited_pipeline import read_source
 from sinks.postgres.audit.replay_committed import Committed, one_moment
 from sinks.postgres.audit.replay_ledger import RecordedBatch
 from sinks.postgres.audit.replay_parts import ReplayPart, parts_of
@@ -25,13 +24,17 @@ from sinks.postgres.audit.replay_rows import (
     without,
 )
 from sinks.postgres.audit.replay_scratch import ReplayScratch
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import connect
-from sinks.postgres.migrations import migrate
-from sinks.postgres.shadow_tables import find_shadow_tables
+from sinks.postgres.ledger.audited_pipeline import read_source
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect
 from sinks.postgres.steering.resumed_replay import resume_from, snapshot_named
 from sinks.postgres.steering.snapshot import Snapshot
-from sinks.postgres.table_definition import TableDefinition, read_table_definitions
+from sinks.postgres.tables.shadow_tables import find_shadow_tables
+from sinks.postgres.tables.table_definition import (
+    TableDefinition,
+    read_table_definitions,
+)
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition

@@ -11,9 +11,9 @@ from functools import cached_property
 from sinks.postgres.audit.replay_ledger import RecordedErasure
 from sinks.postgres.audit.replay_parts import ReplayPart
 from sinks.postgres.audit.replay_rows import Values
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.window_table import WindowTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.window_table import WindowTable
 from spark_jobs.pipeline import Pipeline, pipeline_definition_json
 from spark_jobs.pipeline.enrichment import names_in_ledger
 

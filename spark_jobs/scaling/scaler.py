@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from structlog.typing import FilteringBoundLogger
 
-from sinks.postgres.scaling_record import ScalingRecord, read_free_connections
+from sinks.postgres.ledger.scaling_record import ScalingRecord, read_free_connections
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.in_doubt import Claim
 from sinks.protocol.offsets import TopicPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from sinks.postgres.home import PostgresHome
+from sinks.postgres.publish.home import PostgresHome
 from sinks.protocol.batch_run import streamed
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import Progress

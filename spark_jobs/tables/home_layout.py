@@ -27,13 +27,13 @@ from pyspark.sql.types import (
 )
 
 from schemas.event_contracts import EventContracts
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.branch_names import HOME, branch_name
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.home_layout import Output as Table
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.outbox_table import OutboxTable
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.home_layout import Output as Table
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.server.branch_names import HOME, branch_name
+from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
 from sinks.seen_ids.bloom_filter import FALSE_POSITIVES

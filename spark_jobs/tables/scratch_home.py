@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import connect
-from sinks.postgres.databases import DATABASES_VARIABLE
-from sinks.postgres.scratch_database import ScratchDatabase
-from sinks.postgres.table_definition import (
+from sinks.postgres.schema.scratch_database import ScratchDatabase
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.databases import DATABASES_VARIABLE
+from sinks.postgres.tables.table_definition import (
     TableDefinition,
     create_defined_table,
     create_schemas,

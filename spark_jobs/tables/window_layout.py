@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from sinks.postgres.columns import Column
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import AlignedWindows, SessionWindows, WindowKind
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_kinds import (
+    AlignedWindows,
+    SessionWindows,
+    WindowKind,
+)
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline.aggregate import Aggregate
 from spark_jobs.pipeline.aggregate import AggregateFunction as Declared

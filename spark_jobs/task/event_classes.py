@@ -35,7 +35,7 @@ from schemas.errors import ReasonCode
 from schemas.event_contracts import EventContracts
 from schemas.payload_report import readable_field
 from schemas.wire_format import HEADER_BYTES, split
-from sinks.postgres.home_layout import Output
+from sinks.postgres.outputs.home_layout import Output
 from sinks.protocol.ports import RejectedBucket, RejectedRow, Rejection
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.keyed_table import KEY, KeyedTable
-from sinks.postgres.window_table import WINDOW_EVENTS, WindowTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.keyed_table import KEY, KeyedTable
+from sinks.postgres.outputs.window_table import WINDOW_EVENTS, WindowTable
 from sinks.protocol.hot_keys import KEYS_KEPT, HotKeys, hottest
 
 _HIDDEN_BYTES = 6

@@ -11,11 +11,11 @@ from pathlib import Path
 import structlog
 from pyspark import SparkConf
 
-from sinks.postgres.connection import connect, read_fingerprint_key
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.kept_connection import KeptConnection
-from sinks.postgres.naming import application_name
-from sinks.postgres.run_source import PostgresRunSource
+from sinks.postgres.catalog.run_source import PostgresRunSource
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.server.connection import connect, read_fingerprint_key
+from sinks.postgres.server.kept_connection import KeptConnection
+from sinks.postgres.server.naming import application_name
 from sinks.protocol.in_doubt import Claim
 from sinks.protocol.ports import BatchPlan
 from sinks.seen_ids.catalog_copy import CatalogCopy

@@ -8,11 +8,11 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.staging import StagingWriter
-from sinks.postgres.task_staging import TaskStaging
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.server.columns import Column
+from sinks.postgres.staging.staging import StagingWriter
+from sinks.postgres.staging.task_staging import TaskStaging
 from sinks.protocol.hot_keys import HotKeys
 from sinks.protocol.samples import (
     NOTHING_SAMPLED,

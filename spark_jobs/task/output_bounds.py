@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import Output
-from sinks.postgres.key_text import KEY_BYTES_MAX, format_key
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.window_table import WindowTable
+from sinks.postgres.outputs.home_layout import Output
+from sinks.postgres.outputs.key_text import KEY_BYTES_MAX, format_key
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.server.columns import Column
 from spark_jobs.source import event_columns as named
 from spark_jobs.task.postgres_values import find_json_zeros
 

@@ -18,13 +18,13 @@ from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
 from schemas.column_decoder import ColumnDecoder
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import read_fingerprint_key
-from sinks.postgres.databases import parse_databases
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.kept_connection import PostgresConnection
-from sinks.postgres.naming import TableNames
-from sinks.postgres.staging import StagingWriter
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import read_fingerprint_key
+from sinks.postgres.server.databases import parse_databases
+from sinks.postgres.server.kept_connection import PostgresConnection
+from sinks.postgres.server.naming import TableNames
+from sinks.postgres.staging.staging import StagingWriter
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.hot_keys import HotKeys
 from sinks.protocol.identity import Attempt

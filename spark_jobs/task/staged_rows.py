@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.corrections import CORRECTION, correction_columns
-from sinks.postgres.home_layout import HomeLayout, Output
-from sinks.postgres.key_text import format_key, shard_of
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.outbox_table import OutboxTable
-from sinks.postgres.staging import EVENT_LOGS
-from sinks.postgres.task_staging import TakesRows
-from sinks.postgres.window_table import WindowTable
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.key_text import format_key, shard_of
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.staging.corrections import CORRECTION, correction_columns
+from sinks.postgres.staging.staging import EVENT_LOGS
+from sinks.postgres.staging.task_staging import TakesRows
 from sinks.protocol.votes import OutputTally
 from sinks.seen_ids.run import Run
 from sinks.step_clock import StepClock

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Protocol
 
-from sinks.postgres.erased import read_tombstones
-from sinks.postgres.kept_connection import KeptConnection, PostgresConnection
+from sinks.postgres.catalog.erased import read_tombstones
+from sinks.postgres.server.kept_connection import KeptConnection, PostgresConnection
 from sinks.protocol.in_doubt import Claim as EpochClaim
 from sinks.seen_ids.claim import Candidates, Claim
 from sinks.seen_ids.claim_server import Address, ClaimClient, connection_secret

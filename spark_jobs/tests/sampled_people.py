@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from schemas.codec import encode
 from schemas.event_contracts import EventContracts, load_event_contracts
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.outbox_table import OutboxTable
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.columns import Column
 from spark_jobs.pipeline import (
     AppendOutput,
     Enrichment,

@@ -15,10 +15,10 @@ from schemas.column_decoder import ColumnDecoder
 from schemas.contract import Contract, load_contract
 from schemas.event_contracts import EventContract, EventContracts
 from sinks.durations import DURATION_MAX
-from sinks.postgres.columns import Column
-from sinks.postgres.instants import to_datetime
-from sinks.postgres.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.columns import Column
+from sinks.postgres.server.instants import to_datetime
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RejectedBucket, RoomlessRow
 from spark_jobs.pipeline.durations import in_microseconds

@@ -23,9 +23,9 @@ from pyspark.sql.types import (
 )
 
 from schemas.event_contracts import load_event_contracts
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import WindowTable
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline import (
     Aggregate,

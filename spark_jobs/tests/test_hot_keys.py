@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.columns import Column
 from sinks.protocol.hot_keys import HotKeys
 from spark_jobs.task.hot_keys import find_hot_keys, hide_keys
 

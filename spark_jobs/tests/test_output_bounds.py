@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import Output
-from sinks.postgres.key_text import KEY_BYTES_MAX, format_key
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import Output
+from sinks.postgres.outputs.key_text import KEY_BYTES_MAX, format_key
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.columns import Column
 from spark_jobs.source.event_columns import FILTERED_BY, wanted_column
 from spark_jobs.task.output_bounds import find_long_keys, find_nested_zeros
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.postgres.window_kinds import AlignedWindows, SessionWindows
+from sinks.postgres.outputs.window_kinds import AlignedWindows, SessionWindows
 from spark_jobs.task.windows.window_assignment import assign_windows, join_sessions
 
 _S = 1_000_000

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.columns import table_identifier
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("services.chaos.templates", "results.sql")
 

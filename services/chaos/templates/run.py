@@ -25,7 +25,7 @@ from services.templates.template import read_template
 from services.templates.written_files import write_files
 from services.topic_log import TopicLog
 from sinks.postgres.audit import Verdict, verify
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import FatalError
 
 _SQL = load_statements("services.chaos.templates", "results.sql")

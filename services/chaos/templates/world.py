@@ -28,7 +28,7 @@ from services.embedded.state_directory import (
 from services.endpoints import Endpoints, child_environment
 from services.templates.lookup_tables import make_tables
 from services.templates.template import Template
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 
 _DRIVER_MEMORY = "1g"
 

@@ -16,9 +16,10 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program that stands where Spark does; it counts how often it runs."""
     monkeypatch.setenv("TALLYWEIR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setattr(module, "ROOT", tmp_path)
-    package = tmp_path / "spark_jobs"
-    package.mkdir()
-    (package / "__init__.py").touch()
+    package = tmp_path / "spark_jobs" / "engine"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").touch()
     return package / "class_archive.py"
 
 

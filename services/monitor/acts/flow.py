@@ -12,7 +12,7 @@ from services.redrive.redriver import redrive
 from services.steering.scaling_bounds import bounds_told, change_bounds, parse_bounds
 from services.steering.waiting_report import waiting_told
 from sinks.postgres import audit, steering
-from sinks.postgres.databases import parse_databases
+from sinks.postgres.server.databases import parse_databases
 from sinks.postgres.steering import RedriveSelection
 
 

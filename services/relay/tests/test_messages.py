@@ -12,7 +12,7 @@ from services.relay.messages import (
     dead_letter_message,
     outbox_message,
 )
-from sinks.postgres.relay_feed import DeadLetter, OutboxMessage, RelayPlace
+from sinks.postgres.records.relay_feed import DeadLetter, OutboxMessage, RelayPlace
 
 
 def _message(

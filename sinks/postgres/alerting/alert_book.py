@@ -16,8 +16,8 @@ import psycopg
 from psycopg.rows import TupleRow, dict_row
 
 from sinks.postgres.alerting.alert import About, Alert, Notification, Severity
-from sinks.postgres.locked_session import LockedSession
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.locked_session import LockedSession
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import RetryableError
 
 _SQL = load_statements("sinks.postgres.alerting", "alerting.sql")

@@ -9,8 +9,8 @@ from psycopg import Connection
 from psycopg.errors import UndefinedTable
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, ledger_missing, snapshot
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, ledger_missing, snapshot
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.alerting", "alerting.sql")
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, snapshot
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, snapshot
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.alerting", "alerting.sql")
 

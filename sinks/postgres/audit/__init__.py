@@ -7,13 +7,6 @@ snapshot of each database, except ``accept_gaps``.
 from __future__ import annotations
 
 from sinks.postgres.audit.acts import KnownFork, RecordedAct, read_acts, read_forks
-from sinks.postgres.audit.audited_pipeline import (
-    AuditedPipeline,
-    AuditedSource,
-    read_next_offsets,
-    read_source,
-    read_topic_ids,
-)
 from sinks.postgres.audit.batches import (
     LedgerBatch,
     SlotOfTime,
@@ -72,6 +65,13 @@ from sinks.postgres.audit.window_rows import (
     WindowRow,
     find_window_rows,
     read_batch_ranges,
+)
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedPipeline,
+    AuditedSource,
+    read_next_offsets,
+    read_source,
+    read_topic_ids,
 )
 
 __all__ = [

@@ -10,12 +10,12 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     fetch_pipeline,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.audit", "acts.sql")
 

@@ -25,23 +25,23 @@ from psycopg import sql
 from psycopg.rows import DictRow
 
 from sinks.postgres.audit.audited_databases import AuditedDatabases
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.audit.branches import BranchFindings
+from sinks.postgres.audit.collisions import find_collisions
+from sinks.postgres.audit.ledger_ranges import LedgerRanges
+from sinks.postgres.audit.receipt import Check, judge, not_applicable
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     accepted_losses,
     fetch,
     read_positions,
 )
-from sinks.postgres.audit.branches import BranchFindings
-from sinks.postgres.audit.collisions import find_collisions
-from sinks.postgres.audit.ledger_ranges import LedgerRanges
-from sinks.postgres.audit.receipt import Check, judge, not_applicable
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 
-_OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
+_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
 _POSITION_COLUMNS = ["kafka_topic", "kafka_partition", "kafka_offset"]
 
 

@@ -15,18 +15,18 @@ from types import MappingProxyType
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     column_type,
     fetch,
     snapshot,
 )
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import connect
-from sinks.postgres.databases import DATABASES_VARIABLE, parse_databases
-from sinks.postgres.foreign_code import keep_tables
-from sinks.postgres.sqlstate import translated
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.databases import DATABASES_VARIABLE, parse_databases
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.tables.foreign_code import keep_tables
 from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
 
 #: For pipelines with all of their results in the home database.

@@ -10,8 +10,8 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, read_pipeline, snapshot
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, read_pipeline, snapshot
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.audit", "batches.sql")
 

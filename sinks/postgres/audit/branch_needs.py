@@ -10,12 +10,12 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, snapshot
 from sinks.postgres.audit.in_doubt import HomeClaims
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.naming import revisions_table
-from sinks.postgres.statements import load_statements
-from sinks.postgres.window_table import LatePolicy
+from sinks.postgres.ledger.audited_pipeline import fetch, snapshot
+from sinks.postgres.outputs.window_table import LatePolicy
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.naming import revisions_table
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import Claim
 

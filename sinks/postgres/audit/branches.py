@@ -23,10 +23,10 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
-from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch
 from sinks.postgres.audit.receipt import Check, judge, not_applicable
-from sinks.postgres.branch_names import database_of
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch
+from sinks.postgres.server.branch_names import database_of
+from sinks.postgres.server.statements import load_statements
 
 _BRANCHES = load_statements("sinks.postgres.audit", "branches.sql")
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch, fetch_one
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch, fetch_one
+from sinks.postgres.server.statements import load_statements
 
 _EXPLANATION = load_statements("sinks.postgres.audit", "explanation.sql")
 _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, fetch_pipeline, snapshot
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, fetch_pipeline, snapshot
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.ages import quantile_s
 
 _SQL = load_statements("sinks.postgres.audit", "charts.sql")

@@ -19,10 +19,10 @@ from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_databases import AuditedDatabases
-from sinks.postgres.audit.audited_pipeline import AuditedOutput
 from sinks.postgres.audit.ledger_ranges import LedgerRanges
 from sinks.postgres.audit.side_tables import PUT_ASIDE
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import AuditedOutput
+from sinks.postgres.server.statements import load_statements
 
 _COLLISIONS = load_statements("sinks.postgres.audit", "collisions.sql")
 

@@ -24,15 +24,15 @@ from psycopg.rows import DictRow
 
 from sinks.postgres.audit.appended_rows import missing_columns, rows_ever
 from sinks.postgres.audit.audited_databases import AuditedDatabases
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.audit.ledger_ranges import LedgerRanges
+from sinks.postgres.audit.receipt import Check, judge
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     accepted_losses,
     fetch,
 )
-from sinks.postgres.audit.ledger_ranges import LedgerRanges
-from sinks.postgres.audit.receipt import Check, judge
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 

@@ -15,13 +15,13 @@ from sinks.postgres.audit.audited_databases import (
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.audited_pipeline import AuditedPipeline
 from sinks.postgres.audit.branches import (
     read_prepared,
     read_unresolved,
     read_used_databases,
 )
-from sinks.postgres.branch_names import HOME
+from sinks.postgres.ledger.audited_pipeline import AuditedPipeline
+from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 

@@ -8,9 +8,9 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, fetch_one
 from sinks.postgres.audit.catalog_search import FingerprintProbe
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, fetch_one
+from sinks.postgres.server.statements import load_statements
 
 _EXPLANATION = load_statements("sinks.postgres.audit", "explanation.sql")
 

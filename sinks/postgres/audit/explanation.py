@@ -22,15 +22,6 @@ from sinks.postgres.audit.audited_databases import (
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.audited_pipeline import (
-    AuditedOutput,
-    AuditedPipeline,
-    fetch,
-    fetch_one,
-    read_pipeline,
-    read_positions,
-    snapshot,
-)
 from sinks.postgres.audit.branches import (
     DecidedBranch,
     read_branches_of,
@@ -43,9 +34,18 @@ from sinks.postgres.audit.erasures import ErasedBy, find_erasures
 from sinks.postgres.audit.fate import Fate
 from sinks.postgres.audit.redrives import Redrive, find_redrives, letters_of
 from sinks.postgres.audit.side_tables import LATE_EVENTS, PUT_ASIDE
-from sinks.postgres.batch_runs import read_input_names
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+    read_positions,
+    snapshot,
+)
+from sinks.postgres.ledger.batch_runs import read_input_names
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 

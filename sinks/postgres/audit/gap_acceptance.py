@@ -13,9 +13,9 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, fetch_one, read_pipeline
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, fetch_one, read_pipeline
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition, check_topic_identity

@@ -14,14 +14,14 @@ from psycopg import Connection
 from psycopg.errors import UndefinedTable
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     fetch,
     fetch_one,
     ledger_missing,
     snapshot,
 )
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import (
     Claim,

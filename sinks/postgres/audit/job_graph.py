@@ -17,13 +17,6 @@ from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
 from sinks.diagnosis.step_figures import PartFigures, StepFigures
-from sinks.postgres.audit.audited_pipeline import (
-    fetch,
-    fetch_one,
-    read_pipeline,
-    snapshot,
-    topics_of,
-)
 from sinks.postgres.audit.measures import (
     CustomFigures,
     HotKey,
@@ -33,10 +26,17 @@ from sinks.postgres.audit.measures import (
     read_measured,
     read_state_sizes,
 )
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    fetch_one,
+    read_pipeline,
+    snapshot,
+    topics_of,
+)
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.audit", "batches.sql")
-_LEDGER = load_statements("sinks.postgres.audit", "ledger.sql")
+_LEDGER = load_statements("sinks.postgres.ledger", "ledger.sql")
 
 #: Where records go that become no result, after which step.
 _ASIDE = {

@@ -11,7 +11,8 @@ from psycopg import Connection
 from psycopg.errors import UndefinedTable
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.audit.receipt import Check, judge
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     accepted_losses,
@@ -19,9 +20,8 @@ from sinks.postgres.audit.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.audit.receipt import Check, judge
-from sinks.postgres.key_text import format_key
-from sinks.postgres.statements import load_statements
+from sinks.postgres.outputs.key_text import format_key
+from sinks.postgres.server.statements import load_statements
 
 _KEYED = load_statements("sinks.postgres.audit", "keyed.sql")
 #: Outputs whose rows are made from events and state.

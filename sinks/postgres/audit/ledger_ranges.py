@@ -17,11 +17,11 @@ from itertools import pairwise
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch_one, read_positions
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch_one, read_positions
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.offsets import TopicPartition
 
-_OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
+_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
 
 #: From offset, until offset, and the batch.
 Span = tuple[int, int, int]

@@ -18,18 +18,18 @@ from sinks.diagnosis.bottleneck import (
     ServerFacts,
     find_bottleneck,
 )
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.audit.overview import LockWait
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.audit.overview import LockWait
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.naming import application_name, runs_of_pipeline, state_table
-from sinks.postgres.statements import load_statements
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.naming import application_name, runs_of_pipeline, state_table
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.measures import Measures, parse_measures, sum_measures
 
 _SQL = load_statements("sinks.postgres.audit", "measures.sql")

@@ -15,7 +15,7 @@ from sinks.postgres.audit.explanation import (
 )
 from sinks.postgres.audit.fate import Fate
 from sinks.postgres.audit.redrives import Redrive
-from sinks.postgres.branch_names import HOME
+from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch, fetch_one
 from sinks.postgres.audit.receipt import Check, judge
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch, fetch_one
+from sinks.postgres.server.statements import load_statements
 
 _OUTBOX = load_statements("sinks.postgres.audit", "outbox.sql")
 

@@ -8,14 +8,14 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     fetch,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.audit", "output_tables.sql")
 

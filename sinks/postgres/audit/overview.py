@@ -13,13 +13,6 @@ from psycopg import Connection
 from psycopg.errors import UndefinedTable
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
-    fetch,
-    guarantee_of,
-    ledger_missing,
-    snapshot,
-    topics_of,
-)
 from sinks.postgres.audit.progress import (
     RECENT_S,
     DriverStatus,
@@ -29,9 +22,16 @@ from sinks.postgres.audit.progress import (
     read_driver_sessions,
 )
 from sinks.postgres.audit.receipt_note import KeptReceipt, read_receipts
-from sinks.postgres.epoch_claims import Drain, Pause
-from sinks.postgres.naming import application_name
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    guarantee_of,
+    ledger_missing,
+    snapshot,
+    topics_of,
+)
+from sinks.postgres.ledger.epoch_claims import Drain, Pause
+from sinks.postgres.server.naming import application_name
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 

@@ -18,14 +18,6 @@ from sinks.postgres.audit.audited_databases import (
     NO_DATABASES,
     AuditedDatabase,
 )
-from sinks.postgres.audit.audited_pipeline import (
-    AuditedOutput,
-    AuditedPipeline,
-    fetch,
-    fetch_one,
-    read_pipeline,
-    snapshot,
-)
 from sinks.postgres.audit.database_status import (
     DatabaseStatus,
     reach_databases,
@@ -34,9 +26,17 @@ from sinks.postgres.audit.database_status import (
 from sinks.postgres.audit.receipt import Totals
 from sinks.postgres.audit.verification import read_totals
 from sinks.postgres.audit.waiting import find_state_table
-from sinks.postgres.epoch_claims import Drain, Pause, read_drain, read_pause
-from sinks.postgres.naming import parse_application_name
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+    snapshot,
+)
+from sinks.postgres.ledger.epoch_claims import Drain, Pause, read_drain, read_pause
+from sinks.postgres.server.naming import parse_application_name
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import StoredPosition

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
-from sinks.postgres.branch_names import HOME
+from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.guarantee import Guarantee
 
 #: Violations that a check spells out; the number of all of them is kept beside.

@@ -11,10 +11,10 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch
 from sinks.postgres.audit.receipt import Receipt
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.audit", "receipt.sql")
 

@@ -14,9 +14,9 @@ from operator import itemgetter
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, read_pipeline, snapshot
 from sinks.postgres.audit.receipt import Check, judge
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, read_pipeline, snapshot
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.batch_run import is_run_topic
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 

@@ -13,10 +13,10 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch
 from sinks.postgres.audit.fate import Fate
 from sinks.postgres.audit.side_tables import DEAD_LETTERS
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.audit", "explanation.sql")
 

@@ -19,18 +19,18 @@ from sinks.postgres.audit.audited_databases import (
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.audit.in_doubt import list_prepared
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     read_pipeline,
     read_positions,
     snapshot,
 )
-from sinks.postgres.audit.in_doubt import list_prepared
-from sinks.postgres.branch_names import branch_prefix, database_of
-from sinks.postgres.foreign_code import keep_tables
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.branch_names import branch_prefix, database_of
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.foreign_code import keep_tables
 from sinks.protocol.batch_run import streamed
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from psycopg import sql
 
 from sinks.postgres.audit.repair import BranchHistory, Disagreement, beyond
-from sinks.postgres.columns import table_identifier
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.audit", "repair.sql")
 

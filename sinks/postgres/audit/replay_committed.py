@@ -11,23 +11,23 @@ from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
 from sinks.postgres.audit.audited_databases import connect_databases, databases_of
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.audit.replay_ledger import RecordedPipeline, read_recorded
+from sinks.postgres.audit.replay_rows import Side
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.audit.replay_ledger import RecordedPipeline, read_recorded
-from sinks.postgres.audit.replay_rows import Side
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import connect, read_fingerprint_key
-from sinks.postgres.shadow_tables import read_shadow_tables
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect, read_fingerprint_key
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.shadow_tables import read_shadow_tables
 from sinks.protocol.errors import RetryableError
 
 _SQL = load_statements("sinks.postgres.audit", "replay.sql")
-_LEDGER = load_statements("sinks.postgres.audit", "ledger.sql")
+_LEDGER = load_statements("sinks.postgres.ledger", "ledger.sql")
 
 #: How often one moment of all databases is looked for, and the seconds between.
 _TRIES = 60

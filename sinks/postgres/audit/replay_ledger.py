@@ -15,9 +15,9 @@ from operator import itemgetter
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch
-from sinks.postgres.instants import to_microseconds
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch
+from sinks.postgres.server.instants import to_microseconds
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.batch_run import BatchRun, Disposition, RunInput
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 

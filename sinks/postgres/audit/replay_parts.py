@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 from psycopg import sql
 
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.branch_names import HOME, database_of
-from sinks.postgres.columns import Column, table_identifier
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.naming import revisions_table
-from sinks.postgres.outbox_table import OutboxTable
-from sinks.postgres.staging import EVENT_LOGS
-from sinks.postgres.window_table import WindowTable
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.server.branch_names import HOME, database_of
+from sinks.postgres.server.columns import Column, table_identifier
+from sinks.postgres.server.naming import revisions_table
+from sinks.postgres.staging.staging import EVENT_LOGS
 
 _POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 #: Where tables of ours are.

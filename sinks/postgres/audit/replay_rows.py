@@ -16,13 +16,13 @@ from datetime import datetime
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, fetch_one
 from sinks.postgres.audit.replay_parts import ReplayPart, as_json
 from sinks.postgres.audit.replay_receipt import ComparedPart, Finding, FoundRow
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import table_identifier
-from sinks.postgres.naming import state_table
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, fetch_one
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.naming import state_table
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _SQL = load_statements("sinks.postgres.audit", "replay.sql")

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from typing import Self
 
-from sinks.postgres.audit.audited_pipeline import fetch_one
 from sinks.postgres.audit.replay_committed import Committed
 from sinks.postgres.audit.replay_rows import Side
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.connection import connect
-from sinks.postgres.instants import to_datetime
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch_one
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.instants import to_datetime
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import TopicPartition
 

@@ -21,12 +21,6 @@ from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
 from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
-from sinks.postgres.audit.audited_pipeline import (
-    AuditedOutput,
-    AuditedPipeline,
-    accepted_losses,
-    fetch,
-)
 from sinks.postgres.audit.branches import BranchFindings
 from sinks.postgres.audit.ledger_ranges import LedgerRanges
 from sinks.postgres.audit.receipt import (
@@ -42,12 +36,21 @@ from sinks.postgres.audit.written_outputs import (
     present_columns,
     read_written_outputs,
 )
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import Column, table_identifier
-from sinks.postgres.keyed_table import SEQUENCE
-from sinks.postgres.naming import revisions_table, state_table
-from sinks.postgres.outbox_table import MESSAGE_COLUMNS
-from sinks.postgres.row_digest import (
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    accepted_losses,
+    fetch,
+)
+from sinks.postgres.outputs.keyed_table import SEQUENCE
+from sinks.postgres.outputs.outbox_table import MESSAGE_COLUMNS
+from sinks.postgres.outputs.window_table import REVISION_COLUMNS
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import Column, table_identifier
+from sinks.postgres.server.naming import revisions_table, state_table
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.row_digest import (
     RESULTS,
     REVISIONS,
     RowDigest,
@@ -55,12 +58,9 @@ from sinks.postgres.row_digest import (
     row_text,
     stored,
 )
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
-from sinks.postgres.window_table import REVISION_COLUMNS
 from sinks.protocol.guarantee import Guarantee
 
-_OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
+_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
 _VALUES = load_statements("sinks.postgres.audit", "row_values.sql")
 
 _BY_WRITER = "that no row was written again since its batch, and its position"

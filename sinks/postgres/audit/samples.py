@@ -8,8 +8,8 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, fetch_pipeline, snapshot
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, fetch_pipeline, snapshot
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.samples import SampledRow, parse_row
 

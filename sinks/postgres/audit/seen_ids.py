@@ -23,19 +23,19 @@ from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow, dict_row
 
 from sinks.postgres.audit.audited_databases import AuditedDatabases
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.audit.branches import BranchFindings
+from sinks.postgres.audit.ledger_ranges import LedgerRanges
+from sinks.postgres.audit.receipt import Check, judge, not_applicable
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch,
 )
-from sinks.postgres.audit.branches import BranchFindings
-from sinks.postgres.audit.ledger_ranges import LedgerRanges
-from sinks.postgres.audit.receipt import Check, judge, not_applicable
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 from sinks.seen_ids.bucket_merge import share_passes
 
 _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
-_OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
+_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
 
 #: Rows that the server sends at a time; a run may be megabytes.
 _RUNS_FETCHED = 20

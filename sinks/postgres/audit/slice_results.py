@@ -23,7 +23,7 @@ from sinks.postgres.audit.audited_databases import (
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch,
@@ -32,9 +32,9 @@ from sinks.postgres.audit.audited_pipeline import (
     read_positions,
     snapshot,
 )
-from sinks.postgres.connection import connect
-from sinks.postgres.statements import load_statements
-from sinks.postgres.window_table import WINDOW_END, WINDOW_START
+from sinks.postgres.outputs.window_table import WINDOW_END, WINDOW_START
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 

@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     fetch,
     fetch_one,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.guarantee import Guarantee
 
 _SQL = load_statements("sinks.postgres.audit", "cost.sql")

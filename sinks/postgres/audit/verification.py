@@ -42,13 +42,6 @@ from sinks.postgres.audit.audited_databases import (
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.audited_pipeline import (
-    AuditedPipeline,
-    fetch,
-    fetch_one,
-    read_pipeline,
-    snapshot,
-)
 from sinks.postgres.audit.branches import (
     check_branches,
     read_branches,
@@ -63,11 +56,18 @@ from sinks.postgres.audit.row_values import check_row_values
 from sinks.postgres.audit.seen_ids import check_seen_ids
 from sinks.postgres.audit.side_tables import PUT_ASIDE
 from sinks.postgres.audit.window_groups import check_window_groups
-from sinks.postgres.foreign_code import keep_tables
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+    snapshot,
+)
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.foreign_code import keep_tables
 from sinks.protocol.guarantee import Guarantee
 
-_LEDGER = load_statements("sinks.postgres.audit", "ledger.sql")
+_LEDGER = load_statements("sinks.postgres.ledger", "ledger.sql")
 _CONSERVATION = load_statements("sinks.postgres.audit", "conservation.sql")
 _SIDE_TABLES = load_statements("sinks.postgres.audit", "side_tables.sql")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, read_pipeline, snapshot
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, read_pipeline, snapshot
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import TopicPartition, is_kafka_topic
 

@@ -16,16 +16,16 @@ from sinks.postgres.audit.audited_databases import (
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch_one,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.naming import state_table
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.naming import state_table
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.audit", "waiting.sql")
 

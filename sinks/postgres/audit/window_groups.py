@@ -15,12 +15,12 @@ from operator import itemgetter
 from psycopg import sql
 
 from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
-from sinks.postgres.audit.audited_pipeline import AuditedOutput, AuditedPipeline
 from sinks.postgres.audit.receipt import Check, judge, not_applicable
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import AuditedOutput, AuditedPipeline
+from sinks.postgres.server.statements import load_statements
 
 _GROUPS = load_statements("sinks.postgres.audit", "window_groups.sql")
-_OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
+_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
 
 #: Groups that a server sends at a time.
 _GROUPS_FETCHED = 10_000

@@ -12,15 +12,15 @@ from datetime import datetime
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     fetch,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.foreign_code import keep_tables
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.foreign_code import keep_tables
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _SQL = load_statements("sinks.postgres.audit", "window_rows.sql")

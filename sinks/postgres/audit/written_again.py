@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from psycopg import sql
 
 from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
-from sinks.postgres.audit.audited_pipeline import AuditedOutput, AuditedPipeline
 from sinks.postgres.audit.branches import BranchFindings
 from sinks.postgres.audit.ledger_ranges import LedgerRanges
 from sinks.postgres.audit.written_outputs import WrittenOutput, present_columns
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import AuditedOutput, AuditedPipeline
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 
-_OUTPUTS = load_statements("sinks.postgres.audit", "outputs.sql")
+_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
 _VALUES = load_statements("sinks.postgres.audit", "row_values.sql")
 
 

@@ -15,13 +15,13 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch
-from sinks.postgres.columns import Column
-from sinks.postgres.instants import to_datetime
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_table import WINDOW_END, WINDOW_START
+from sinks.postgres.server.columns import Column
+from sinks.postgres.server.instants import to_datetime
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_table import WINDOW_END, WINDOW_START
 
 _VALUES = load_statements("sinks.postgres.audit", "row_values.sql")
 

@@ -9,9 +9,9 @@ from enum import StrEnum
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch, snapshot
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, snapshot
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres.profiles", "profiles.sql")

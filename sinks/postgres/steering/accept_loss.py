@@ -13,24 +13,24 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.audited_databases import NO_DATABASES, connect_databases
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     read_pipeline,
 )
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import qualified
-from sinks.postgres.foreign_code import hold_tables
-from sinks.postgres.lost_tables import (
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import qualified
+from sinks.postgres.server.naming import state_table
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.steering.act import ActRequest, acting
+from sinks.postgres.tables.foreign_code import hold_tables
+from sinks.postgres.tables.lost_tables import (
     LostRows,
     accept_lost,
     find_lost,
     forget_windows,
     is_there,
 )
-from sinks.postgres.naming import state_table
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.steering.act import ActRequest, acting
 from sinks.protocol.errors import ConfigurationError
 
 

@@ -20,14 +20,14 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from sinks.faultpoints import ActPoint, making
-from sinks.postgres.audit.audited_pipeline import fetch, fetch_pipeline
-from sinks.postgres.epoch_claims import draw_nonce, insert_claim
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch, fetch_pipeline
+from sinks.postgres.ledger.epoch_claims import draw_nonce, insert_claim
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.identity import Epoch
 
-_PUBLISH = load_statements("sinks.postgres", "publish.sql")
+_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
 _SQL = load_statements("sinks.postgres.steering", "act.sql")
 
 #: How long a publish or a snapshot at hand is waited for.

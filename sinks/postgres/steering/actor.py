@@ -5,8 +5,8 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.steering", "act.sql")
 

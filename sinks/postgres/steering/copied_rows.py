@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch, fetch_one
-from sinks.postgres.columns import table_identifier
-from sinks.postgres.naming import revisions_table, runs_of_pipeline, state_table
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch, fetch_one
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.naming import revisions_table, runs_of_pipeline, state_table
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.steering", "fork.sql")
 

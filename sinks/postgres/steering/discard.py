@@ -19,25 +19,23 @@ from psycopg.errors import DependentObjectsStillExist
 from psycopg.rows import DictRow, TupleRow
 
 from sinks.faultpoints import ActPoint, making
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     fetch_pipeline,
     read_pipeline,
 )
-from sinks.postgres.branch_names import HOME, branch_prefix
-from sinks.postgres.columns import table_identifier
-from sinks.postgres.foreign_code import hold_tables
-from sinks.postgres.naming import (
+from sinks.postgres.server.branch_names import HOME, branch_prefix
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.naming import (
     revisions_table,
     runs_of_pipeline,
     staging_schema_pattern,
     state_table_pattern,
 )
-from sinks.postgres.shadow_tables import read_shadow_tables
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, check_reason, hold_snapshots
 from sinks.postgres.steering.copied_rows import COPIED, NOT_COPIED
 from sinks.postgres.steering.offset_reset import check_nothing_in_doubt
@@ -46,12 +44,14 @@ from sinks.postgres.steering.snapshot import (
     delete_snapshot,
     read_snapshots,
 )
-from sinks.postgres.table_owners import TableOwner
+from sinks.postgres.tables.foreign_code import hold_tables
+from sinks.postgres.tables.shadow_tables import read_shadow_tables
+from sinks.postgres.tables.table_owners import TableOwner
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "discard.sql")
 _ACT = load_statements("sinks.postgres.steering", "act.sql")
-_CLAIM = load_statements("sinks.postgres", "claim.sql")
+_CLAIM = load_statements("sinks.postgres.ledger", "claim.sql")
 
 #: The note stays, the catalog loses a part and no rows, and the pipeline goes last.
 _OTHERWISE = ("discarded_pipeline", "seen_id_run", "pipeline")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from psycopg import Connection, Rollback
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch_one
-from sinks.postgres.epoch_claims import Drain, Pause, read_drain, read_pause
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch_one
+from sinks.postgres.ledger.epoch_claims import Drain, Pause, read_drain, read_pause
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, acting
 from sinks.postgres.steering.pause import check_nobody_paused, insert_pause
 from sinks.protocol.errors import ConfigurationError, FencedError

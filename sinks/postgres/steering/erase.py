@@ -18,20 +18,18 @@ from psycopg import Connection, sql
 from psycopg.errors import DataError, ProgrammingError
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.audit.keyed_state import spellings
+from sinks.postgres.audit.written_outputs import present_columns, read_written_outputs
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
 )
-from sinks.postgres.audit.keyed_state import spellings
-from sinks.postgres.audit.written_outputs import present_columns, read_written_outputs
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.foreign_code import hold_tables, not_there
-from sinks.postgres.outbox_table import MESSAGE_COLUMNS
-from sinks.postgres.row_digest import row_hash, stored
-from sinks.postgres.statements import load_statements
+from sinks.postgres.outputs.outbox_table import MESSAGE_COLUMNS
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, acting
 from sinks.postgres.steering.erased_events import (
     ASIDE,
@@ -43,6 +41,8 @@ from sinks.postgres.steering.erased_events import (
     written,
 )
 from sinks.postgres.steering.snapshot import is_held, read_snapshots
+from sinks.postgres.tables.foreign_code import hold_tables, not_there
+from sinks.postgres.tables.row_digest import row_hash, stored
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "erase.sql")

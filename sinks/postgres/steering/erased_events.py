@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     column_type,
     fetch,
     fetch_one,
 )
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres.steering", "erase.sql")

@@ -23,19 +23,17 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from sinks.faultpoints import ActPoint, making
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
 )
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import qualified, table_identifier
-from sinks.postgres.foreign_code import hold_tables
-from sinks.postgres.naming import revisions_table
-from sinks.postgres.shadow_tables import read_shadow_tables
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import qualified, table_identifier
+from sinks.postgres.server.naming import revisions_table
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, check_reason
 from sinks.postgres.steering.copied_rows import (
     COPIED,
@@ -50,6 +48,8 @@ from sinks.postgres.steering.copied_rows import (
 )
 from sinks.postgres.steering.left_behind import left_behind
 from sinks.postgres.steering.renamed_definitions import rename_definitions
+from sinks.postgres.tables.foreign_code import hold_tables
+from sinks.postgres.tables.shadow_tables import read_shadow_tables
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.guarantee import Guarantee
 

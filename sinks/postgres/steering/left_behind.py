@@ -8,8 +8,8 @@ from __future__ import annotations
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.steering", "left_behind.sql")
 

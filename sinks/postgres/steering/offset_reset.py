@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass, field, replace
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
 )
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.foreign_code import hold_tables
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
+from sinks.postgres.tables.foreign_code import hold_tables
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition

@@ -12,15 +12,15 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch_pipeline
-from sinks.postgres.epoch_claims import Drain, Pause, read_drain, read_pause
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch_pipeline
+from sinks.postgres.ledger.epoch_claims import Drain, Pause, read_drain, read_pause
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, ActRequest, acting
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Epoch
 
-_PUBLISH = load_statements("sinks.postgres", "publish.sql")
+_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
 _SQL = load_statements("sinks.postgres.steering", "pause.sql")
 
 

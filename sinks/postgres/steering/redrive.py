@@ -15,11 +15,11 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 
-from sinks.postgres.audit.audited_pipeline import AuditedPipeline, fetch_one
-from sinks.postgres.audit.audited_pipeline import read_pipeline as read_audited
 from sinks.postgres.audit.dead_letters import IS_ERASED, NEWEST_NOTE
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch_one
+from sinks.postgres.ledger.audited_pipeline import read_pipeline as read_audited
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "redrive.sql")

@@ -15,9 +15,9 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
-from sinks.postgres.audit.audited_pipeline import fetch
-from sinks.postgres.naming import revisions_table
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch
+from sinks.postgres.server.naming import revisions_table
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.steering", "definitions.sql")
 

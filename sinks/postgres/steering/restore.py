@@ -15,14 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
 )
-from sinks.postgres.foreign_code import hold_tables
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
 from sinks.postgres.steering.offset_reset import check_nothing_in_doubt
 from sinks.postgres.steering.snapshot import (
@@ -33,6 +32,7 @@ from sinks.postgres.steering.snapshot import (
     read_snapshots,
 )
 from sinks.postgres.steering.taken_back import TakenBack
+from sinks.postgres.tables.foreign_code import hold_tables
 from sinks.postgres.versions.pipeline_versions import recall_held
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import TopicPartition

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch
 from sinks.postgres.audit.replay_committed import Committed
 from sinks.postgres.audit.replay_scratch import ReplayScratch
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import table_identifier
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.naming import state_table
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.naming import state_table
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.snapshot import (
     KEPT_BY_PIPELINE,
     Snapshot,
     find_snapshot,
     window_copies,
 )
-from sinks.postgres.window_table import WindowTable
 
 _SQL = load_statements("sinks.postgres.steering", "snapshot.sql")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from psycopg import Connection, Rollback
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import fetch_pipeline
-from sinks.postgres.scaling_record import read_bounds
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.ledger.audited_pipeline import fetch_pipeline
+from sinks.postgres.ledger.scaling_record import read_bounds
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 from sinks.scaling.bounds import Bounds
 
 _SQL = load_statements("sinks.postgres.steering", "scaling.sql")

@@ -13,7 +13,7 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch,
@@ -21,10 +21,10 @@ from sinks.postgres.audit.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.columns import table_identifier
-from sinks.postgres.foreign_code import keep_tables
-from sinks.postgres.shadow_tables import read_shadow_tables
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.foreign_code import keep_tables
+from sinks.postgres.tables.shadow_tables import read_shadow_tables
 from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres.steering", "diff.sql")

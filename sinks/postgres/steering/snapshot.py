@@ -21,20 +21,20 @@ from typing import Any
 from psycopg import Connection, IsolationLevel, Rollback, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     fetch_pipeline,
     read_pipeline,
 )
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import table_identifier
-from sinks.postgres.foreign_code import hold_tables, not_there
-from sinks.postgres.naming import state_table
-from sinks.postgres.sqlstate import translated
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.naming import state_table
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import check_reason
+from sinks.postgres.tables.foreign_code import hold_tables, not_there
 from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres.steering", "snapshot.sql")

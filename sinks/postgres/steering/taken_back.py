@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
 )
-from sinks.postgres.columns import table_identifier
-from sinks.postgres.naming import revisions_table
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.naming import revisions_table
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.snapshot import (
     KEPT_BY_PIPELINE,
     Snapshot,
@@ -26,7 +26,7 @@ from sinks.postgres.steering.snapshot import (
 from sinks.seen_ids.entries import Entries
 
 _SQL = load_statements("sinks.postgres.steering", "restore.sql")
-_PUBLISH = load_statements("sinks.postgres", "publish.sql")
+_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
 
 #: Tables of ours whose rows are of one batch each and go with it; a test compares that
 #: with the schema.

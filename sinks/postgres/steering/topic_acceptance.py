@@ -14,18 +14,18 @@ from dataclasses import asdict, dataclass
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
 )
-from sinks.postgres.foreign_code import hold_tables
-from sinks.postgres.relay_feed import ADVISORY_LOCK
-from sinks.postgres.statements import load_statements
+from sinks.postgres.records.relay_feed import ADVISORY_LOCK
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, ActRequest, acting
 from sinks.postgres.steering.offset_reset import check_nothing_in_doubt
 from sinks.postgres.steering.snapshot import check_at_home
+from sinks.postgres.tables.foreign_code import hold_tables
 from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import TopicPartition, former_topic
 from sinks.protocol.recovery import BrokerPosition, topic_ids

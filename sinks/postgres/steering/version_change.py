@@ -13,13 +13,13 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from sinks.faultpoints import VersionPoint, making
-from sinks.postgres.audit.audited_pipeline import (
+from sinks.postgres.ledger.audited_pipeline import (
     fetch_pipeline,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.foreign_code import hold_tables, keep_tables
 from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
+from sinks.postgres.tables.foreign_code import hold_tables, keep_tables
 from sinks.postgres.versions.comparison import compare
 from sinks.postgres.versions.holdings import read_holdings
 from sinks.postgres.versions.pipeline_versions import (

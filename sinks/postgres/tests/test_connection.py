@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from sinks.postgres.connection import connect
+from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import RetryableError
 
 

@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from sinks.postgres.databases import DATABASES_VARIABLE, parse_databases
+from sinks.postgres.server.databases import DATABASES_VARIABLE, parse_databases
 from sinks.protocol.errors import ConfigurationError
 
 

@@ -8,35 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.columns import (
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.columns import (
     POSITION_COLUMNS,
     Column,
     packed,
     table_identifier,
     type_name,
 )
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.instants import to_datetime, to_microseconds
-from sinks.postgres.naming import (
+from sinks.postgres.server.instants import to_datetime, to_microseconds
+from sinks.postgres.server.naming import (
     bucket_of_runs,
     revisions_table,
     staging_schema,
     state_table,
 )
-from sinks.postgres.statements import load_statements
-from sinks.postgres.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.statements import load_statements
 
 _FILES = (
-    "claim.sql",
-    "publish.sql",
-    "rejections.sql",
-    "result_tables.sql",
-    "runs.sql",
-    "staging.sql",
-    "window_merge.sql",
+    ("ledger", "claim.sql"),
+    ("publish", "publish.sql"),
+    ("staging", "rejections.sql"),
+    ("tables", "result_tables.sql"),
+    ("catalog", "runs.sql"),
+    ("staging", "staging.sql"),
+    ("publish", "window_merge.sql"),
 )
 
 
@@ -179,10 +179,10 @@ def test_a_window_tables_columns_are_in_one_order_everywhere() -> None:
     ]
 
 
-@pytest.mark.parametrize("file_name", _FILES)
-def test_each_sql_file_is_made_of_named_statements(file_name: str) -> None:
+@pytest.mark.parametrize(("room", "file_name"), _FILES)
+def test_each_sql_file_is_made_of_named_statements(room: str, file_name: str) -> None:
     """Every block has a name of its own and holds one statement."""
-    statements = load_statements("sinks.postgres", file_name)
+    statements = load_statements(f"sinks.postgres.{room}", file_name)
     assert statements
     for statement in statements.values():
         text = statement.as_string(None)

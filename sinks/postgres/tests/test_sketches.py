@@ -14,8 +14,12 @@ from datasketches import HLL_4, hll_sketch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.postgres.distinct_sketch import DistinctSketch
-from sinks.postgres.percentile_sketch import SIZE_MAX, SIZE_MIN, PercentileSketch
+from sinks.postgres.outputs.distinct_sketch import DistinctSketch
+from sinks.postgres.outputs.percentile_sketch import (
+    SIZE_MAX,
+    SIZE_MIN,
+    PercentileSketch,
+)
 
 _COUNT = DistinctSketch()
 
@@ -56,7 +60,8 @@ def test_a_count_does_not_depend_on_order_or_process(different: int) -> None:
     joined = _COUNT.join(parts)
     assert joined == _COUNT.join(chance.sample(parts, 5))
     program = (
-        "import sys; from sinks.postgres.distinct_sketch import DistinctSketch; "
+        "import sys\n"
+        "from sinks.postgres.outputs.distinct_sketch import DistinctSketch\n"
         "print(DistinctSketch().build(sys.stdin.read().split(',')).hex())"
     )
     done = subprocess.run(

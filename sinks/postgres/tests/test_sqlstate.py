@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import errors as pg
 
-from sinks.postgres.sqlstate import is_row_rejection, translate, translated
+from sinks.postgres.server.sqlstate import is_row_rejection, translate, translated
 from sinks.protocol.errors import (
     ConfigurationError,
     FatalError,

@@ -8,9 +8,9 @@ from typing import Self, cast
 import pyarrow as pa
 import pytest
 
-from sinks.postgres.columns import Column
-from sinks.postgres.staging import StagingWriter
-from sinks.postgres.task_staging import TaskStaging
+from sinks.postgres.server.columns import Column
+from sinks.postgres.staging.staging import StagingWriter
+from sinks.postgres.staging.task_staging import TaskStaging
 
 _COLUMNS = (Column(name="x", postgres_type="bigint"),)
 

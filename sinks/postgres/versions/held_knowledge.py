@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sinks.postgres.home_layout import HomeLayout, Output
-from sinks.postgres.window_table import WindowTable
+from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.window_table import WindowTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,14 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.columns import table_identifier
-from sinks.postgres.instants import to_microseconds
-from sinks.postgres.naming import state_table
-from sinks.postgres.statements import load_statements
-from sinks.postgres.table_owners import find_other_owner
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.instants import to_microseconds
+from sinks.postgres.server.naming import state_table
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.table_owners import find_other_owner
 
 _SQL = load_statements("sinks.postgres.versions", "holdings.sql")
-_TABLES = load_statements("sinks.postgres", "result_tables.sql")
+_TABLES = load_statements("sinks.postgres.tables", "result_tables.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

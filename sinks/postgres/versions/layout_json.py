@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.branch_names import HOME
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout, Output
-from sinks.postgres.keyed_table import KeyedTable
-from sinks.postgres.naming import revisions_table
-from sinks.postgres.window_kinds import SessionWindows
-from sinks.postgres.window_table import WindowTable
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.window_kinds import SessionWindows
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import Column
+from sinks.postgres.server.naming import revisions_table
 
 
 def layout_to_json(layout: HomeLayout) -> dict[str, Any]:

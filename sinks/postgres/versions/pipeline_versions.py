@@ -15,7 +15,7 @@ from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 from psycopg.types.json import Jsonb
 
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 from sinks.postgres.versions.held_knowledge import HeldKnowledge
 from sinks.postgres.versions.version_plan import DescribedVersion
 from sinks.protocol.errors import ConfigurationError

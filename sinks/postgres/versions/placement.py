@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sinks.postgres.branch_names import HOME
+from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.versions.version_plan import Finding, Reckoning, Verdict
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sinks.postgres.guarantee_change import find_guarantee_raised
+from sinks.postgres.versions.guarantee_change import find_guarantee_raised
 from sinks.postgres.versions.holdings import Holdings
 from sinks.postgres.versions.version_plan import (
     DescribedVersion,

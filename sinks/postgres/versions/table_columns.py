@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import sql
 
-from sinks.postgres.columns import table_identifier, type_name
+from sinks.postgres.server.columns import table_identifier, type_name
 from sinks.postgres.versions.holdings import Holdings
 from sinks.postgres.versions.version_plan import Finding, Reckoning, Verdict
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.epoch_claims import read_newest_epoch
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.ledger.epoch_claims import read_newest_epoch
+from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.versions.comparison import compare
 from sinks.postgres.versions.held_knowledge import HeldKnowledge
 from sinks.postgres.versions.holdings import read_holdings

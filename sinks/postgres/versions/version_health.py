@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 
-from sinks.postgres.statements import load_statements
+from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.versions", "health.sql")
 

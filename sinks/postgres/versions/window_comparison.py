@@ -7,8 +7,9 @@ from typing import Any
 
 from psycopg import sql
 
-from sinks.postgres.columns import Column, table_identifier
-from sinks.postgres.naming import state_table
+from sinks.postgres.outputs.window_aggregates import state_definition
+from sinks.postgres.server.columns import Column, table_identifier
+from sinks.postgres.server.naming import state_table
 from sinks.postgres.versions.held_knowledge import HeldWindows
 from sinks.postgres.versions.holdings import Holdings
 from sinks.postgres.versions.version_plan import (
@@ -18,7 +19,6 @@ from sinks.postgres.versions.version_plan import (
     StateFate,
     Verdict,
 )
-from sinks.postgres.window_aggregates import state_definition
 
 _Output = Mapping[str, Any]
 

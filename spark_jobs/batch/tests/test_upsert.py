@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.postgres.append_table import AppendTable
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.batch.upsert import check_upsert, correcting
 from spark_jobs.pipeline import AppendOutput, Deduplicate, HeaderId, Pipeline

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.postgres.instants import to_datetime
+from sinks.postgres.server.instants import to_datetime
 from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.key_events import JsonText
 from spark_jobs.keyed.state_handles import KeyState, StateVersion

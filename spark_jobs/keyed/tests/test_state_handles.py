@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.postgres.key_text import (
+from sinks.postgres.outputs.key_text import (
     ENTRY_BYTES_MIN,
     KEY_BYTES_MAX,
     EntryTooLongError,
 )
-from sinks.postgres.keyed_store import StoredValue
+from sinks.postgres.staging.keyed_store import StoredValue
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.keyed.state_handles import (
     KeyState,

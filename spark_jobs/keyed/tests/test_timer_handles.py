@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from sinks.postgres.key_text import (
+from sinks.postgres.outputs.key_text import (
     ENTRY_BYTES_MIN,
     KEY_BYTES_MAX,
     EntryTooLongError,

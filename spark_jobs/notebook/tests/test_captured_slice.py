@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sinks.postgres.table_definition import TableDefinition
+from sinks.postgres.tables.table_definition import TableDefinition
 from sinks.protocol.batch_run import BatchRun, RunInput
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.notebook import open_slice

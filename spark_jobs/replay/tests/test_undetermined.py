@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from sinks.postgres.append_table import AppendTable
 from sinks.postgres.audit.replay_ledger import RecordedErasure
 from sinks.postgres.audit.replay_parts import ReplayPart, parts_of
 from sinks.postgres.audit.replay_rows import Values
-from sinks.postgres.columns import Column
-from sinks.postgres.home_layout import HomeLayout
-from sinks.postgres.window_aggregates import AggregateFunction as Computed
-from sinks.postgres.window_aggregates import WindowAggregate
-from sinks.postgres.window_kinds import fixed_windows
-from sinks.postgres.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.window_aggregates import AggregateFunction as Computed
+from sinks.postgres.outputs.window_aggregates import WindowAggregate
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.columns import Column
 from spark_jobs.pipeline import (
     Aggregate,
     AggregateFunction,

@@ -10,7 +10,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from sinks.postgres.scaling_record import LastDecided, ScalingRecord
+from sinks.postgres.ledger.scaling_record import LastDecided, ScalingRecord
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.hot_keys import HotKeys
 from sinks.protocol.identity import Epoch

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sinks.postgres.window_kinds import (
+from sinks.postgres.outputs.window_kinds import (
     UTC_ZONE,
     AlignedWindows,
     SessionWindows,

@@ -10,9 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.window_aggregates import AggregateFunction, Partial, WindowAggregate
-from sinks.postgres.window_moments import SQUARES_MIN, VALUE_MAX, VALUE_MIN
-from sinks.postgres.window_table import (
+from sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    Partial,
+    WindowAggregate,
+)
+from sinks.postgres.outputs.window_moments import SQUARES_MIN, VALUE_MAX, VALUE_MIN
+from sinks.postgres.outputs.window_table import (
     WAITING_SINCE,
     WINDOW_END,
     WINDOW_START,

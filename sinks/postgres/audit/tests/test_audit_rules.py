@@ -19,7 +19,7 @@ from sinks.postgres.audit.progress import (
     minute_rate,
 )
 from sinks.postgres.audit.receipt import VIOLATIONS_SHOWN, Receipt, Totals, judge
-from sinks.postgres.epoch_claims import Drain, Pause
+from sinks.postgres.ledger.epoch_claims import Drain, Pause
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 

@@ -5,11 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from sinks.postgres.audit.audited_pipeline import (
-    AuditedPipeline,
-    AuditedSource,
-    _output,
-)
 from sinks.postgres.audit.repair import (
     BranchEntry,
     BranchHistory,
@@ -18,6 +13,11 @@ from sinks.postgres.audit.repair import (
     beyond,
 )
 from sinks.postgres.audit.repair_steps import repair_steps
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedPipeline,
+    AuditedSource,
+    _output,
+)
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 

@@ -1,0 +1,1 @@
+"""Databases beside the home: prepared branches, and who finishes them."""

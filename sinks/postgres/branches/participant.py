@@ -1,0 +1,339 @@
+"""A database that publishes branches of batches: the ``Participant`` port.
+
+Each branch has a connection and a thread of its own, so that all of them, and the
+home's own share, are worked on at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+from psycopg.types.json import Json
+
+from sinks.postgres.branches.preflight import check_participant
+from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
+from sinks.postgres.ledger.stored_state import read_global_id
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.publish.output_moves import (
+    OutputMoves,
+    RowRefusedError,
+    publish_values,
+)
+from sinks.postgres.schema.migrations import migrate_participant
+from sinks.postgres.server.branch_names import HOME, staged_for
+from sinks.postgres.server.connection import standbys_waited_for
+from sinks.postgres.server.instants import to_microseconds
+from sinks.postgres.server.naming import TableNames, application_name, state_table
+from sinks.postgres.server.session import Session
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.staging.attempt_register import transactions_of
+from sinks.postgres.staging.rejections import explain_refusal
+from sinks.postgres.staging.staging import staging_tables
+from sinks.postgres.staging.staging_area import StagingArea
+from sinks.postgres.tables.lost_tables import check_not_lost_beside, forget_windows
+from sinks.postgres.tables.result_tables import create_result_tables
+from sinks.postgres.tables.table_owners import TableOwner
+from sinks.postgres.tables.table_trouble import explain_failure
+from sinks.protocol.errors import FatalError, RetryableError
+from sinks.protocol.in_doubt import Claim, GlobalId, compare_history
+from sinks.protocol.ports import BatchTerms, BranchOrder
+from sinks.protocol.votes import BatchTally
+
+_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
+_SQL = load_statements("sinks.postgres.branches", "participant.sql")
+
+#: How often the home's transaction is shown to be alive while branches are awaited.
+_MEANWHILE_S = 5.0
+
+_PREPARED = "PREPARE TRANSACTION"
+
+
+class PostgresParticipant(PostgresPreparedBranches):
+    """One driver's view of a database that takes part in its batches.
+
+    Args:
+        dsn: Of that database.
+        database: Its name in the pipeline; ``home`` for branches that are published
+            on the home server in parallel.
+        layout: The pipeline's tables.
+        claim: The driver's.
+    """
+
+    def __init__(
+        self, dsn: str, database: str, layout: HomeLayout, claim: Claim
+    ) -> None:
+        super().__init__(
+            dsn,
+            database,
+            installation=claim.installation,
+            pipeline_number=claim.pipeline_number,
+        )
+        self._layout = layout
+        self._claim = claim
+        self._branches = layout.branches_in(database)
+        # The home has made, and tidies, what its own branches work with.
+        self._is_home = database == HOME
+        self._installation = None if self._is_home else claim.installation
+        name = application_name(claim.pipeline_number, claim.epoch)
+        self._sessions = {
+            branch: Session(dsn, application_name=f"{name} {branch}")
+            for branch in self._branches
+        }
+        self._session = Session(dsn, application_name=name)
+        self._staging = StagingArea(
+            self._session,
+            layout=layout,
+            branches=self._branches,
+            claim=claim,
+            is_home=self._is_home,
+        )
+        self._threads = ThreadPoolExecutor(len(self._branches) or 1, database)
+        self._preparing: dict[GlobalId, Future[None]] = {}
+        #: When a branch's windows are to be shown next, as far as it is known.
+        self._shows_at_us: dict[str, int | None] = {}
+
+    def open(self) -> None:
+        """Check that the database can take part, and make the markers' table exist.
+
+        Then what is in doubt can be settled.
+
+        Raises:
+            ConfigurationError: The login was refused, a privilege is missing, or as
+                ``check_participant``.
+            RetryableError: The database did not answer.
+
+        Crash:
+            Each migration is one transaction; for the check, see there.
+        """
+        outputs = (
+            o for o in self._layout.outputs if set(o.branches) & set(self._branches)
+        )
+        check_participant(
+            self._dsn, self._database, outputs, len(self._branches), self._claim
+        )
+        migrate_participant(self._dsn)
+
+    def create_tables(self) -> None:
+        """Make result tables and staging; what is in doubt is settled before.
+
+        Raises:
+            ConfigurationError: A table exists with other columns, or is another
+                pipeline's (``TABLE_OWNED``), or is gone (``TABLE_LOST``).
+            RetryableError: The database did not answer, or an orphan has a lock.
+
+        Crash:
+            One transaction; the next driver does the same for its own epoch.
+        """
+        if self._is_home:
+            return
+
+        def create(connection: psycopg.Connection[TupleRow]) -> None:
+            connection.execute(_PUBLISH["begin_settings"])
+            outputs = [
+                output
+                for output in self._layout.outputs
+                if set(output.branches) & set(self._branches)
+            ]
+            owner = TableOwner(
+                installation=self._claim.installation, pipeline=self._layout.pipeline
+            )
+            try:
+                had = owner.claim(connection, outputs)
+                for table in check_not_lost_beside(
+                    connection, self._layout, self._claim, had, outputs
+                ):
+                    forget_windows(connection, self._state(table))
+                owner.release(connection, outputs)
+                create_result_tables(connection, outputs, self._state)
+            except psycopg.errors.LockNotAvailable as error:
+                doing = f"checking the result tables in {self._database}"
+                raise explain_failure(
+                    connection, outputs, error, doing=doing
+                ) from error
+            self._staging.create(connection)
+
+        self._session.run(f"creating tables in {self._database}", create)
+        self._staging.drop_superseded()
+
+    def touched(self, tally: BatchTally, terms: BatchTerms) -> Sequence[str]:
+        """Name the branches that have rows, or windows to be settled or shown.
+
+        Raises:
+            RetryableError: The database did not answer.
+        """
+        moves_watermark = terms.watermark_before_us != terms.watermark_after_us
+        return [
+            branch
+            for branch in self._branches
+            if any(
+                tally.staged.get(staged_for(output.staging_table, branch))
+                or (moves_watermark and isinstance(output, WindowTable))
+                for output in self._layout.outputs_of(branch)
+            )
+            or self._has_windows_to_show(branch, terms.planned_at_us)
+        ]
+
+    def _has_windows_to_show(self, branch: str, planned_at_us: int) -> bool:
+        """Tell whether a window has waited for as long as its output lets it.
+
+        Until a branch takes part it can wait for no other moment, so the database is
+        asked once.
+        """
+        if branch not in self._shows_at_us:
+            self._shows_at_us[branch] = self._read_shows_at_us(branch)
+        shows_at_us = self._shows_at_us[branch]
+        return shows_at_us is not None and shows_at_us <= planned_at_us
+
+    def _read_shows_at_us(self, branch: str) -> int | None:
+        """Read when the first of a branch's windows is to be shown; None for never."""
+        waiting = {
+            output.table: output.early_us
+            for output in self._layout.outputs_of(branch)
+            if isinstance(output, WindowTable) and output.early_us
+        }
+        if not waiting:
+            return None
+
+        def read(connection: psycopg.Connection[TupleRow]) -> list[int]:
+            moments = []
+            for table, early_us in waiting.items():
+                statement = _SQL["waits_since"].format(state=self._state(table))
+                ((since,),) = connection.execute(statement)
+                if since is not None:
+                    moments.append(to_microseconds(since) + early_us)
+            return moments
+
+        moments = self._session.run(f"looking for windows in {self._database}", read)
+        return min(moments, default=None)
+
+    def newest_markers(self) -> dict[str, GlobalId]:
+        """Read the newest marker of each branch that the pipeline has now."""
+        found = super().newest_markers()
+        return {name: gid for name, gid in found.items() if name in self._branches}
+
+    def begin_prepare(self, order: BranchOrder) -> None:
+        """Start to move a branch's rows in its thread.
+
+        Crash:
+            The branch is prepared or not; undecided, it is rolled back by the next
+            driver or by the resolver.
+        """
+        # Whether it is committed or not, it is asked anew what waits after it.
+        self._shows_at_us.pop(order.gid.branch, None)
+        own = staging_tables(self._layout, order.gid.branch)
+        self._staging.note_published(
+            order.terms.sequence,
+            {table: order.tally.staged.get(table, 0) for table in own},
+            attempts=len(order.tally.attempts),
+        )
+        self._preparing[order.gid] = self._threads.submit(self._prepare, order)
+
+    def await_prepared(self, gid: GlobalId, *, meanwhile: Callable[[], None]) -> None:
+        """Wait until a branch is prepared; see ``Participant`` for the errors."""
+        preparing = self._preparing[gid]
+        while not wait([preparing], timeout=_MEANWHILE_S).done:
+            meanwhile()
+        del self._preparing[gid]
+        preparing.result()
+
+    def await_quiet(self) -> None:
+        """Wait until no branch is being prepared any more, well or badly."""
+        wait(self._preparing.values())
+        self._preparing.clear()
+
+    def tidy(self) -> None:
+        """Empty staging when much lies in it; best effort, and safe at any time."""
+        try:
+            self._staging.tidy()
+        except RetryableError:
+            return
+
+    def close(self) -> None:
+        """Close every connection, after what is being worked on has ended."""
+        self._threads.shutdown(wait=True)
+        for session in (self._session, *self._sessions.values()):
+            session.close()
+        super().close()
+
+    def _state(self, table: str) -> sql.Identifier:
+        return state_table(
+            self._claim.pipeline_number, table, installation=self._installation
+        )
+
+    def _names(self, order: BranchOrder) -> TableNames:
+        return TableNames(
+            pipeline_number=self._claim.pipeline_number,
+            epoch=self._claim.epoch,
+            sequence=order.terms.sequence,
+            installation=self._installation,
+        )
+
+    def _prepare(self, order: BranchOrder) -> None:
+        branch = order.gid.branch
+        session = self._sessions[branch]
+        outputs = self._layout.outputs_of(branch)
+        doing = f"preparing branch {branch}"
+        try:
+            connection = session.connected()
+            self._move_and_prepare(connection, order)
+        except RowRefusedError as refusal:
+            raise explain_refusal(
+                connection,
+                outputs,
+                self._names(order),
+                order.tally,
+                refusal=refusal.cause,
+                branch=branch,
+                doing=doing,
+            ) from refusal
+        except psycopg.Error as error:
+            found = explain_failure(connection, outputs, error, doing=doing)
+            session.close()
+            raise found from error
+        except BaseException:
+            session.close()
+            raise
+
+    def _move_and_prepare(
+        self, connection: psycopg.Connection[TupleRow], order: BranchOrder
+    ) -> None:
+        gid, terms, tables = order.gid, order.terms, self._names(order)
+        values: dict[str, object] = {
+            **self._scope,
+            **publish_values(gid.claim.epoch, terms),
+            "pipeline": self._layout.pipeline,
+            "branch": gid.branch,
+            "gid": str(gid),
+        }
+        connection.execute(_PUBLISH["begin_settings"])
+        row = connection.execute(_SQL["newest_marker"], values).fetchone()
+        # A database that was restored under a running driver is found out here.
+        compare_history(
+            gid.branch,
+            decided=terms.decided.get(gid.branch),
+            marked=None if row is None else read_global_id(row[0]),
+        )
+        attempts = order.tally.attempts
+        values["transactions"] = transactions_of(connection, tables, attempts)
+        moves = OutputMoves(connection, tables, order.tally, values)
+        rows = moves.run(self._layout.outputs_of(gid.branch), gid.branch)
+        marked = {**values, "rows": rows, "digests": Json(moves.digests)}
+        connection.execute(_SQL["insert_marker"], marked)
+        with standbys_waited_for(connection):
+            answer = connection.execute(
+                _SQL["prepare"].format(gid=sql.Literal(str(gid)))
+            ).statusmessage
+        if answer != _PREPARED:
+            # In a transaction that has failed, Postgres rolls back instead and
+            # reports no error.
+            raise FatalError(
+                "PREPARE_REFUSED",
+                saw=f"Postgres answered {answer!r} to {_PREPARED} of {gid}.",
+                why="The branch is not prepared, so its batch may not be decided.",
+                fix="Look into the server's log, and report this.",
+            )

@@ -1,0 +1,295 @@
+"""Refuses a database that could not prepare branches, before a batch finds out.
+
+At PREPARE TRANSACTION all work of a batch is done; whatever makes it fail then makes
+every batch fail. So each start asks the server, and tries on the real tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import psycopg
+from psycopg.rows import TupleRow, dict_row
+
+from sinks.postgres.branches.prepare_trial import Hold, PrepareTrial, hold_nothing
+from sinks.postgres.branches.prepared_branches import owned_by_another
+from sinks.postgres.outputs.home_layout import Output
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.server.branch_names import branch_prefix
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.identity import Sequence as SequenceNumber
+from sinks.protocol.in_doubt import Claim, GlobalId
+
+_SQL = load_statements("sinks.postgres.branches", "preflight.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+#: While a new driver starts, an orphan of its predecessor may hold each branch's slot.
+_SLOTS_PER_BRANCH = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What a server says of itself."""
+
+    is_standby: bool
+    #: ``max_prepared_transactions``.
+    slots: int
+    #: Prepared transactions on the server that are not of the asker's scope.
+    slots_of_others: int
+    role: str
+    is_superuser: bool
+    #: Process that answered; the connection may have been promised another.
+    backend: int
+
+
+def check_participant(
+    dsn: str, database: str, outputs: Iterable[Output], branches: int, claim: Claim
+) -> None:
+    """Make sure that a driver can prepare its branches in a database.
+
+    Leaves nothing behind.
+
+    Args:
+        dsn: Of the database.
+        database: Its name in the pipeline.
+        outputs: Those that publish there; a table that does not exist yet is made
+            without anything that could hinder.
+        branches: How many of a batch may be prepared there at once.
+        claim: The driver's.
+
+    Raises:
+        ConfigurationError: ``POSTGRES_STANDBY``, ``POOLER_TRANSACTION_MODE``,
+            ``PREPARE_SLOTS``, ``BRANCH_OWNER``, ``PREPARE_REFUSED``, or
+            ``POSTGRES_PERMISSION``.
+        RetryableError: The server does not answer.
+
+    Crash:
+        A trial may stay prepared, under a global id of the claim with sequence 0,
+        which is nobody's batch: whoever settles what is in doubt rolls it back.
+    """
+    with (
+        translated(f"looking into {database}"),
+        connect(dsn, application_name="tallyweir preflight") as connection,
+    ):
+        connection.autocommit = True
+        prefix = branch_prefix(claim.installation, claim.pipeline_number)
+        facts = read_server(connection, prefix)
+        check_primary(database, facts)
+        check_pooler(dsn, database, connection, facts)
+        check_slots(database, facts, branches)
+        check_owner(database, connection, facts, prefix)
+        try_tables(database, connection, writes_of(outputs), claim)
+
+
+def check_distinct(dsns: Mapping[str, str]) -> None:
+    """Refuse two names for one database.
+
+    Two branches would share what each of them makes there, and whoever comes second
+    would drop the first one's staging.
+
+    Args:
+        dsns: Of every database of a pipeline by name, the home included.
+
+    Raises:
+        ConfigurationError: ``DATABASE_TWICE``.
+        RetryableError: A server does not answer.
+    """
+    names: dict[TupleRow, str] = {}
+    for name, dsn in dsns.items():
+        with (
+            translated(f"looking into {name}"),
+            connect(dsn, application_name="tallyweir preflight") as connection,
+        ):
+            identity = connection.execute(_SQL["identity"]).fetchone()
+        assert identity is not None
+        other = names.setdefault(identity, name)
+        if other != name:
+            raise ConfigurationError(
+                "DATABASE_TWICE",
+                saw=f"{other} and {name} are the same database.",
+                why="Each would drop what the other one stages there.",
+                fix="Give one of them another connection string, or use one name. "
+                "For several transactions in one database there is branches: N.",
+            )
+
+
+def read_server(connection: _Connection, prefix: str) -> ServerFacts:
+    """Ask a server what it is.
+
+    Args:
+        connection: To it, in autocommit.
+        prefix: What the asker's own global ids begin with.
+    """
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(_SQL["server_facts"], {"prefix": prefix}).fetchone()
+    assert row is not None
+    return ServerFacts(**row)
+
+
+def check_primary(database: str, facts: ServerFacts) -> None:
+    """Refuse a standby.
+
+    Raises:
+        ConfigurationError: ``POSTGRES_STANDBY``.
+    """
+    if facts.is_standby:
+        raise ConfigurationError(
+            "POSTGRES_STANDBY",
+            saw=f"The server of database {database} is a standby.",
+            why="It takes no writes.",
+            fix="Connect to the primary: name all servers in the connection string, "
+            "and target_session_attrs=read-write.",
+        )
+
+
+def read_logins_in_ledger(connection: _Connection) -> list[str]:
+    """Name the logins that find, and make, tables without a schema in the ledger's."""
+    return [login for (login,) in connection.execute(_SQL["logins_in_ledger"])]
+
+
+def check_slots(database: str, facts: ServerFacts, branches: int) -> None:
+    """Refuse a server that holds too few prepared transactions at once.
+
+    Raises:
+        ConfigurationError: ``PREPARE_SLOTS``.
+    """
+    needed = slots_needed(facts, branches)
+    if facts.slots < needed:
+        raise ConfigurationError(
+            "PREPARE_SLOTS",
+            saw=f"max_prepared_transactions is {facts.slots} on the server of database "
+            f"{database}; {needed} are needed: {_SLOTS_PER_BRANCH} for each of "
+            f"{branches} branches"
+            + (
+                f", and {facts.slots_of_others} that others use now."
+                if facts.slots_of_others
+                else "."
+            ),
+            why="PREPARE TRANSACTION would fail after all work of a batch is done.",
+            fix=f"ALTER SYSTEM SET max_prepared_transactions = {needed}; then restart "
+            "that server. A standby of it needs as many, and before the primary.",
+        )
+
+
+def slots_needed(facts: ServerFacts, branches: int) -> int:
+    """Tell how many prepared transactions a server must allow for some branches."""
+    return _SLOTS_PER_BRANCH * branches + facts.slots_of_others if branches else 0
+
+
+def check_owner(
+    database: str, connection: _Connection, facts: ServerFacts, prefix: str
+) -> None:
+    """Refuse a role that cannot finish what is in doubt.
+
+    Raises:
+        ConfigurationError: ``BRANCH_OWNER``.
+    """
+    if facts.is_superuser:
+        return
+    row = connection.execute(_SQL["owned_by_others"], {"prefix": prefix}).fetchone()
+    if row is not None:
+        gid, owner = row
+        raise owned_by_another(gid, database, owner=owner, role=facts.role)
+
+
+def check_pooler(
+    dsn: str, database: str, connection: _Connection, facts: ServerFacts
+) -> None:
+    """Refuse a pooler that gives each transaction another server session.
+
+    A pooler cannot promise the process that a session will have. When the promise
+    was wrong, two connections whose transactions overlap show in which mode it works.
+
+    Raises:
+        ConfigurationError: ``POOLER_TRANSACTION_MODE``.
+    """
+    if connection.info.backend_pid == facts.backend:
+        return
+    with connect(dsn, application_name="tallyweir preflight") as other:
+        before = _backend(connection)
+        # Its transaction stays open, so it keeps the session that it was given.
+        others = _backend(other)
+        after = _backend(connection)
+    if changes_sessions(before, others, after):
+        raise ConfigurationError(
+            "POOLER_TRANSACTION_MODE",
+            saw=f"Transactions of one connection to database {database} ran in several "
+            "sessions of the server: a pooler in transaction mode is in between.",
+            why="Settings, locks and staged rows of one session would reach another.",
+            fix="Connect to the server itself, or to a pool with pool_mode=session.",
+        )
+
+
+def changes_sessions(before: int, others: int, after: int) -> bool:
+    """Tell whether transactions of one connection change between server sessions.
+
+    Args:
+        before: The process that served a first connection's transaction.
+        others: That of a second connection's transaction, begun after that.
+        after: That of the first connection's next one, while the second's is open.
+    """
+    return others == before or before != after
+
+
+def try_tables(
+    database: str,
+    connection: _Connection,
+    writes: Mapping[str, bool],
+    claim: Claim,
+    *,
+    hold: Hold = hold_nothing,
+) -> tuple[str, ...]:
+    """Prepare a row in each table and roll it back.
+
+    Args:
+        database: Its name in the pipeline.
+        connection: To it, in autocommit.
+        writes: Tables, and whether their rows are updated as well.
+        claim: Names the trials.
+        hold: As ``PrepareTrial`` calls it.
+
+    Returns:
+        Why a table could not be tried, a sentence for each.
+
+    Raises:
+        ConfigurationError: ``PREPARE_REFUSED`` or ``POSTGRES_PERMISSION``.
+    """
+    attempts = itertools.count(1)
+    notes = []
+    for table, is_updated in writes.items():
+        gid = GlobalId(
+            claim=claim,
+            # Batches are counted from 1, so nobody can ever decide this.
+            sequence=SequenceNumber(0),
+            branch=f"{database}.0",
+            attempt=next(attempts),
+        )
+        trial = PrepareTrial(
+            connection, database, table, is_updated=is_updated, hold=hold
+        )
+        note = trial.run(gid)
+        if note is not None:
+            notes.append(note)
+    return tuple(notes)
+
+
+def writes_of(outputs: Iterable[Output]) -> dict[str, bool]:
+    """Name the user's tables of some outputs, and whether rows are updated there."""
+    writes: dict[str, bool] = {}
+    for output in outputs:
+        is_window = isinstance(output, WindowTable)
+        for table in output.tables:
+            writes[table] = is_window and table == output.table
+    return writes
+
+
+def _backend(connection: _Connection) -> int:
+    row = connection.execute(_SQL["backend"]).fetchone()
+    assert row is not None
+    return int(row[0])

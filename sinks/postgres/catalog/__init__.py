@@ -1,0 +1,1 @@
+"""The catalog of seen IDs on disk: buckets, runs and chunks."""

@@ -1,0 +1,34 @@
+"""Reads what was erased of a pipeline, for its tasks to leave out."""
+
+from __future__ import annotations
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.seen_ids.tombstones import Tombstones
+
+_SQL = load_statements("sinks.postgres.catalog", "erased.sql")
+
+
+def read_tombstones(connection: Connection[TupleRow], pipeline: str) -> Tombstones:
+    """Return all tombstones of a pipeline.
+
+    They are whole for whoever works under a claim: an erasure is an act, so one that
+    was committed before the claim is seen, and one that comes after it fences him.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        pipeline: Its name.
+
+    Raises:
+        RetryableError: The server went away.
+    """
+    values = {"pipeline": pipeline}
+    with translated("reading what was erased"):
+        row = connection.execute(_SQL["erased_ids"], values).fetchone()
+        assert row is not None
+        positions = connection.execute(_SQL["erased_positions"], values).fetchall()
+        connection.rollback()
+    return Tombstones(bytes(row[0]), positions)

@@ -1,0 +1,193 @@
+"""The partitions of the seen-ID catalog: one per bucket of event time and pipeline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from sinks.postgres.server.lock_attempts import LockAttempts
+from sinks.postgres.server.naming import bucket_of_runs, runs_of_pipeline
+from sinks.postgres.server.session import Session
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.ports import RejectedBucket, RowsRejectedError
+
+_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
+_RUNS = load_statements("sinks.postgres.catalog", "runs.sql")
+
+#: Buckets that one transaction makes: each holds its locks until the end.
+_CREATED_AT_ONCE = 100
+#: Of the locks that a server has room for, a bucket's share. Who touches all buckets in
+#: one transaction, as a publish of history or a driver that starts does, has four locks
+#: in each: the table and its key, and the same of what is stored out of line. A third
+#: of the room is left to everybody else.
+_LOCKS_PER_BUCKET = 6
+
+#: If more events than this lie in buckets that there is no room for, they are a history
+#: that was brought in too large a part, and no clocks that went wrong.
+_REJECTED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Room:
+    """What a server says of its room for locks."""
+
+    locks: int
+    transactions: int
+
+    @property
+    def buckets(self) -> int:
+        """How many of a pipeline's buckets it has room for."""
+        return self.locks * self.transactions // _LOCKS_PER_BUCKET
+
+
+class SeenIdBuckets:
+    """Makes a pipeline's buckets before they are needed, and drops them after.
+
+    Args:
+        session: To the home database.
+        pipeline_number: The pipeline's.
+        bucket_seconds: How much event time a bucket covers.
+        clock: Seconds, from whatever beginning.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        pipeline_number: int,
+        bucket_seconds: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session = session
+        self._dropping = LockAttempts(session, clock=clock)
+        self._pipeline_number = pipeline_number
+        self._width_us = bucket_seconds * 1_000_000
+        self._known = session.run("reading the catalog", self._read)
+
+    def create(
+        self,
+        buckets: Mapping[int, int],
+        *,
+        live_from_us: int | None,
+        may_reject: bool = True,
+    ) -> None:
+        """Make buckets that are not there yet, some hundred in a transaction.
+
+        Args:
+            buckets: That a batch has IDs for, and how many.
+            live_from_us: Buckets that end by then will be dropped; None for no bucket.
+            may_reject: Whether events may become dead letters for want of buckets.
+
+        Raises:
+            RowsRejectedError: There would be more buckets than the server has locks
+                for: names those with the fewest IDs, of the new ones; none was made.
+            ConfigurationError: ``TOO_MANY_BUCKETS``: the same, and events may not be
+                rejected, or too many would be.
+            RetryableError: The server is unreachable, or somebody makes or drops
+                buckets for long.
+
+        Crash:
+            Empty partitions stay behind, which is what the next batch wants.
+        """
+        wanted = set(buckets)
+        missing = sorted(wanted - self._known)
+        if missing:
+            alive = {one for one in self._known if not self._is_past(one, live_from_us)}
+            room = self._session.run("counting locks", self._read_room)
+            excess = len(alive | wanted) - room.buckets
+            if excess > 0:
+                # Of several with as few the oldest, which are forgotten first anyway.
+                sparsest = sorted(missing, key=lambda one: (buckets[one], one))[:excess]
+                rejected = sum(buckets[one] for one in sparsest)
+                if may_reject and len(sparsest) == excess and rejected <= _REJECTED_MAX:
+                    raise RowsRejectedError(
+                        buckets=[self._rejected(one, room) for one in sparsest]
+                    )
+                raise self._too_many(len(alive | wanted), room)
+        for begin in range(0, len(missing), _CREATED_AT_ONCE):
+            portion = missing[begin : begin + _CREATED_AT_ONCE]
+            self._session.run(
+                "creating buckets of the catalog", partial(self._create, portion)
+            )
+            self._known.update(portion)
+
+    def drop_before(self, live_from_us: int) -> None:
+        """Drop the buckets that end at or before an instant of event time.
+
+        One that somebody reads stays, and so do those after it, until the next time
+        that is a minute later or more.
+
+        Raises:
+            RetryableError: The server is unreachable.
+
+        Crash:
+            Each bucket is there or not, and what is not live may be either.
+        """
+        for bucket in sorted(self._known):
+            if not self._is_past(bucket, live_from_us):
+                return
+            if not self._dropping.run(
+                "dropping a bucket of the catalog", partial(self._drop, bucket)
+            ):
+                return
+            self._known.discard(bucket)
+
+    def _is_past(self, bucket: int, live_from_us: int | None) -> bool:
+        if live_from_us is None:
+            return False
+        return bucket * 1_000_000 + self._width_us <= live_from_us
+
+    def _read(self, connection: psycopg.Connection[TupleRow]) -> set[int]:
+        rows = connection.execute(
+            _RUNS["bucket_tables"],
+            {"pipeline_runs": runs_of_pipeline(self._pipeline_number)},
+        )
+        return {bucket_of_runs(row[0]) for row in rows}
+
+    def _read_room(self, connection: psycopg.Connection[TupleRow]) -> _Room:
+        ((locks, transactions),) = connection.execute(_RUNS["lock_settings"])
+        return _Room(locks=locks, transactions=transactions)
+
+    def _rejected(self, bucket: int, room: _Room) -> RejectedBucket:
+        return RejectedBucket(
+            bucket=bucket,
+            detail=f"The server has room for {room.buckets} buckets of seen IDs, of "
+            f"{self._width_us // 1_000_000} s of event time each, and others have more "
+            "events.",
+        )
+
+    def _too_many(self, buckets: int, room: _Room) -> ConfigurationError:
+        width_s = self._width_us // 1_000_000
+        needed = -(-buckets * _LOCKS_PER_BUCKET // room.transactions)
+        return ConfigurationError(
+            "TOO_MANY_BUCKETS",
+            saw=f"The seen IDs of the pipeline would be in {buckets} buckets, each of "
+            f"{width_s} s of event time. With max_locks_per_transaction = {room.locks} "
+            f"the server has room for the locks of {room.buckets}.",
+            why="Each bucket is a table, and whoever uses all of them in a transaction "
+            "would be out of shared memory. Nothing was published.",
+            fix="Bring the history oldest first, in batches or runs of less than "
+            f"{room.buckets * width_s} s of event time each; or begin under another "
+            "pipeline name with a longer deduplicate.horizon, of which a bucket is an "
+            "eighth from the first start on; or ALTER SYSTEM SET "
+            f"max_locks_per_transaction = {needed} and restart the server.",
+        )
+
+    def _create(
+        self, buckets: Sequence[int], connection: psycopg.Connection[TupleRow]
+    ) -> None:
+        connection.execute(_PUBLISH["begin_settings"])
+        for bucket in buckets:
+            connection.execute(_RUNS["create_bucket"], self._named(bucket))
+
+    def _drop(self, bucket: int, connection: psycopg.Connection[TupleRow]) -> None:
+        connection.execute(_RUNS["drop_bucket"], self._named(bucket))
+
+    def _named(self, bucket: int) -> dict[str, int]:
+        return {"pipeline_number": self._pipeline_number, "bucket": bucket}

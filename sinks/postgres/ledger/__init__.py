@@ -1,0 +1,1 @@
+"""What the home keeps of a pipeline: registration, claims, positions, decisions."""

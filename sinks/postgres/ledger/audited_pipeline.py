@@ -1,0 +1,348 @@
+"""What an audit must know of a pipeline, read from its row in the home database.
+
+The definition is what the last driver registered, so an audit needs neither the
+pipeline's file nor Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection, IsolationLevel, sql
+from psycopg.errors import UndefinedTable
+from psycopg.pq import TransactionStatus
+from psycopg.rows import DictRow, TupleRow, dict_row
+
+from sinks.postgres.ledger.registration import check_not_discarded
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.batch_run import streamed
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.guarantee import Guarantee
+from sinks.protocol.offsets import TopicPartition
+
+_LEDGER = load_statements("sinks.postgres.ledger", "ledger.sql")
+_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedLoss:
+    """Rows of an output that a person has given up."""
+
+    #: The last batch whose rows are not looked for any more.
+    through_sequence: int
+    rows: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedOutput:
+    """One output of the pipeline, under the name that the ledger knows it by."""
+
+    table: str
+    kind: str
+    #: Late events are dropped on purpose, so there are no rows to count.
+    drops_late: bool
+    #: Where its table is; with several, each row is in one of them.
+    databases: tuple[str, ...]
+    #: What its groups are told apart by, beside the window; empty for append outputs.
+    by: tuple[str, ...]
+    #: How long a window may still be revised, as Postgres reads an interval; None for
+    #: outputs without windows.
+    allowed_lateness: str | None
+    #: The newest one.
+    loss: AcceptedLoss | None = None
+
+    @property
+    def owing_from(self) -> int:
+        """The first batch whose rows are looked for."""
+        return 1 if self.loss is None else self.loss.through_sequence + 1
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        return table_identifier(self.table)
+
+    def quoted(self, connection: Connection[Any]) -> str:
+        """Return the name as ``to_regclass`` reads it."""
+        return self.identifier.as_string(connection)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedSource:
+    """Where the pipeline's events come from, as it was registered."""
+
+    #: That it reads: none as long as it has only had batch runs. Its definition names
+    #: one all the same, which Kafka need not have.
+    topics: tuple[str, ...]
+    #: Contracts' names, or the paths of their files beside the pipeline file.
+    schemas: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedPipeline:
+    """The parts of a pipeline's definition that its tables can be held against."""
+
+    name: str
+    number: int
+    #: The home database's.
+    installation: str
+    source: AuditedSource
+    guarantee: Guarantee
+    outputs: tuple[AuditedOutput, ...]
+    #: The event's field that holds its ID; None when it travels in a header.
+    id_column: str | None
+    #: The header; None when it is a field.
+    id_header: str | None
+    event_time: str
+    #: None when deduplication is off.
+    horizon_s: int | None
+    bucket_seconds: int
+    watermark: datetime | None
+    last_sequence: int
+
+    @property
+    def id_has_source(self) -> bool:
+        """IDs are unique together with the event's source only, as CloudEvents' are."""
+        return self.id_header == "ce_id"
+
+    @property
+    def appends(self) -> tuple[AuditedOutput, ...]:
+        return tuple(o for o in self.outputs if o.kind == "append")
+
+    @property
+    def windows(self) -> tuple[AuditedOutput, ...]:
+        return tuple(o for o in self.outputs if o.kind == "window")
+
+    @property
+    def forgotten_before_s(self) -> int | None:
+        """Buckets that begin before this may have been dropped; None for no bucket."""
+        if self.horizon_s is None or self.watermark is None:
+            return None
+        oldest_s = int(self.watermark.timestamp()) - self.horizon_s
+        return oldest_s // self.bucket_seconds * self.bucket_seconds
+
+
+def guarantee_of(definition: Mapping[str, Any]) -> Guarantee:
+    """Return what a registered definition promises.
+
+    It is left out where it is the default, as before there was another.
+    """
+    return Guarantee(definition.get("guarantee", Guarantee.EXACTLY_ONCE))
+
+
+@contextmanager
+def snapshot(connection: Connection[TupleRow], *, doing: str) -> Iterator[None]:
+    """Make everything inside see one state of the database, and change nothing.
+
+    Raises:
+        RetryableError: The server went away.
+        ConfigurationError: The role may not read a table.
+    """
+    assert connection.info.transaction_status == TransactionStatus.IDLE, (
+        "an audit inside of a transaction would see a state nobody else can"
+    )
+    former = connection.isolation_level, connection.read_only
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    connection.read_only = True
+    try:
+        with translated(doing), connection.transaction():
+            yield
+    finally:
+        if not connection.closed:
+            connection.isolation_level, connection.read_only = former
+
+
+def fetch(
+    connection: Connection[TupleRow],
+    statement: sql.SQL | sql.Composed,
+    **values: object,
+) -> list[DictRow]:
+    """Return all rows, by column name."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(statement, values).fetchall()
+
+
+def fetch_one(
+    connection: Connection[TupleRow],
+    statement: sql.SQL | sql.Composed,
+    **values: object,
+) -> DictRow:
+    """Return the row of a statement that gives exactly one."""
+    (row,) = fetch(connection, statement, **values)
+    return row
+
+
+def pin_path(connection: Connection[TupleRow]) -> None:
+    """Let names without a schema be the server's own until the transaction ends."""
+    connection.execute(_LEDGER["pin_path"])
+
+
+def fetch_pipeline(connection: Connection[TupleRow], name: str) -> DictRow:
+    """Return the pipeline's row as it is, inside of the caller's transaction.
+
+    Until that ends, functions, operators and tables without a schema are the server's.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, naming those that are known,
+            ``PIPELINE_DISCARDED``, or ``LEDGER_MISSING``.
+    """
+    pin_path(connection)
+    try:
+        rows = fetch(connection, _LEDGER["pipeline_row"], pipeline=name)
+    except UndefinedTable as error:
+        raise ledger_missing() from error
+    if not rows:
+        check_not_discarded(connection, name)
+        known = [r["pipeline"] for r in fetch(connection, _LEDGER["known_pipelines"])]
+        raise ConfigurationError(
+            "PIPELINE_UNKNOWN",
+            saw=f"The home database knows no pipeline {name!r}; it knows "
+            f"{', '.join(known) or 'none at all'}.",
+            why="A pipeline is known from the first start of its driver on.",
+            fix="Correct the name, or the database that TALLYWEIR_HOME_DSN names.",
+        )
+    (row,) = rows
+    return row
+
+
+def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipeline:
+    """Read the pipeline's row, inside of the caller's snapshot.
+
+    Raises:
+        ConfigurationError: As ``fetch_pipeline`` does.
+    """
+    row = fetch_pipeline(connection, name)
+    definition: Mapping[str, Any] = row["definition"]
+    source = definition["source"]
+    losses = {
+        loss.pop("output_table"): AcceptedLoss(**loss)
+        for loss in fetch(connection, _LEDGER["accepted_losses"], pipeline=name)
+    }
+    return AuditedPipeline(
+        name=name,
+        number=row["pipeline_number"],
+        installation=row["installation_id"],
+        source=AuditedSource(
+            topics=topics_of(definition) if row["is_streamed"] else (),
+            schemas=_one_or_more(source["schema"]),
+        ),
+        guarantee=guarantee_of(definition),
+        outputs=tuple(
+            replace(_output(entry), loss=losses.get(entry["table"]))
+            for entry in definition["outputs"]
+        ),
+        id_column=source["event_id"].get("field"),
+        id_header=source["event_id"].get("header"),
+        event_time=source["event_time"],
+        horizon_s=row["horizon_s"],
+        bucket_seconds=row["bucket_seconds"],
+        watermark=row["watermark"],
+        last_sequence=row["last_sequence"],
+    )
+
+
+def accepted_losses(outputs: Iterable[AuditedOutput]) -> str:
+    """Say which rows of some outputs are not looked for; nothing where all are."""
+    return "; ".join(
+        f"{one.loss.rows} rows of {one.table} through batch "
+        f"{one.loss.through_sequence} were accepted as lost: {one.loss.reason}"
+        for one in outputs
+        if one.loss is not None
+    )
+
+
+def ledger_missing() -> ConfigurationError:
+    """Explain that a database is no home yet."""
+    return ConfigurationError(
+        "LEDGER_MISSING",
+        saw="The database has no table tallyweir.pipeline.",
+        why="The first driver that starts creates the ledger; none has here.",
+        fix="Start a pipeline, or correct the database that TALLYWEIR_HOME_DSN names.",
+    )
+
+
+def read_source(connection: Connection[TupleRow], name: str) -> AuditedSource:
+    """Read where the pipeline's events come from, in a snapshot of its own.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading a pipeline's definition"):
+        return read_pipeline(connection, name).source
+
+
+def read_positions(
+    connection: Connection[TupleRow], pipeline: str
+) -> dict[TopicPartition, int]:
+    """Read the next offset of every partition."""
+    return {
+        TopicPartition(row["topic"], row["partition"]): row["next_offset"]
+        for row in fetch(connection, _OUTPUTS["next_offsets"], pipeline=pipeline)
+    }
+
+
+def read_topic_ids(connection: Connection[TupleRow], name: str) -> dict[str, str]:
+    """Read the Kafka id of each topic that the pipeline has read, in a snapshot.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading a pipeline's topics"):
+        read_pipeline(connection, name)
+        rows = fetch(connection, _LEDGER["topic_ids"], pipeline=name)
+    return {row["topic"]: row["topic_id"] for row in rows}
+
+
+def read_next_offsets(
+    connection: Connection[TupleRow], name: str
+) -> dict[TopicPartition, int]:
+    """Read where the pipeline reads on in Kafka, in a snapshot of its own.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading a pipeline's offsets"):
+        read_pipeline(connection, name)
+        return dict(streamed(read_positions(connection, name)))
+
+
+def column_type(
+    connection: Connection[TupleRow], output: AuditedOutput, column: str
+) -> str | None:
+    """Return the type of a column; None when the table or the column is missing."""
+    rows = fetch(
+        connection,
+        _OUTPUTS["column_type"],
+        table=output.quoted(connection),
+        column=column,
+    )
+    return rows[0]["type"] if rows else None
+
+
+def topics_of(definition: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the topics that a registered definition names."""
+    return _one_or_more(definition["source"]["topic"])
+
+
+def _one_or_more(written: str | list[str]) -> tuple[str, ...]:
+    return (written,) if isinstance(written, str) else tuple(written)
+
+
+def _output(definition: Mapping[str, Any]) -> AuditedOutput:
+    return AuditedOutput(
+        table=definition["table"],
+        kind=definition["kind"],
+        drops_late=definition.get("late") == "drop",
+        databases=tuple(definition.get("databases", (HOME,))),
+        by=tuple(definition.get("by", ())),
+        allowed_lateness=definition.get("allowed_lateness"),
+    )

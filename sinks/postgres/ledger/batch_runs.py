@@ -1,0 +1,66 @@
+"""What the home database knows of batch runs."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg.rows import TupleRow, dict_row
+
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.batch_run import BatchRun, Disposition, RunInput, run_topic
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.votes import EventCounts
+
+_CLAIM = load_statements("sinks.postgres.ledger", "claim.sql")
+
+
+def read_published_run(
+    connection: psycopg.Connection[TupleRow], pipeline: str, run: str
+) -> BatchRun | None:
+    """Return the run of that name that was published; None if there was none.
+
+    Raises:
+        TallyweirError: As ``translate`` finds.
+    """
+    with translated("reading a batch run"):
+        rows = connection.execute(
+            _CLAIM["read_run"], {"pipeline": pipeline, "run": run}
+        ).fetchall()
+    if not rows:
+        return None
+    return BatchRun(
+        name=run,
+        inputs=tuple(
+            RunInput(partition=partition, name=name, checksum=checksum)
+            for partition, name, checksum, _ in rows
+        ),
+        disposition=Disposition(rows[0][-1]),
+    )
+
+
+def read_run_counts(
+    connection: psycopg.Connection[TupleRow], pipeline: str, run: str
+) -> EventCounts:
+    """Return what became of the input of a run that was published.
+
+    Raises:
+        TallyweirError: As ``translate`` finds.
+    """
+    with (
+        translated("reading a batch run"),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
+        (row,) = cursor.execute(
+            _CLAIM["run_counts"], {"pipeline": pipeline, "run": run}
+        ).fetchall()
+    return EventCounts(**row)
+
+
+def read_input_names(
+    connection: psycopg.Connection[TupleRow], pipeline: str
+) -> dict[TopicPartition, str]:
+    """Return what each partition of the runs' topics was, inside of a snapshot."""
+    rows = connection.execute(_CLAIM["input_names"], {"pipeline": pipeline})
+    return {
+        TopicPartition(run_topic(run), partition): name for run, partition, name in rows
+    }

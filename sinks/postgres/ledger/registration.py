@@ -1,0 +1,67 @@
+"""Which pipelines a home knows, and which names it does not take again.
+
+A pipeline that was discarded worked in the shadow of another, so its file names the
+tables of that one. Whoever registered its name anew would read the topic from its start
+into them. So a name that was discarded rests, until somebody forks under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres.ledger", "registration.sql")
+
+
+def register_pipeline(
+    connection: Connection[TupleRow], values: Mapping[str, object]
+) -> tuple[int, int]:
+    """Register a pipeline that is not known, and keep it from being discarded.
+
+    It is kept until the caller's transaction ends, so what is made for the pipeline
+    meanwhile is there for whoever discards it, and is not left behind.
+
+    Returns:
+        The pipeline's number, and the length of its buckets in seconds.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_DISCARDED``.
+    """
+    registered = connection.execute(_SQL["register_pipeline"], values)
+    # A statement of its own sees what whoever discards has committed while the one
+    # before it waited for that.
+    row = connection.execute(_SQL["hold_registered"], values).fetchone()
+    if registered.rowcount or row is None:
+        check_not_discarded(connection, str(values["pipeline"]))
+    assert row is not None
+    number, bucket_seconds = row
+    return number, bucket_seconds
+
+
+def check_not_discarded(connection: Connection[TupleRow], pipeline: str) -> None:
+    """Say of a name that no pipeline has whether one of that name was discarded.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_DISCARDED``.
+    """
+    row = connection.execute(_SQL["discarded"], {"pipeline": pipeline}).fetchone()
+    if row is None:
+        return
+    front, batches, committed, reason, who, when = row
+    raise ConfigurationError(
+        "PIPELINE_DISCARDED",
+        saw=f"Pipeline {pipeline} was discarded at "
+        f"{when.isoformat(sep=' ', timespec='seconds')} by {who}, with its {batches} "
+        f"batches of {committed} committed events"
+        + (f", in the shadow of {front}" if front else "")
+        + f": {reason}.",
+        why="Nothing of it is left, and its file names the tables that readers know: "
+        "by that name it would read its topic from the start into them.",
+        fix="Leave it ended; give its file another name and tables of its own; or fork "
+        f"anew: tallyweir fork {front or 'PIPELINE'} {pipeline} --reason TEXT.",
+    )

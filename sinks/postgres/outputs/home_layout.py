@@ -1,0 +1,92 @@
+"""Everything that Postgres must know of a pipeline to serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.server.branch_names import HOME, database_of
+from sinks.postgres.server.columns import Column
+from sinks.protocol.guarantee import Guarantee
+from sinks.protocol.watermark import ClockRule
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
+
+Output = AppendTable | WindowTable | OutboxTable | KeyedTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomeLayout:
+    """Everything that the home database must know of a pipeline to serve it."""
+
+    pipeline: str
+    #: The pipeline's definition as JSON, kept for people and for ``verify``.
+    definition: str
+    definition_hash: str
+    outputs: tuple[Output, ...]
+    shards: int
+    bucket_seconds: int
+    watermark_delay_us: int
+    idle_timeout_us: int
+    #: None when the source is declared free of repeats.
+    horizon_us: int | None
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    #: Of new IDs, the share that a filter may let pass to be looked up.
+    false_positives: float = FALSE_POSITIVES
+    #: The append tables' column of the ID, by which a run that upserts finds the rows
+    #: that its events correct; None when nothing is corrected.
+    corrected_by: Column | None = None
+    #: Tables of the pipeline's file, and those that it writes instead.
+    shadows: Mapping[str, str] = field(default_factory=dict)
+    #: Of events before it no ID is known, however long the horizon; None for no bound.
+    ids_from_us: int | None = None
+    #: What its events may be written by: schema ids, and the contracts' names.
+    writers: tuple[tuple[int, str], ...] = ()
+    #: Rows that the ledger counts for tables beside the home, and batches that brought
+    #: them; without those that a person has given up.
+    owed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    #: The pipeline file, if it was YAML; for people.
+    file_text: str | None = None
+
+    @property
+    def clock_rule(self) -> ClockRule:
+        """How the watermark follows the partitions."""
+        return ClockRule(
+            delay_us=self.watermark_delay_us, idle_timeout_us=self.idle_timeout_us
+        )
+
+    def expired_before_us(self, watermark_us: int | None) -> int | None:
+        """Return the event time before which no ID is remembered; None if all are."""
+        if self.horizon_us is None or watermark_us is None:
+            return None
+        oldest_us = watermark_us - self.horizon_us
+        return (
+            oldest_us if self.ids_from_us is None else max(oldest_us, self.ids_from_us)
+        )
+
+    @property
+    def keyed(self) -> tuple[KeyedTable, ...]:
+        """The outputs whose functions keep state."""
+        return tuple(o for o in self.outputs if isinstance(o, KeyedTable))
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """Every publish transaction beside the home's, sorted."""
+        named = {branch for output in self.outputs for branch in output.branches}
+        return tuple(sorted(named - {HOME}))
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Every database that its branches publish in, sorted; maybe the home."""
+        return tuple(sorted({database_of(branch) for branch in self.branches}))
+
+    def branches_in(self, database: str) -> tuple[str, ...]:
+        """Return the branches that publish in one database."""
+        return tuple(b for b in self.branches if database_of(b) == database)
+
+    def outputs_of(self, branch: str) -> tuple[Output, ...]:
+        """Return the outputs that one publish transaction moves rows of."""
+        return tuple(output for output in self.outputs if branch in output.branches)

@@ -1,0 +1,1 @@
+"""The one transaction that publishes a batch, and the moves that it makes."""

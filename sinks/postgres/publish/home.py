@@ -1,0 +1,398 @@
+"""The home database of one pipeline, as one driver uses it: the ``Home`` port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from sinks.postgres.catalog.seen_id_buckets import SeenIdBuckets
+from sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
+from sinks.postgres.ledger.epoch_claims import (
+    check_not_paused,
+    draw_nonce,
+    identify,
+    make_claim,
+    read_hold,
+    read_newest_driver_claim,
+    read_newest_epoch,
+)
+from sinks.postgres.ledger.registration import check_not_discarded, register_pipeline
+from sinks.postgres.ledger.stored_state import read_decided, read_stored_progress
+from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.publish.publication import PostgresPublication, StagedPublication
+from sinks.postgres.publish.publish_clock import PublishClock
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.instants import to_datetime, to_microseconds
+from sinks.postgres.server.naming import application_name, state_table
+from sinks.postgres.server.session import Session
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.staging.staging_area import StagingArea
+from sinks.postgres.tables.lost_tables import check_not_lost, read_owed
+from sinks.postgres.tables.result_tables import create_result_tables
+from sinks.postgres.tables.shadow_tables import check_tables_kept
+from sinks.postgres.tables.table_owners import TableOwner
+from sinks.postgres.tables.table_trouble import explain_failure
+from sinks.postgres.versions.version_claim import JudgedClaim, judge_claim
+from sinks.protocol.errors import RetryableError
+from sinks.protocol.identity import Epoch
+from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import BatchPlan, Progress
+from sinks.protocol.recovery import StoredPosition
+from sinks.protocol.votes import BatchTally
+
+_CLAIM = load_statements("sinks.postgres.ledger", "claim.sql")
+_KEYED = load_statements("sinks.postgres.publish", "keyed.sql")
+_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
+
+_T = TypeVar("_T")
+
+
+class PostgresHome(PostgresDecisionLedger):
+    """One driver's view of its pipeline's home database.
+
+    Holds two connections, each opened anew after a failure: one to publish by, and one
+    for whoever plans the next batch meanwhile, to read by. Not for use by more than
+    one thread of each kind at once.
+
+    Args:
+        dsn: libpq connection string.
+        layout: The pipeline's tables.
+        run: The batch run that claims; None for a driver.
+
+    Attributes:
+        nonce: Of the claim that was sent last, whether an answer came or not.
+    """
+
+    def __init__(self, dsn: str, layout: HomeLayout, *, run: str | None = None) -> None:
+        self._layout = self._asked = layout
+        self._run = run
+        self._session = Session(dsn, application_name=application_name(0, 0))
+        self._reading = Session(dsn, application_name=application_name(0, 0))
+        super().__init__(self._session, layout.pipeline)
+        self.nonce = ""
+        self._claim: Claim | None = None
+        self._clock = PublishClock()
+
+    @property
+    def claim(self) -> Claim:
+        """The claim that this driver made."""
+        assert self._claim is not None, "an epoch is claimed first"
+        return self._claim
+
+    @property
+    def layout(self) -> HomeLayout:
+        """The pipeline's tables, with what the home says of them since the claim."""
+        return self._layout
+
+    def claim_epoch(self) -> Epoch:
+        """Register the pipeline, create its tables and fence every older driver.
+
+        A pipeline that has changed in nothing but what a start can do becomes the next
+        version with it.
+
+        Raises:
+            ConfigurationError: A table exists with other columns, is another
+                pipeline's (``TABLE_OWNED``), or has lost its rows (``TABLE_LOST``);
+                the role lacks a privilege,
+                ``PIPELINE_DISCARDED``, or ``judge_claim`` refuses.
+            RetryableError: The server is unreachable, an older driver's publish
+                transaction does not end, ``PAUSED``, or ``TABLES_SWITCHED``.
+
+        Crash:
+            Before the commit nothing happened. After it the epoch is spent, and the
+            next start claims another.
+        """
+
+        def claim(connection: psycopg.Connection[TupleRow]) -> Epoch:
+            values = {
+                "pipeline": self._layout.pipeline,
+                "definition": self._layout.definition,
+                "definition_hash": self._layout.definition_hash,
+                "shards": self._layout.shards,
+                "bucket_seconds": self._layout.bucket_seconds,
+            }
+            self._register(connection, values)
+            self.nonce = draw_nonce()
+            self._claim = make_claim(
+                connection,
+                self._layout.pipeline,
+                nonce=self.nonce,
+                run=self._run,
+                # Whoever has another version put into force meanwhile has an earlier
+                # number, and is seen: nobody is fenced then. Or a later one, and
+                # fences us.
+                check=partial(self._judge, connection),
+            )
+            self._staging = self._staging_area()
+            # Whoever publishes holds this row. Once we have had it, an older driver
+            # can only come after us, and then it finds our claim.
+            connection.execute(_PUBLISH["begin_settings"])
+            row = connection.execute(_PUBLISH["lock_pipeline"], values).fetchone()
+            if row is None:
+                check_not_discarded(connection, self._layout.pipeline)
+            assert row is not None
+            check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
+            judged = self._judge(connection)
+            judged.note(connection, epoch=self._claim.epoch, last_sequence=row[1])
+            self._read_owed(connection)
+            # Whoever wrote more tables than this version does is fenced by now.
+            self._owner(connection).release(connection, self._outputs_here())
+            self._staging.create(connection)
+            return self._claim.epoch
+
+        epoch = self._session.run("claiming an epoch", claim)
+        number = self.claim.pipeline_number
+        for session in (self._session, self._reading):
+            session.application_name = application_name(number, epoch)
+            # The next transaction opens a session under that name.
+            session.close()
+        self._buckets = SeenIdBuckets(
+            self._session,
+            pipeline_number=number,
+            bucket_seconds=self._layout.bucket_seconds,
+        )
+        return epoch
+
+    def drop_superseded_staging(self) -> None:
+        """Drop what older epochs have staged; best effort.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        self._staging.drop_superseded()
+
+    def read_progress(self) -> Progress:
+        """Read where the pipeline stands.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        return self._read("reading the pipeline's progress", read_stored_progress)
+
+    def read_newest_epoch(self) -> Epoch:
+        """Return the newest epoch that anybody claimed; 0 if none is kept.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        return self._read("reading the claims", read_newest_epoch)
+
+    def read_newest_driver_claim(self) -> tuple[Epoch, str]:
+        """Return the newest epoch that a driver claimed, and no run or act; its nonce.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        return self._read("reading the claims of drivers", read_newest_driver_claim)
+
+    def read_hold(self) -> str | None:
+        """Say who keeps a driver from claiming: a pause, or a batch run at work.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        return self._read("looking for a pause or a batch run", read_hold)
+
+    def check_not_paused(self) -> None:
+        """Raise ``PAUSED``, a RetryableError, while the pipeline is paused."""
+        self._read("looking for a pause", check_not_paused)
+
+    def register_positions(
+        self, starts: Mapping[TopicPartition, StoredPosition]
+    ) -> None:
+        """Note where partitions begin that the pipeline has not read before.
+
+        Crash:
+            Either all are noted or none; a noted position is only a beginning, so
+            the next start finds what this one would have done.
+        """
+
+        def register(connection: psycopg.Connection[TupleRow]) -> None:
+            for topic_partition, start in starts.items():
+                connection.execute(
+                    _CLAIM["register_position"],
+                    {
+                        "pipeline": self._layout.pipeline,
+                        "topic": topic_partition.topic,
+                        "partition": topic_partition.partition,
+                        "topic_id": start.topic_id,
+                        "next_offset": start.next_offset,
+                    },
+                )
+
+        self._session.run("registering positions", register)
+
+    def read_clock_us(self) -> int:
+        """Return the server's time, which all our instants are taken from."""
+
+        def read(connection: psycopg.Connection[TupleRow]) -> datetime:
+            ((instant,),) = connection.execute(_CLAIM["server_clock"])
+            assert isinstance(instant, datetime)
+            return instant
+
+        return to_microseconds(self._reading.run("reading the clock", read))
+
+    def has_due_timers(self, *, watermark_us: int | None, now_us: int | None) -> bool:
+        """Tell whether a timer is due at a watermark and a time of the server's clock.
+
+        None for either, and no timer of its kind is asked for.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        values = {
+            "pipeline": self._layout.pipeline,
+            "watermark": to_datetime(watermark_us),
+            "now": to_datetime(now_us),
+        }
+
+        def look(connection: psycopg.Connection[TupleRow]) -> bool:
+            ((is_due,),) = connection.execute(_KEYED["has_due_timers"], values)
+            return bool(is_due)
+
+        return self._reading.run("looking for timers", look)
+
+    def count_dead_letters(self, sequence: int) -> dict[str, int]:
+        """Count the dead letters of a published batch by their reason.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        values = {"pipeline": self._layout.pipeline, "sequence": sequence}
+        count = _PUBLISH["count_dead_letters"]
+        return self._session.run(
+            "counting dead letters",
+            lambda connection: dict(connection.execute(count, values)),
+        )
+
+    def read_decided(self) -> Mapping[str, GlobalId]:
+        """Read the newest decision of each branch.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        pipeline, branches = self._layout.pipeline, self._layout.branches
+        return self._session.run(
+            "reading the decisions",
+            lambda connection: read_decided(connection, pipeline, branches),
+        )
+
+    def open_publication(
+        self, plan: BatchPlan, tally: BatchTally, *, restagings: int
+    ) -> PostgresPublication:
+        """Begin the publish transaction; see ``Home`` for the errors.
+
+        Crash:
+            Nothing is changed before its ``commit``.
+        """
+        self._clock.begin()
+        self._buckets.create(
+            tally.buckets,
+            live_from_us=self._layout.expired_before_us(plan.watermark_us),
+            # Who brings bounded input can bring it in parts.
+            may_reject=plan.run is None,
+        )
+        with translated("publishing"):
+            connection = self._session.connected()
+        publication = PostgresPublication(
+            connection,
+            self._layout,
+            StagedPublication(
+                plan=plan, tally=tally, restagings=restagings, clock=self._clock
+            ),
+            claim=self.claim,
+        )
+        self._staging.note_published(
+            plan.sequence, tally.staged, attempts=len(tally.attempts)
+        )
+        return publication
+
+    def tidy(self, *, live_from_us: int | None) -> None:
+        """Forget what no batch needs any more; best effort, and safe at any time.
+
+        Drops the seen-ID buckets that end at or before ``live_from_us`` and empties
+        staging. What another session has locked stays as it is for a minute.
+        """
+        if live_from_us is not None:
+            with suppress(RetryableError):
+                self._buckets.drop_before(live_from_us)
+        with suppress(RetryableError):
+            self._staging.tidy()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+        self._reading.close()
+
+    def _read(
+        self, doing: str, reading: Callable[[psycopg.Connection[TupleRow], str], _T]
+    ) -> _T:
+        """Read something of the pipeline, by the connection of whoever plans."""
+        return self._reading.run(
+            doing, lambda connection: reading(connection, self._layout.pipeline)
+        )
+
+    def _staging_area(self) -> StagingArea:
+        """Name what is staged here: for the home itself and for its own branches."""
+        return StagingArea(
+            self._session,
+            layout=self._layout,
+            branches=[HOME, *self._layout.branches_in(HOME)],
+            claim=self.claim,
+            is_home=True,
+        )
+
+    def _register(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        values: Mapping[str, object],
+    ) -> None:
+        connection.execute(_PUBLISH["begin_settings"])
+        number, bucket_seconds = register_pipeline(connection, values)
+        # Again under the lock; here nothing is made yet.
+        check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
+        self._judge(connection)
+        # The IDs that were seen are filed in them, whatever horizon there is now.
+        self._layout = replace(self._layout, bucket_seconds=bucket_seconds)
+        connection.execute(_CLAIM["create_pipeline_runs"], values)
+        outputs = self._outputs_here()
+        try:
+            self._owner(connection).claim(connection, outputs)
+            check_not_lost(connection, self._layout.pipeline, outputs)
+            create_result_tables(connection, outputs, partial(state_table, number))
+        except psycopg.errors.LockNotAvailable as error:
+            doing = "checking the result tables"
+            raise explain_failure(connection, outputs, error, doing=doing) from error
+        connection.commit()
+
+    def _outputs_here(self) -> list[Output]:
+        here = {HOME, *self._layout.branches_in(HOME)}
+        return [o for o in self._layout.outputs if here & set(o.branches)]
+
+    def _read_owed(self, connection: psycopg.Connection[TupleRow]) -> None:
+        """Note what tables beside the home should hold; nobody else fills them now."""
+        beside = [o for o in self._layout.outputs if set(o.branches) - {HOME}]
+        owed = read_owed(connection, self._layout.pipeline, beside)
+        self._layout = replace(self._layout, owed=owed)
+
+    def _owner(self, connection: psycopg.Connection[TupleRow]) -> TableOwner:
+        installation, _ = identify(connection, self._layout.pipeline)
+        return TableOwner(installation=installation, pipeline=self._layout.pipeline)
+
+    def _judge(self, connection: psycopg.Connection[TupleRow]) -> JudgedClaim:
+        """Find out whether the pipeline may run so, and what it must know then."""
+        judged = judge_claim(connection, self._asked)
+        self._layout = replace(
+            judged.held.applied_to(self._asked),
+            bucket_seconds=self._layout.bucket_seconds,
+        )
+        return judged

@@ -1,0 +1,403 @@
+"""The home's publish transaction: everything that a batch changes there, or nothing.
+
+The order of its steps is the protocol's (``sinks.protocol``):
+
+1. lock the pipeline's row, so that publish transactions of one pipeline queue up;
+2. fence and compare the offsets, on what is read under the lock;
+3. write the ledger: batch, partitions, outputs; for a batch run, its name and inputs,
+   and take away what it replaces;
+4. move the voted rows from staging to their tables and check their number;
+5. merge the windows and settle those that the watermark has passed;
+6. change keyed state and timers to what phase 2b voted for;
+7. advance offsets and watermark;
+8. write down the branches that were prepared in other databases, the decision, the
+   newest rows where the pipeline keeps them, and what the batch has cost;
+9. COMMIT, with ``synchronous_commit = on``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+from psycopg.types.json import Json
+
+from sinks.postgres.ledger.stored_state import lock_stored_state, read_decided
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.publish.keyed_moves import KeyedMoves
+from sinks.postgres.publish.output_moves import (
+    OutputMoves,
+    RowRefusedError,
+    publish_values,
+)
+from sinks.postgres.publish.publish_clock import MEASURES_KEPT, PublishClock
+from sinks.postgres.publish.run_moves import RunMoves
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import names
+from sinks.postgres.server.connection import abandon, standbys_waited_for
+from sinks.postgres.server.instants import to_datetime
+from sinks.postgres.server.naming import TableNames
+from sinks.postgres.server.sqlstate import translate
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.staging.attempt_register import transactions_of
+from sinks.postgres.staging.rejections import explain_refusal
+from sinks.postgres.staging.staging import EVENT_LOGS
+from sinks.postgres.tables.table_trouble import explain_failure
+from sinks.protocol.ages import grown
+from sinks.protocol.decisions import PublishDecision, decide_publish
+from sinks.protocol.errors import OutcomeUnknownError
+from sinks.protocol.identity import Sequence as SequenceNumber
+from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.measures import measures_json
+from sinks.protocol.ports import BatchPlan, BatchTerms
+from sinks.protocol.samples import samples_json
+from sinks.protocol.votes import BatchTally, EventCounts, OutputTally
+
+_SQL = load_statements("sinks.postgres.publish", "publish.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+_COUNT_NAMES = ("read", "committed", "duplicate", "dead", "late", "expired", "filtered")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPublication:
+    """A batch as it stands after phase one: planned, staged and voted for."""
+
+    plan: BatchPlan
+    tally: BatchTally
+    #: How often it was staged again without rows that a table refused.
+    restagings: int
+    #: Begun for this publication.
+    clock: PublishClock
+
+
+class PostgresPublication:
+    """The ``Publication`` port on an open connection, which is closed on failure."""
+
+    def __init__(
+        self,
+        connection: _Connection,
+        layout: HomeLayout,
+        batch: StagedPublication,
+        *,
+        claim: Claim,
+    ) -> None:
+        self._connection = connection
+        self._layout = layout
+        self._claim = claim
+        self._plan = batch.plan
+        self._tally = batch.tally
+        self._restagings = batch.restagings
+        self._clock = batch.clock
+        self._tables = TableNames(
+            pipeline_number=claim.pipeline_number,
+            epoch=claim.epoch,
+            sequence=batch.plan.sequence,
+        )
+        self._run = (
+            RunMoves(connection, layout, self._tables, batch.tally, batch.plan.run)
+            if batch.plan.run
+            else None
+        )
+        with self._failures("locking the pipeline"), self._clock.spent_on("lock"):
+            self._open()
+
+    def _open(self) -> None:
+        """Lock, fence, compare the offsets and settle the batch's terms."""
+        self._execute("begin_settings")
+        stored = lock_stored_state(self._connection, self._layout.pipeline)
+        self.decision = decide_publish(
+            key=self._plan.key,
+            newest_epoch=stored.progress.newest_epoch,
+            claim_kept=stored.nonce == self._claim.nonce,
+            stored={
+                topic_partition: position.next_offset
+                for topic_partition, position in stored.progress.positions.items()
+            },
+            last_sequence=stored.progress.last_sequence,
+            ranges=self._plan.ranges,
+            after_sequence=self._plan.after_sequence,
+        )
+        if self.decision is PublishDecision.ALREADY_COMMITTED:
+            # Locking the row is a write, whose COMMIT waits for the standbys, and so
+            # for the batch before it: they may not have had it when it was found.
+            self._commit()
+            return
+        replaces = self._plan.run is not None and self._plan.run.replaces
+        former_us = None if replaces else stored.progress.watermark_us
+        assert former_us == self._plan.watermark_us, (
+            "the watermark moved without offsets"
+        )
+        assert stored.progress.clocks == self._plan.clocks, (
+            "the partitions' clocks moved without a batch"
+        )
+        self._clocks = self._plan.clocks_after(self._tally)
+        watermark_us = self._plan.watermark_after(self._layout.clock_rule, self._tally)
+        # Timers were fired by this very watermark, before the lock was held.
+        assert self._tally.fired_through_us in {None, watermark_us}, (
+            "timers were fired by another watermark"
+        )
+        self._terms = BatchTerms(
+            sequence=SequenceNumber(stored.progress.last_sequence + 1),
+            watermark_before_us=former_us,
+            watermark_after_us=watermark_us,
+            planned_at_us=self._plan.planned_at_us,
+            decided=read_decided(
+                self._connection, self._layout.pipeline, self._layout.branches
+            )
+            if self._layout.branches
+            else {},
+        )
+
+    @property
+    def terms(self) -> BatchTerms:
+        return self._terms
+
+    def move_rows(self) -> None:
+        """Do everything but the decision; see ``Publication`` for the errors."""
+        with self._failures("publishing a batch"):
+            values = {
+                **publish_values(self._claim.epoch, self._terms),
+                "transactions": transactions_of(
+                    self._connection, self._tables, self._tally.attempts
+                ),
+                "pipeline": self._layout.pipeline,
+                "spark_batch_id": self._plan.key.spark_batch_id,
+            }
+            moves = OutputMoves(
+                self._connection, self._tables, self._tally, values, self._clock
+            )
+            with self._clock.spent_on("ledger"):
+                self._write_ledger(values)
+                if self._run is not None:
+                    self._run.write(values, moves)
+                self._move_event_logs(values, moves)
+                self._advance(values)
+            moves.run(self._layout.outputs_of(HOME), HOME)
+            with self._clock.spent_on("ledger"):
+                self._write_outputs(values, moves)
+            if self._layout.keyed:
+                with self._clock.spent_on("keyed_state"):
+                    KeyedMoves(
+                        self._connection,
+                        self._tables.staging,
+                        values,
+                        moves.check_moved,
+                    ).run()
+
+    def keep_alive(self) -> None:
+        """Reset the timeout that ends the transaction of a paused driver."""
+        with self._failures("waiting for branches"):
+            self._connection.execute("SELECT")
+
+    def commit(self, branches: Sequence[GlobalId]) -> None:
+        """Commit, with the list of branches.
+
+        Crash:
+            Before the server has logged the COMMIT: nothing of the batch is visible,
+            its offsets included, so the next driver reads it again. After: all of it
+            is, and the next driver starts behind it.
+        """
+        with self._failures("writing the decision"):
+            for gid in branches:
+                self._execute(
+                    "insert_batch_branch",
+                    {
+                        "pipeline": self._layout.pipeline,
+                        "sequence": gid.sequence,
+                        "branch": gid.branch,
+                        "gid": str(gid),
+                    },
+                )
+            self._write_samples()
+            self._write_measures()
+        with self._clock.committing():
+            self._commit()
+
+    def _commit(self) -> None:
+        try:
+            with standbys_waited_for(self._connection):
+                self._connection.commit()
+        except psycopg.OperationalError as error:
+            self._connection.close()
+            raise OutcomeUnknownError(
+                "COMMIT_UNKNOWN",
+                saw="No certain answer to the COMMIT of a batch: "
+                + " ".join(str(error).split()),
+                why="The batch may be in the tables or not.",
+                fix="Nothing to do: the offsets in Postgres tell, and are read next.",
+            ) from error
+        except psycopg.Error as error:
+            self._connection.close()
+            raise translate(error, doing="committing a batch") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        abandon(self._connection)
+
+    @contextmanager
+    def _failures(self, doing: str) -> Iterator[None]:
+        """Translate what goes wrong; rows that are refused are looked for."""
+        try:
+            yield
+        except RowRefusedError as refusal:
+            raise explain_refusal(
+                self._connection,
+                self._layout.outputs_of(HOME),
+                self._tables,
+                self._tally,
+                refusal=refusal.cause,
+                branch=HOME,
+                doing=doing,
+                corrections=self._run.corrections if self._run else None,
+            ) from refusal
+        except psycopg.Error as error:
+            outputs = self._layout.outputs_of(HOME)
+            found = explain_failure(self._connection, outputs, error, doing=doing)
+            self._connection.close()
+            raise found from error
+        except BaseException:
+            abandon(self._connection)
+            raise
+
+    def _write_samples(self) -> None:
+        steps = samples_json(self._tally.samples)["steps"]
+        if not steps:
+            return
+        with self._clock.spent_on("samples"):
+            self._execute(
+                "keep_samples",
+                {
+                    "pipeline": self._layout.pipeline,
+                    "sequence": self._terms.sequence,
+                    "steps": Json(steps),
+                },
+            )
+
+    def _write_measures(self) -> None:
+        measures = self._tally.measures + self._clock.measures()
+        waited_s = self._began_after_s + self._clock.elapsed_s
+        measures = replace(measures, ages=grown(measures.ages, waited_s))
+        self._execute(
+            "insert_measures",
+            {
+                "pipeline": self._layout.pipeline,
+                "sequence": self._terms.sequence,
+                "measures": Json(measures_json(measures)),
+                "wal_from": self._wal_from,
+                "kept": MEASURES_KEPT,
+            },
+        )
+
+    def _write_ledger(self, values: Mapping[str, object]) -> None:
+        waited_s = self._tally.measures.seconds.get("wait", 0.0)
+        row = self._execute(
+            "insert_batch",
+            {
+                **values,
+                "checksum": self._tally.checksum,
+                "lookups": Json(dict(self._plan.lookups)),
+                "restagings": self._restagings,
+                "guarantee": self._layout.guarantee.value,
+                "since_staged_s": waited_s + self._clock.elapsed_s,
+            },
+        ).fetchone()
+        assert row is not None
+        self._wal_from: str = row[0]
+        #: From the batch's plan until this transaction began.
+        self._began_after_s: float = row[1] - self._clock.elapsed_s
+        for planned in self._plan.ranges:
+            seen = self._tally.partitions.get(planned.topic_partition)
+            counts = seen.counts if seen else EventCounts()
+            self._execute(
+                "insert_batch_partition",
+                {
+                    **values,
+                    "topic": planned.topic_partition.topic,
+                    "partition": planned.topic_partition.partition,
+                    "from_offset": planned.from_offset,
+                    "until_offset": planned.until_offset,
+                    **{name: getattr(counts, name) for name in _COUNT_NAMES},
+                },
+            )
+
+    def _write_outputs(self, values: Mapping[str, object], moves: OutputMoves) -> None:
+        for output in self._layout.outputs:
+            tally = self._tally.outputs.get(output.table, OutputTally())
+            self._execute(
+                "insert_batch_output",
+                {
+                    **values,
+                    "output_table": output.table,
+                    "kind": output.kind,
+                    "events": tally.events,
+                    "rows": tally.rows,
+                    "late": tally.late,
+                    "late_kept": isinstance(output, WindowTable) and output.keeps_late,
+                    "revised": tally.revised,
+                    "output_checksum": tally.checksum,
+                    "digests": Json(moves.digests.get(output.table, {})),
+                },
+            )
+
+    def _move_event_logs(
+        self, values: Mapping[str, object], moves: OutputMoves
+    ) -> None:
+        """Move events that did not become results, and seen IDs."""
+        for table, columns in EVENT_LOGS.items():
+            if not self._tally.staged.get(table):
+                continue
+            part = "seen_ids" if table == "seen_id_run" else "event_logs"
+            with self._clock.spent_on(part):
+                moved = self._execute(
+                    "move_event_log",
+                    values,
+                    target=sql.Identifier("tallyweir", table),
+                    staging=self._tables.staging(table),
+                    columns=names(columns),
+                )
+            moves.check_moved(table, moved.rowcount)
+
+    def _advance(self, values: Mapping[str, object]) -> None:
+        for planned in self._plan.ranges:
+            clock = self._clocks[planned.topic_partition]
+            advanced = self._execute(
+                "advance_position",
+                {
+                    **values,
+                    "topic": planned.topic_partition.topic,
+                    "partition": planned.topic_partition.partition,
+                    "topic_id": self._plan.topic_ids[planned.topic_partition.topic],
+                    "from_offset": planned.from_offset,
+                    "until_offset": planned.until_offset,
+                    "event_time_max": to_datetime(clock.event_time_max_us),
+                    "active_at": to_datetime(clock.active_at_us),
+                },
+            )
+            assert advanced.rowcount == 1, f"{planned} moved under the lock"
+        moved = self._execute("advance_pipeline", values)
+        assert moved.rowcount == 1, "the pipeline's row moved under its lock"
+
+    def _execute(
+        self,
+        statement: str,
+        values: Mapping[str, object] | None = None,
+        **identifiers: sql.Composable,
+    ) -> psycopg.Cursor[TupleRow]:
+        composed = _SQL[statement].format(**identifiers)
+        return self._connection.execute(composed, values)

@@ -1,0 +1,117 @@
+"""A batch run's own share of the publish transaction: its name, what it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.publish.output_moves import OutputMoves, kept_tables
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.naming import TableNames
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.staging.corrections import CORRECTION, Corrections
+from sinks.protocol.batch_run import BatchRun
+from sinks.protocol.votes import BatchTally
+
+_SQL = load_statements("sinks.postgres.publish", "publish.sql")
+
+
+class RunMoves:
+    """Notes a run in the ledger, and makes place for its rows.
+
+    Args:
+        connection: In the publish transaction; the caller ends it.
+        layout: The pipeline's tables.
+        tables: The names of staging and state.
+        tally: What was voted for.
+        run: The run that the batch is.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        layout: HomeLayout,
+        tables: TableNames,
+        tally: BatchTally,
+        run: BatchRun,
+    ) -> None:
+        self._connection = connection
+        self._layout = layout
+        self._tables = tables
+        self._tally = tally
+        self._run = run
+
+    @property
+    def corrections(self) -> Corrections | None:
+        """What it takes away, row by row; None if nothing."""
+        id_column = self._layout.corrected_by
+        if id_column is None or not self._tally.staged.get(CORRECTION):
+            return None
+        return Corrections(
+            connection=self._connection,
+            pipeline=self._layout.pipeline,
+            id_column=id_column,
+            tables=self._tables,
+            attempts=self._tally.attempts,
+        )
+
+    def write(self, values: Mapping[str, object], moves: OutputMoves) -> None:
+        """Note the run behind its batch, and take away what it replaces.
+
+        Raises:
+            RetryableError: ``STAGED_ROWS_MISSING``, after a crash of the server.
+            psycopg.Error: Anything that the server or the connection raised.
+
+        Crash:
+            Part of the publish transaction: it is done with the batch, or not at all.
+        """
+        retracted = self._replace_corrected(values, moves)
+        self._record({**values, "retracted": retracted})
+        if self._run.replaces:
+            self._forget(values)
+
+    def _replace_corrected(
+        self, values: Mapping[str, object], moves: OutputMoves
+    ) -> int:
+        """Make place for corrections; return how many of them bring no row."""
+        corrections = self.corrections
+        if corrections is None:
+            return 0
+        found = corrections.count()
+        moves.check_moved(CORRECTION, found.staged)
+        for output in self._layout.outputs_of(HOME):
+            assert isinstance(output, AppendTable), "an upsert of anything else"
+            corrections.replace(output, values["sequence"])
+        return found.retracting
+
+    def _record(self, values: Mapping[str, object]) -> None:
+        run = self._run
+        of_run = {**values, "run": run.name, "disposition": run.disposition.value}
+        self._connection.execute(_SQL["insert_batch_run"], of_run)
+        for given in run.inputs:
+            self._connection.execute(
+                _SQL["insert_batch_run_input"],
+                {
+                    **of_run,
+                    "partition": given.partition,
+                    "name": given.name,
+                    "checksum": given.checksum,
+                },
+            )
+
+    def _forget(self, values: Mapping[str, object]) -> None:
+        """Take away what batches before have left in tables and catalog, and of time.
+
+        The ledger keeps their story, and so do dead letters and other events that did
+        not become results.
+        """
+        for output in self._layout.outputs_of(HOME):
+            for table in kept_tables(output, self._tables):
+                self._connection.execute(_SQL["delete_rows"].format(table=table))
+        self._connection.execute(_SQL["await_merge"], values)
+        self._connection.execute(_SQL["forget_seen_ids"], values)
+        self._connection.execute(_SQL["forget_watermark"], values)

@@ -1,0 +1,1 @@
+"""What others read of a pipeline: messages for Kafka, logs, gauges."""

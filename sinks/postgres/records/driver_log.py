@@ -1,0 +1,200 @@
+"""Keeps the newest warnings and errors of a driver where people look for them.
+
+Off the commit path: a thread of its own writes them, a few a second, on a connection
+that it opens for it. What cannot be written is on the driver's standard error all the
+same, so nothing waits for it and nothing fails by it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.rows import TupleRow, class_row
+from psycopg.types.json import Jsonb
+
+from sinks.postgres.ledger.audited_pipeline import fetch_pipeline, snapshot
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import TallyweirError
+
+_SQL = load_statements("sinks.postgres.records", "driver_log.sql")
+
+#: Lines of one pipeline that are kept.
+KEPT = 3_000
+#: Lines that are written in one round; what comes above is left out, and counted.
+ROUND_MAX = 20
+ROUND_S = 1.0
+#: Characters of a value at most.
+_VALUE_MAX = 1_000
+#: How long the end of a driver waits for its last lines.
+_CLOSE_S = 5.0
+
+#: Said by columns, or by nobody: a stack trace may quote what a record holds.
+_NO_DETAIL = frozenset(
+    {"event", "level", "ts", "pipeline", "sequence", "epoch", "exception", "exc_info"}
+)
+_LEVELS = frozenset({"warning", "error", "critical"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedLine:
+    """One line of a driver's log.
+
+    Attributes:
+        number: Rises with every line.
+        sequence: The batch that the line is about, or that was at hand.
+        detail: What it says beside.
+    """
+
+    number: int
+    at: datetime
+    level: str
+    event: str
+    sequence: int
+    epoch: int | None
+    detail: dict[str, Any]
+
+
+class DriverLog:
+    """Takes lines from the driver's threads, and writes them by one of its own."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._left_out = 0
+        self._changed = threading.Condition()
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Take a line over, if it is a warning or worse; never waits, never raises.
+
+        Args:
+            line: As structlog has it: ``event``, ``level``, and what is bound.
+        """
+        if line.get("level") not in _LEVELS:
+            return
+        entry = _entry(line)
+        with self._changed:
+            if len(self._waiting) >= ROUND_MAX:
+                self._left_out += 1
+                return
+            self._waiting.append(entry)
+            self._changed.notify()
+
+    def open(self, dsn: str, pipeline: str) -> None:
+        """Begin to write, into the home of a pipeline."""
+        self._thread = threading.Thread(
+            target=self._write, args=(dsn, pipeline), name="driver log", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what waits, and end; gives up after a few seconds."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_S)
+
+    def _write(self, dsn: str, pipeline: str) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._ended)
+                lines = list(self._waiting)
+                self._waiting.clear()
+                left_out, self._left_out = self._left_out, 0
+                is_last = self._ended
+            if left_out and lines:
+                lines[-1]["detail"]["lines_left_out"] = left_out
+            if lines:
+                # They are on standard error; the home may be what they are about.
+                with suppress(TallyweirError, psycopg.Error):
+                    _add(dsn, pipeline, lines)
+            if is_last:
+                return
+            with self._changed:
+                # So many a round, and a round a second.
+                self._changed.wait_for(lambda: self._ended, ROUND_S)
+
+
+def _add(dsn: str, pipeline: str, lines: list[dict[str, Any]]) -> None:
+    with (
+        connect(dsn, application_name="tallyweir driver log") as connection,
+        translated("keeping the driver's log"),
+    ):
+        for line in lines:
+            values = {**line, "detail": Jsonb(line["detail"]), "pipeline": pipeline}
+            connection.execute(_SQL["add"], values)
+        connection.execute(_SQL["prune"], {"pipeline": pipeline, "kept": KEPT})
+        connection.commit()
+
+
+def _entry(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "at": datetime.now(UTC),
+        "level": line["level"],
+        "event": str(line.get("event"))[:_VALUE_MAX],
+        "sequence": _whole(line.get("sequence")),
+        "epoch": _whole(line.get("epoch")),
+        "detail": {
+            name: _plain(value)
+            for name, value in line.items()
+            if name not in _NO_DETAIL
+        },
+    }
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _plain(value: object) -> object:
+    """Return what JSON can hold, cut where it is long."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    # Postgres keeps no NUL in a text.
+    return text.replace("\x00", "")[:_VALUE_MAX]
+
+
+def read_driver_log(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    *,
+    sequence: int | None = None,
+    before: int | None = None,
+    limit: int,
+) -> list[LoggedLine]:
+    """Read the newest lines of a pipeline's drivers, newest first.
+
+    Args:
+        connection: To the home, not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+        sequence: Only those of this batch.
+        before: Only those before this number.
+        limit: How many at most.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    values = {
+        "pipeline": pipeline,
+        "sequence": sequence,
+        "before": before,
+        "limit": limit,
+    }
+    with snapshot(connection, doing="reading a driver's log"):
+        fetch_pipeline(connection, pipeline)
+        with connection.cursor(row_factory=class_row(LoggedLine)) as cursor:
+            return cursor.execute(_SQL["page"], values).fetchall()

@@ -1,0 +1,1 @@
+"""What the ledger's schema is made of: migrations, roles, throw-away databases."""

@@ -1,0 +1,110 @@
+"""The group roles of Postgres, and what each of them may do.
+
+Nobody logs in as one of them: they are granted to the logins that an administrator
+makes, and a login works under its group (``ALTER ROLE login SET role = group``), so
+that whatever it makes or prepares belongs to the group. What ``tallyweir_publisher``
+has prepared, any publisher can commit.
+"""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres.schema", "roles.sql")
+
+PUBLISHER = "tallyweir_publisher"
+RELAY = "tallyweir_relay"
+READER = "tallyweir_reader"
+MONITOR = "tallyweir_monitor"
+ALERTS = "tallyweir_alerts"
+
+ROLES = (PUBLISHER, RELAY, READER, MONITOR, ALERTS)
+
+
+def grant_roles(dsn: str, database: str) -> None:
+    """Make the group roles that are missing, and grant each what it needs here.
+
+    What an earlier version granted too much is taken back. Logins, and who belongs
+    to a group, stay as they are.
+
+    Args:
+        dsn: Of a migrated database, for the owner of its schemas.
+        database: Its name among the pipelines' databases.
+
+    Raises:
+        ConfigurationError: ``ROLES_MISSING``: there are none, and the owner may not
+            make them. ``ROLES_NOT_GRANTED``: the owner may not grant all of it.
+        RetryableError: The server cannot be reached.
+
+    Crash:
+        One transaction: all is granted or nothing is changed.
+    """
+    # Roles are of the server: a second database, or another process, finds them made.
+    with (
+        connect(dsn, application_name="tallyweir roles") as connection,
+        translated(f"granting roles in {database}"),
+    ):
+        _create_missing(connection)
+        _join_publisher(connection)
+        here = sql.Identifier(connection.info.dbname)
+        try:
+            connection.execute(_SQL["database"].format(database=here))
+            connection.execute(_SQL["home" if database == HOME else "participant"])
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise _not_granted(database, str(error.diag.message_primary)) from error
+        missing = [row[0] for row in connection.execute(_SQL["not_granted"])]
+        if missing:
+            raise _not_granted(database, f"{' and '.join(missing)} failed")
+
+
+def _create_missing(connection: Connection[TupleRow]) -> None:
+    rows = connection.execute(_SQL["missing_roles"], {"roles": list(ROLES)})
+    missing = [name for (name,) in rows]
+    try:
+        for name in missing:
+            connection.execute(_SQL["create_role"].format(role=sql.Identifier(name)))
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            "ROLES_MISSING",
+            saw=f"There is no role {', '.join(missing)}, and {connection.info.user} "
+            "may not make roles.",
+            why="Privileges are granted to them.",
+            fix="As an administrator: "
+            + " ".join(f"CREATE ROLE {name} NOLOGIN;" for name in missing)
+            + f" GRANT {PUBLISHER} TO {connection.info.user};",
+        ) from error
+
+
+def _join_publisher(connection: Connection[TupleRow]) -> None:
+    row = connection.execute(_SQL["is_member"]).fetchone()
+    assert row is not None
+    role, is_member = row
+    if is_member:
+        return
+    try:
+        connection.execute(_SQL["join_publisher"])
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            "ROLES_NOT_GRANTED",
+            saw=f"{role} is no member of {PUBLISHER}, and may not become one by "
+            "itself.",
+            why="It lets the monitor read the tables that publishers will make.",
+            fix=f"As an administrator: GRANT {PUBLISHER} TO {role};",
+        ) from error
+
+
+def _not_granted(database: str, saw: str) -> ConfigurationError:
+    return ConfigurationError(
+        "ROLES_NOT_GRANTED",
+        saw=f"In database {database}: {saw}.",
+        why="A driver makes its staging schemas and its result tables itself.",
+        fix="Run this as the owner of the database, or let that one grant it.",
+    )

@@ -1,0 +1,114 @@
+"""A throw-away database, in which the product's own code commits for real.
+
+What it is used for leaves no trace: it is dropped when it is closed, and what a process
+that was killed has left is dropped by whoever makes the next one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from types import TracebackType
+from typing import Self
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres.schema", "scratch_database.sql")
+
+_NAME = "tallyweir scratch"
+
+
+class ScratchDatabase:
+    """One of them; a context manager that drops it at the end.
+
+    Args:
+        server_dsn: A database of a server on which the role may make others.
+
+    Raises:
+        ConfigurationError: ``SCRATCH_NOT_ALLOWED``, or the login was refused.
+        RetryableError: The server is unreachable.
+
+    Crash:
+        The database stays, and nobody is connected to it; the next one that is made on
+        the server drops it.
+    """
+
+    def __init__(self, server_dsn: str) -> None:
+        self._server_dsn = server_dsn
+        self.name = f"tallyweir_scratch_{secrets.token_hex(6)}"
+        self.dsn = make_conninfo(server_dsn, dbname=self.name)
+        self._server = connect(server_dsn, application_name=_NAME)
+        try:
+            with translated("making a scratch database"):
+                self._server.autocommit = True
+                self._drop_left()
+                self._create()
+            # Whoever is connected keeps others from taking it for left.
+            self._user = connect(self.dsn, application_name=_NAME)
+        except BaseException:
+            self._server.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop it, with whoever is connected to it; once is enough."""
+        if self._server.closed:
+            return
+        self._user.close()
+        with translated("dropping a scratch database"):
+            for (gid,) in self._server.execute(_SQL["prepared"], {"name": self.name}):
+                self._roll_back_prepared(gid)
+            self._execute("drop_used")
+        self._server.close()
+
+    def _create(self) -> None:
+        try:
+            self._execute("create")
+        except psycopg.errors.InsufficientPrivilege as error:
+            role = self._server.info.user
+            raise ConfigurationError(
+                "SCRATCH_NOT_ALLOWED",
+                saw=f"Role {role} may not make databases on {self._server.info.host}.",
+                why="The work is done in a database that is dropped afterwards.",
+                fix=f"As a superuser: ALTER ROLE {role} CREATEDB; or let "
+                "TALLYWEIR_SCRATCH_DSN name a server and a role that may.",
+            ) from error
+
+    def _execute(self, statement: str) -> None:
+        named = _SQL[statement].format(name=sql.Identifier(self.name))
+        self._server.execute(named)
+
+    def _roll_back_prepared(self, gid: str) -> None:
+        # Postgres drops no database in which something is prepared.
+        with connect(self.dsn, application_name=_NAME) as inside:
+            inside.autocommit = True
+            statement = _SQL["roll_back_prepared"].format(gid=sql.Literal(gid))
+            inside.execute(statement)
+
+    def _drop_left(self) -> None:
+        for (left,) in self._server.execute(_SQL["left"]).fetchall():
+            try:
+                named = _SQL["drop_unused"].format(name=sql.Identifier(left))
+                self._server.execute(named)
+            except (psycopg.errors.ObjectInUse, psycopg.errors.InvalidCatalogName):
+                # Somebody has just made it, or dropped it.
+                continue
+            except psycopg.errors.InsufficientPrivilege:
+                # It is another role's, which drops it with its own next one.
+                continue

@@ -1,0 +1,1 @@
+"""Connections to Postgres, what they are pinned to, names, statements and errors."""

@@ -1,0 +1,166 @@
+"""Connections to the home database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import Connection
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import TupleRow
+
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres.ledger", "claim.sql")
+_PIN = load_statements("sinks.postgres.server", "session.sql")["pin"]
+
+#: Seconds until an unreachable server is reported.
+CONNECT_TIMEOUT_S = 10
+#: Seconds that a server may leave what was sent to it unacknowledged.
+SILENCE_MAX_S = 30
+
+
+def connect(
+    dsn: str,
+    *,
+    application_name: str,
+    statement_max_s: float | None = None,
+    connect_timeout_s: int = CONNECT_TIMEOUT_S,
+    autocommit: bool = False,
+) -> Connection[TupleRow]:
+    """Open a connection whose session means the same everywhere.
+
+    Every process connects here. The session's settings are those of
+    ``sql/session.sql``, whatever the role, the database, a service file, the PG*
+    variables or the DSN set: a value is stored and read as it is, and a table without
+    a schema is in ``public``.
+
+    Args:
+        dsn: Of the database; empty for libpq's defaults, that is, the PG* variables.
+        application_name: Who connects, as ``pg_stat_activity`` shows it.
+        statement_max_s: The server ends a statement that takes longer; None for as
+            long as it takes.
+        connect_timeout_s: Seconds until an unreachable server is reported.
+        autocommit: Whether each statement is a transaction; otherwise transactions
+            are begun and ended explicitly.
+
+    Raises:
+        ConfigurationError: The connection string is malformed, the login was refused,
+            the database does not exist, or ``POSTGRES_SETTING``: a setting is set
+            that the server or this role refuses.
+        RetryableError: The server cannot be reached.
+    """
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(
+            "POSTGRES_DSN_MALFORMED",
+            saw="TALLYWEIR_HOME_DSN is not a libpq connection string.",
+            why="The pipeline does not know where its home database is.",
+            fix="Write key=value pairs or a URI: postgresql://user@host:port/database.",
+        ) from error
+    with translated("connecting"):
+        connection = psycopg.connect(
+            dsn,
+            application_name=application_name,
+            connect_timeout=connect_timeout_s,
+            # PGCLIENTENCODING may name an encoding that does not exist.
+            client_encoding="UTF8",
+            # A dead peer is noticed in about half a minute: instead of two hours when
+            # an answer is waited for, and of a quarter of an hour when a request was
+            # sent into the void, for which no keepalives are sent.
+            keepalives_idle=15,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=SILENCE_MAX_S * 1_000,
+            # A setting that is pinned in a transaction goes with its rollback.
+            autocommit=True,
+        )
+        try:
+            pin(connection, statement_max_s=statement_max_s)
+            connection.autocommit = autocommit
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def pin(
+    connection: Connection[TupleRow], *, statement_max_s: float | None = None
+) -> None:
+    """Give a session the settings that every session of ours has.
+
+    They are set by a statement, because libpq sends PGTZ, PGDATESTYLE and their like
+    after the connection's own options, which they would override.
+
+    Args:
+        connection: With no transaction begun.
+        statement_max_s: As ``connect`` takes it.
+
+    Raises:
+        ConfigurationError: ``POSTGRES_SETTING``: a superuser has given this role or
+            database a setting that this role may not change.
+    """
+    timeout = 0 if statement_max_s is None else statement_max_s * 1_000
+    values = {"statement_timeout": f"{timeout:.0f}"}
+    try:
+        connection.execute(_PIN, values)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            "POSTGRES_SETTING",
+            saw=f"Postgres answered: {error.diag.message_primary}.",
+            why="It is set to a value with which triggers or damaged pages are passed "
+            "over, and this role may not set it back.",
+            fix="Have a superuser take it back, by ALTER DATABASE or ALTER ROLE ... "
+            "RESET, or in postgresql.conf.",
+        ) from error
+
+
+@contextmanager
+def standbys_waited_for(connection: Connection[TupleRow]) -> Iterator[None]:
+    """Fail when Postgres did not wait for its synchronous standbys in the block.
+
+    A wait that someone cancels ends with success and a warning: the transaction is
+    committed here, and a failover may take it back. Nothing else warns in the
+    statements that end a transaction, and taking another warning for this one only
+    makes the caller ask again.
+
+    Raises:
+        psycopg.OperationalError: As if the answer had been lost.
+    """
+    warnings: list[str] = []
+
+    def note(diagnostic: psycopg.errors.Diagnostic) -> None:
+        if diagnostic.severity_nonlocalized == "WARNING":
+            warnings.append(diagnostic.message_primary or "")
+
+    connection.add_notice_handler(note)
+    try:
+        yield
+    finally:
+        connection.remove_notice_handler(note)
+    if warnings:
+        raise psycopg.OperationalError(f"in doubt on the standby: {warnings[0]}")
+
+
+def abandon(connection: Connection[TupleRow]) -> None:
+    """Roll a transaction back, which the server may have ended already.
+
+    A connection that cannot even do that is closed, so that nobody uses it again.
+    """
+    try:
+        connection.rollback()
+    except psycopg.Error:
+        connection.close()
+
+
+def read_fingerprint_key(connection: Connection[TupleRow]) -> bytes:
+    """Return the installation's secret for fingerprints, 16 bytes."""
+    with translated("reading the installation's key"):
+        row = connection.execute(_SQL["fingerprint_key"]).fetchone()
+        connection.rollback()
+    assert row is not None, "a migrated database has exactly one installation"
+    return bytes(row[0])

@@ -1,0 +1,63 @@
+"""One connection that is opened when needed and opened anew after a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from sinks.postgres.server.connection import connect, standbys_waited_for
+from sinks.postgres.server.sqlstate import translated
+
+_T = TypeVar("_T")
+
+
+class Session:
+    """Does one transaction at a time. Not for use by several threads at once.
+
+    Args:
+        dsn: libpq connection string.
+        application_name: What ``pg_stat_activity`` shows.
+    """
+
+    def __init__(self, dsn: str, *, application_name: str) -> None:
+        self._dsn = dsn
+        self.application_name = application_name
+        self._connection: psycopg.Connection[TupleRow] | None = None
+
+    def run(self, doing: str, work: Callable[[psycopg.Connection[TupleRow]], _T]) -> _T:
+        """Do one transaction; a failure closes the connection and is translated.
+
+        Raises:
+            TallyweirError: As ``translate`` finds.
+        """
+        with translated(doing):
+            connection = self.connected()
+            try:
+                result = work(connection)
+                with standbys_waited_for(connection):
+                    connection.commit()
+            except BaseException:
+                self.close()
+                raise
+            return result
+
+    def connected(self) -> psycopg.Connection[TupleRow]:
+        """Return the open connection, new if there was none or it broke.
+
+        Raises:
+            TallyweirError: As ``connect`` does.
+        """
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(
+                self._dsn, application_name=self.application_name
+            )
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection; the next use opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

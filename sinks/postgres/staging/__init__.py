@@ -1,0 +1,1 @@
+"""Where tasks put rows before anything is decided, and which rows are refused."""

@@ -1,0 +1,119 @@
+"""What an upsert run takes away: rows of earlier events that its own events correct.
+
+Tasks stage the IDs of the events that correct others. In the publish transaction, ahead
+of the batch's own rows, every row under these IDs leaves the append tables, and its
+position goes to the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.server.columns import Column, table_identifier
+from sinks.postgres.server.naming import TableNames
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.staging.attempt_register import transactions_of
+from sinks.protocol.identity import Attempt
+
+_SQL = load_statements("sinks.postgres.publish", "publish.sql")
+_TABLES = load_statements("sinks.postgres.tables", "result_tables.sql")
+
+#: The staging table.
+CORRECTION = "correction"
+
+
+def correction_columns(id_column: Column) -> tuple[Column, ...]:
+    """Return what tasks stage of each correction.
+
+    The ID as the append tables have it, as people search for it, and whether the
+    pipeline's conditions leave the event out, so that no row comes for those that go.
+    """
+    return (
+        Column(name="id", postgres_type=id_column.postgres_type),
+        Column(name="event_id", postgres_type="text"),
+        Column(name="is_filtered", postgres_type="boolean"),
+    )
+
+
+class StagedCorrections(NamedTuple):
+    """How many corrections were staged, and how many of them no output takes."""
+
+    staged: int
+    retracting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrections:
+    """The corrections that a batch's voters have staged.
+
+    Attributes:
+        connection: In the publish transaction, or in one that looks for refused rows.
+        pipeline: Whose rows may be taken away.
+        id_column: The append tables' column that holds the ID.
+        tables: The names of staging.
+        attempts: Those that voted.
+    """
+
+    connection: psycopg.Connection[TupleRow]
+    pipeline: str
+    id_column: Column
+    tables: TableNames
+    attempts: Sequence[Attempt]
+
+    def count(self) -> StagedCorrections:
+        """Count what is staged, which a crash of the server may have emptied."""
+        statement = _SQL["count_corrections"].format(staging=self._staging)
+        row = self.connection.execute(statement, self._values).fetchone()
+        assert row is not None
+        return StagedCorrections(*row)
+
+    def replace(self, output: AppendTable, sequence: object) -> None:
+        """Take the former rows out of an output's table, and note their positions.
+
+        Crash:
+            Part of the publish transaction: it is done with the batch, or not at all.
+        """
+        statement = _SQL["note_replaced"].format(deletion=self._deletion(output))
+        place = {"output_table": output.table, "sequence": sequence}
+        self.connection.execute(statement, {**self._values, **place})
+
+    def delete(self, output: AppendTable) -> None:
+        """Take the former rows out, in a transaction that will be rolled back."""
+        self.connection.execute(self._deletion(output), self._values)
+
+    @property
+    def _staging(self) -> sql.Identifier:
+        return self.tables.staging(CORRECTION)
+
+    @property
+    def _values(self) -> dict[str, object]:
+        return {
+            "pipeline": self.pipeline,
+            "transactions": transactions_of(
+                self.connection, self.tables, self.attempts
+            ),
+        }
+
+    def _deletion(self, output: AppendTable) -> sql.Composed:
+        table = table_identifier(output.table)
+        types: dict[str, str] = dict(
+            self.connection.execute(
+                _TABLES["column_types"], {"table": table.as_string(self.connection)}
+            ).fetchall()
+        )
+        former_id: sql.Composable = sql.Identifier("former", self.id_column.name)
+        staged_id: sql.Composable = sql.Identifier("correction", "id")
+        if types[self.id_column.name] != self.id_column.postgres_type:
+            # The user's own type; what both of them mean is their text.
+            former_id = sql.SQL("{}::text").format(former_id)
+            staged_id = sql.SQL("{}::text").format(staged_id)
+        return _SQL["delete_corrected"].format(
+            target=table, staging=self._staging, former_id=former_id, id=staged_id
+        )

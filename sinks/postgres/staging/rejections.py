@@ -1,0 +1,279 @@
+"""Finds the rows that a result table refuses, by savepoints and bisection.
+
+Postgres names the constraint that failed but not the row. So the voted rows are
+numbered, and ranges of them are inserted under savepoints: a range that goes in
+stays in, one that fails is halved, down to single rows. A row that conflicts with
+an earlier row of the same batch is therefore found as well. With k refused rows out
+of n this takes about 2 k log2 n statements. Everything is rolled back at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import Output
+from sinks.postgres.server.branch_names import staged_for
+from sinks.postgres.server.columns import names, table_identifier
+from sinks.postgres.server.connection import abandon
+from sinks.postgres.server.naming import TableNames
+from sinks.postgres.server.sqlstate import is_row_rejection, translate, translated
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.staging.attempt_register import transactions_of
+from sinks.postgres.staging.corrections import Corrections
+from sinks.postgres.tables.exact_values import exact_sources
+from sinks.postgres.tables.insertable import RowSkippedError, skips_rows
+from sinks.postgres.tables.table_trouble import check_unchanged, explain_failure
+from sinks.protocol.errors import ConfigurationError, TallyweirError
+from sinks.protocol.identity import Attempt
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.ports import RejectedRow, RowsRejectedError
+from sinks.protocol.votes import BatchTally
+
+_SQL = load_statements("sinks.postgres.staging", "rejections.sql")
+
+#: A table that refuses more rows of one batch than this is wrong, not its rows.
+REJECTED_ROWS_MAX = 10_000
+#: A table that takes none of a batch of so many, and says nothing, has a trigger that
+#: is not about rows: it puts them elsewhere.
+SKIPPED_BATCH_MIN = 100
+
+
+def find_rejected(  # noqa: PLR0913 - all of a transaction
+    connection: psycopg.Connection[TupleRow],
+    outputs: Sequence[Output],
+    tables: TableNames,
+    tally: BatchTally,
+    *,
+    branch: str,
+    corrections: Corrections | None = None,
+) -> list[RejectedRow]:
+    """Find every row of a branch that an append output refuses; leaves nothing behind.
+
+    Empty when no single row is to blame. The rows that ``corrections`` take away are
+    no reason to refuse one.
+
+    Raises:
+        ConfigurationError: ``TABLE_REFUSES_ROWS``.
+        RetryableError: The server or the connection failed.
+    """
+    rejected: list[RejectedRow] = []
+    for output in outputs:
+        staged = staged_for(output.staging_table, branch)
+        if isinstance(output, AppendTable) and tally.staged.get(staged):
+            with translated("looking for rejected rows"):
+                rejected += _RejectionSearch(
+                    connection,
+                    output,
+                    tables,
+                    staging=tables.staging(staged),
+                    # Branches of one server may search at the same time.
+                    numbered=tables.staging(f"bisection@{branch}"),
+                    attempts=tally.attempts,
+                    corrections=corrections,
+                ).run()
+    return rejected
+
+
+def explain_refusal(  # noqa: PLR0913 - all of a transaction
+    connection: psycopg.Connection[TupleRow],
+    outputs: Sequence[Output],
+    tables: TableNames,
+    tally: BatchTally,
+    *,
+    refusal: psycopg.Error,
+    branch: str,
+    doing: str,
+    corrections: Corrections | None = None,
+) -> RowsRejectedError | TallyweirError:
+    """Say why a result table refused a row of a branch; leaves nothing behind.
+
+    Returns:
+        The rows that are to blame; or, if none is, what else it was.
+
+    Raises:
+        ConfigurationError: ``TABLE_CHANGED``, ``TABLE_REFUSES_ROWS`` or
+            ``TABLE_SKIPS_ROWS``.
+        RetryableError: The server or the connection failed.
+    """
+    abandon(connection)
+    try:
+        check_unchanged(connection, outputs)
+    except psycopg.Error as error:
+        return explain_failure(connection, outputs, error, doing=doing)
+    rejected = find_rejected(
+        connection, outputs, tables, tally, branch=branch, corrections=corrections
+    )
+    # Where no single row is to blame, staging again would not help.
+    return RowsRejectedError(rejected) if rejected else translate(refusal, doing=doing)
+
+
+class _RejectionSearch:
+    """Searches one append output of one batch for the rows that its table refuses."""
+
+    def __init__(  # noqa: PLR0913 - all of a transaction
+        self,
+        connection: psycopg.Connection[TupleRow],
+        output: AppendTable,
+        tables: TableNames,
+        *,
+        staging: sql.Identifier,
+        numbered: sql.Identifier,
+        attempts: tuple[Attempt, ...],
+        corrections: Corrections | None,
+    ) -> None:
+        self._connection = connection
+        self._output = output
+        self._tables = tables
+        self._attempts = attempts
+        self._staging = staging
+        self._numbered = numbered
+        self._corrections = corrections
+
+    def run(self) -> list[RejectedRow]:
+        """Return the refused rows; leaves nothing behind.
+
+        Raises:
+            ConfigurationError: ``TABLE_REFUSES_ROWS`` when there are so many that
+                the table must be the cause; ``TABLE_SKIPS_ROWS`` when it takes none.
+            psycopg.Error: The server or the connection failed.
+        """
+        try:
+            self._connection.execute(_SQL["bisection_settings"])
+            self._connection.execute(_SQL["check_constraints_at_once"])
+            self._sources = exact_sources(
+                self._connection, self._output.table, self._output.columns
+            )
+            if self._corrections is not None:
+                self._corrections.delete(self._output)
+            numbered = self._connection.execute(
+                _SQL["number_rows"].format(
+                    numbered=self._numbered, staging=self._staging
+                ),
+                {
+                    "transactions": transactions_of(
+                        self._connection, self._tables, self._attempts
+                    )
+                },
+            )
+            self._connection.execute(
+                _SQL["index_numbers"].format(numbered=self._numbered)
+            )
+            rows = numbered.rowcount
+            refusal = self._try_range(1, rows)
+            if refusal is None:
+                return []
+            check_takes_any(self._output, rows, refusal)
+            middle = (1 + rows) // 2
+            refused = self._refused_among([(1, middle), (middle + 1, rows)])
+            while True:
+                again = self._refused_among([(number, number) for number in refused])
+                if len(again) == len(refused):
+                    return [self._describe(*item) for item in again.items()]
+                refused = again
+        finally:
+            abandon(self._connection)
+
+    def _refused_among(self, ranges: list[tuple[int, int]]) -> dict[int, psycopg.Error]:
+        """Insert what goes in of some ranges; return the other rows with the reason."""
+        refused: dict[int, psycopg.Error] = {}
+        # An explicit stack instead of recursion; the lower half comes first, so that
+        # of two rows in conflict the later one is refused.
+        ranges.reverse()
+        while ranges:
+            first, last = ranges.pop()
+            if first > last:
+                continue
+            refusal = self._try_range(first, last)
+            if refusal is None:
+                continue
+            if first == last:
+                refused[first] = refusal
+                check_number(self._output, len(refused), refusal)
+                continue
+            middle = (first + last) // 2
+            ranges.append((middle + 1, last))
+            ranges.append((first, middle))
+        return refused
+
+    def _try_range(self, first: int, last: int) -> psycopg.Error | None:
+        """Insert a range; return why the table refuses it, or None if it does not."""
+        statement = _SQL["insert_range"].format(
+            target=table_identifier(self._output.table),
+            numbered=self._numbered,
+            columns=names(self._output.columns),
+            sources=self._sources,
+        )
+        try:
+            with self._connection.transaction():
+                values = {"first": first, "last": last}
+                row = self._connection.execute(statement, values).fetchone()
+                assert row is not None
+                (taken,) = row
+                if taken != last - first + 1:
+                    raise RowSkippedError(taken)
+        except psycopg.Error as error:
+            if not is_row_rejection(error):
+                raise
+            return error
+        return None
+
+    def _describe(self, number: int, refusal: psycopg.Error) -> RejectedRow:
+        row = self._connection.execute(
+            _SQL["read_position"].format(numbered=self._numbered), {"number": number}
+        ).fetchone()
+        assert row is not None
+        topic, partition, offset = row
+        return rejected_row(self._output, (topic, partition, offset), refusal)
+
+
+def check_takes_any(output: AppendTable, rows: int, refusal: psycopg.Error) -> None:
+    """Give up on a table that takes no row, and refuses none.
+
+    Raises:
+        ConfigurationError: ``TABLE_SKIPS_ROWS``.
+    """
+    if rows < SKIPPED_BATCH_MIN or not isinstance(refusal, RowSkippedError):
+        return
+    if not refusal.taken:
+        raise skips_rows(output.table, rows)
+
+
+def check_number(output: AppendTable, refused: int, refusal: psycopg.Error) -> None:
+    """Give up on a table that refuses too much.
+
+    Raises:
+        ConfigurationError: ``TABLE_REFUSES_ROWS``.
+    """
+    if refused <= REJECTED_ROWS_MAX:
+        return
+    raise ConfigurationError(
+        "TABLE_REFUSES_ROWS",
+        saw=f"Table {output.table} refused more than {REJECTED_ROWS_MAX} rows of one "
+        f"batch, the last one with: {_told(refusal)}.",
+        why="So many refusals point to the table, not to its rows, and would pour the "
+        "topic into the dead letters.",
+        fix="Correct the table's constraints or the pipeline.",
+    )
+
+
+def rejected_row(
+    output: AppendTable, position: tuple[str, int, int], refusal: psycopg.Error
+) -> RejectedRow:
+    """Describe one row that the output's table refuses, for its dead letter."""
+    topic, partition, offset = position
+    return RejectedRow(
+        topic_partition=TopicPartition(topic, partition),
+        offset=offset,
+        detail=f"Table {output.table} refused the row: {_told(refusal)}.",
+    )
+
+
+def _told(refusal: psycopg.Error) -> str:
+    if isinstance(refusal, RowSkippedError):
+        return f"ROW_SKIPPED {refusal}"
+    return f"{refusal.sqlstate} {refusal.diag.message_primary}"

@@ -1,0 +1,267 @@
+"""Staging: where tasks put a batch's rows before anything is decided.
+
+Staging tables are UNLOGGED and belong to one driver's epoch. There are two sets of
+them, which batches take turns with. Every row belongs to the
+task attempt whose transaction copied it (``attempt_register``), and publishing moves
+only the rows of attempts that voted. So rows of a zombie, of a speculative copy or of a
+crashed batch can lie here without harm until their schema is dropped.
+
+A crash of the server empties UNLOGGED tables. Publishing notices that rows which were
+voted are missing, and the batch is staged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from types import TracebackType
+from typing import Self
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.append_table import COPIED_ROWS, AppendTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.keyed_table import KEYED_LOGS, KeyedTable
+from sinks.postgres.server.binary_copy import copy_staged
+from sinks.postgres.server.branch_names import HOME, staged_for
+from sinks.postgres.server.columns import Column, packed, table_identifier
+from sinks.postgres.server.connection import abandon
+from sinks.postgres.server.naming import (
+    STAGING_SETS,
+    TableNames,
+    staging_schema,
+    staging_table,
+)
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.staging.attempt_register import (
+    ATTEMPT_COLUMNS,
+    ATTEMPTS,
+    register_attempt,
+)
+from sinks.postgres.staging.corrections import CORRECTION, correction_columns
+from sinks.postgres.staging.result_copy import ResultCopy
+from sinks.protocol.identity import Attempt, Epoch
+
+_SQL = load_statements("sinks.postgres.staging", "staging.sql")
+
+_EVENT_POSITION = (
+    Column(name="kafka_topic", postgres_type="text"),
+    Column(name="kafka_partition", postgres_type="integer"),
+    Column(name="kafka_offset", postgres_type="bigint"),
+)
+
+#: Staging tables that every pipeline has, with the columns that tasks fill. Their
+#: names are those of the tables that the rows are moved to.
+EVENT_LOGS: Mapping[str, tuple[Column, ...]] = {
+    "dead_letter": (
+        *_EVENT_POSITION,
+        Column(name="kafka_timestamp", postgres_type="timestamp with time zone"),
+        Column(name="reason", postgres_type="text"),
+        Column(name="detail", postgres_type="text"),
+        Column(name="event_id", postgres_type="text"),
+        Column(name="key", postgres_type="bytea"),
+        Column(name="payload", postgres_type="bytea"),
+    ),
+    "late_event": (
+        Column(name="output_table", postgres_type="text"),
+        *_EVENT_POSITION,
+        Column(name="event_id", postgres_type="text"),
+        Column(name="event_time", postgres_type="timestamp with time zone"),
+        Column(name="payload", postgres_type="bytea"),
+    ),
+    "expired_event": (
+        *_EVENT_POSITION,
+        Column(name="event_id", postgres_type="text"),
+        Column(name="event_time", postgres_type="timestamp with time zone"),
+        Column(name="payload", postgres_type="bytea"),
+    ),
+    "duplicate_event": (
+        *_EVENT_POSITION,
+        Column(name="event_id", postgres_type="text"),
+    ),
+    "filtered_event": (
+        *_EVENT_POSITION,
+        Column(name="event_id", postgres_type="text"),
+        Column(name="condition", postgres_type="text"),
+    ),
+    "seen_id_run": (
+        Column(name="bucket", postgres_type="bigint"),
+        Column(name="ids", postgres_type="integer"),
+        Column(name="first", postgres_type="bytea"),
+        Column(name="last", postgres_type="bytea"),
+        Column(name="fingerprints", postgres_type="bytea"),
+        Column(name="payload_hashes", postgres_type="bytea"),
+    ),
+}
+
+
+def staging_tables(
+    layout: HomeLayout, branch: str = HOME
+) -> dict[str, tuple[Column, ...]]:
+    """List what is staged for one publish transaction, with each table's columns."""
+    tables = dict(EVENT_LOGS) if branch == HOME else {}
+    if branch == HOME and layout.corrected_by is not None:
+        tables[CORRECTION] = correction_columns(layout.corrected_by)
+    for output in layout.outputs_of(branch):
+        tables[staged_for(output.staging_table, branch)] = output.staging_columns
+        if isinstance(output, KeyedTable):
+            tables[output.rows_staging_table] = output.rows_staging_columns
+            tables.update(KEYED_LOGS)
+    return tables
+
+
+def append_targets(layout: HomeLayout, branch: str = HOME) -> dict[str, str]:
+    """Name the result tables that staged rows go to as they are, by staging table."""
+    return {
+        staged_for(output.staging_table, branch): output.table
+        for output in layout.outputs_of(branch)
+        if isinstance(output, AppendTable) and not output.copied_by_tasks
+    }
+
+
+def create_staging(
+    connection: psycopg.Connection[TupleRow],
+    tables: Mapping[str, Sequence[Column]],
+    *,
+    pipeline_number: int,
+    epoch: Epoch,
+    installation: str | None = None,
+) -> None:
+    """Create staging tables of an epoch, their columns in the order that is given.
+
+    The caller commits.
+    """
+    name = staging_schema(pipeline_number, epoch, installation=installation)
+    schema = sql.Identifier(name)
+    # Whatever has this name is left from a ledger that is no longer there: a claim
+    # is nobody else's.
+    connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
+    connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
+    all_tables = {ATTEMPTS: ATTEMPT_COLUMNS, **tables}
+    for number, (table, columns) in product(range(STAGING_SETS), all_tables.items()):
+        target = staging_table(
+            pipeline_number, epoch, table, sequence=number, installation=installation
+        )
+        definitions = sql.SQL(", ").join(
+            column.staging_definition for column in columns
+        )
+        # The tables are emptied by TRUNCATE only, so vacuum has nothing to do here.
+        connection.execute(
+            sql.SQL(
+                "CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)"
+            ).format(target, definitions)
+        )
+
+
+def arranged(
+    connection: psycopg.Connection[TupleRow],
+    columns: tuple[Column, ...],
+    target: str | None,
+) -> Sequence[Column]:
+    """Put a staging table's columns into the order that rows are best moved from.
+
+    Where they are exactly those of the target, in its order, Postgres moves a row
+    whole; else it takes each apart.
+
+    Args:
+        connection: To the database of both.
+        columns: The staging table's.
+        target: The table that rows go to as they are, if they do.
+    """
+    if target is None:
+        return packed(columns)
+    quoted = table_identifier(target).as_string(connection)
+    order = connection.execute(_SQL["columns_in_order"], {"table": quoted}).fetchall()
+    staged = {(column.name, column.staging_type): column for column in columns}
+    if set(order) != set(staged):
+        return packed(columns)
+    return [staged[name, kind] for name, kind in order]
+
+
+class StagingWriter:
+    """Copies one task attempt's rows to one database, all in one transaction.
+
+    Used as a context manager, with no savepoint around what it copies. Leaving it
+    normally commits; the vote may be given only after that.
+
+    Args:
+        connection: To that database.
+        names: Of the batch's tables there.
+        attempt: Whose rows these are.
+
+    Crash:
+        Before the commit nothing is staged. After it the rows are staged but not
+        voted for, and nobody will ever move them.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        names: TableNames,
+        *,
+        attempt: Attempt,
+    ) -> None:
+        self._connection = connection
+        self._names = names
+        self._attempt = attempt
+        #: Rows copied so far, by staging table: what the vote will state.
+        self.rows: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        with translated("beginning to stage"):
+            self._connection.execute(_SQL["begin_staging"])
+            register_attempt(self._connection, self._names, self._attempt)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            with translated("committing staged rows"):
+                self._connection.commit()
+        else:
+            abandon(self._connection)
+
+    def copy(self, table: str, columns: tuple[Column, ...], rows: pa.Table) -> None:
+        """Copy an Arrow table, whose columns stand in the order of ``columns``.
+
+        Raises:
+            RetryableError: The server or the connection failed.
+            FatalError: The data does not fit the staging table, or a newer driver
+                has dropped it.
+        """
+        if rows.num_rows == 0:
+            return
+        named = rows.rename_columns([column.name for column in columns])
+        target = self._names.staging(table)
+        with translated(f"staging rows for {table}"):
+            copy_staged(self._connection, target, columns, named)
+        self.rows[table] = self.rows.get(table, 0) + rows.num_rows
+
+    def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
+        """Copy rows straight into an output's table, with a receipt in staging.
+
+        The receipt comes first: a task whose epoch's staging is gone writes nothing.
+
+        Raises:
+            RowsRejectedError: The table refuses these rows; leave with the error, and
+                copy again without them.
+            RetryableError, ConfigurationError, FatalError: As ``copy`` and
+                ``ResultCopy.run`` do.
+
+        Crash:
+            Before the commit nothing is in the table. After it the rows are, whether
+            or not their batch is ever published: at least once. A crash of the server
+            may take a commit back that did not wait for the disk, but then it has
+            emptied staging, so publishing misses the receipt.
+        """
+        receipt = pa.table({COPIED_ROWS.name: pa.array([rows.num_rows], pa.int64())})
+        self.copy(output.staging_table, output.staging_columns, receipt)
+        ResultCopy(self._connection, output).run(rows)

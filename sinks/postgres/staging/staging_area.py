@@ -1,0 +1,160 @@
+"""The staging schemas of one pipeline in one database: made, emptied, dropped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.server.columns import Column
+from sinks.postgres.server.lock_attempts import LockAttempts
+from sinks.postgres.server.naming import STAGING_SETS, staging_schema, staging_table
+from sinks.postgres.server.session import Session
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.staging.attempt_register import ATTEMPTS
+from sinks.postgres.staging.staging import (
+    append_targets,
+    arranged,
+    create_staging,
+    staging_tables,
+)
+from sinks.protocol.errors import RetryableError
+from sinks.protocol.in_doubt import Claim
+
+_SQL = load_statements("sinks.postgres.ledger", "claim.sql")
+
+#: Staging is emptied once it holds this many rows. Small batches leave their rows
+#: lying, because a TRUNCATE costs more than skipping them.
+STAGED_ROWS_KEPT = 50_000
+
+
+class StagingArea:
+    """What one driver stages in one database.
+
+    Args:
+        session: To that database.
+        layout: The pipeline's tables.
+        branches: Whose rows are staged here.
+        claim: The driver's.
+        is_home: Whether it is the home database.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        layout: HomeLayout,
+        branches: Sequence[str],
+        claim: Claim,
+        is_home: bool,
+    ) -> None:
+        self._session = session
+        self._emptying = LockAttempts(session)
+        self._pipeline_number = claim.pipeline_number
+        self._epoch = claim.epoch
+        self._tables: dict[str, tuple[Column, ...]] = {}
+        self._targets: dict[str, str] = {}
+        for branch in branches:
+            self._tables |= staging_tables(layout, branch)
+            self._targets |= append_targets(layout, branch)
+        self._installation = None if is_home else claim.installation
+        #: Rows that are of no use any more, by table, in each set.
+        self._rows: list[Counter[str]] = [Counter() for _ in range(STAGING_SETS)]
+        self._newest = 0
+
+    def create(self, connection: psycopg.Connection[TupleRow]) -> None:
+        """Create the tables, empty, where result tables are; the caller commits."""
+        create_staging(
+            connection,
+            {
+                table: arranged(connection, columns, self._targets.get(table))
+                for table, columns in self._tables.items()
+            },
+            pipeline_number=self._pipeline_number,
+            epoch=self._epoch,
+            installation=self._installation,
+        )
+
+    def note_published(
+        self, sequence: int, staged: Mapping[str, int], *, attempts: int
+    ) -> None:
+        """Remember that a batch's rows, counted by table, are of no use any more.
+
+        Each attempt has a row in the register, whether it has others or not.
+        """
+        self._newest = sequence % STAGING_SETS
+        rows = self._rows[self._newest]
+        rows.update({table: staged.get(table, 0) for table in self._tables})
+        rows[ATTEMPTS] += attempts
+
+    def tidy(self) -> None:
+        """Empty what was filled of the set that was published last, if it is enough.
+
+        Any other set may be the next batch's, which is staged meanwhile, also one that
+        could not be emptied after its own batch. Empty tables are left alone, each of
+        which would be given new files.
+
+        Where somebody else has a lock on them they stay, until the next batch from
+        this set that is a minute later or more.
+
+        Raises:
+            RetryableError: The server is unreachable.
+        """
+        rows = self._rows[self._newest]
+        if rows.total() > STAGED_ROWS_KEPT and self._emptying.run(
+            "emptying staging", partial(self._truncate, self._newest)
+        ):
+            rows.clear()
+
+    def drop_superseded(self) -> None:
+        """Drop staging of older epochs; one that is locked waits for a later start.
+
+        Newer ones stay: a driver that is superseded while it starts would take the
+        tables from under its successor. What a restore left behind under a number
+        that is yet to come goes when its turn comes.
+        """
+        own = staging_schema(
+            self._pipeline_number, self._epoch, installation=self._installation
+        )
+        prefix = own.removesuffix(str(self._epoch))
+
+        def find(connection: psycopg.Connection[TupleRow]) -> list[str]:
+            rows = connection.execute(
+                _SQL["staging_schemas"], {"pattern": f"^{prefix}[0-9]+$"}
+            ).fetchall()
+            epochs = [int(row[0].removeprefix(prefix)) for row in rows]
+            return [f"{prefix}{epoch}" for epoch in epochs if epoch < self._epoch]
+
+        for schema in self._session.run("looking for old staging", find):
+            try:
+                self._drop(schema)
+            except RetryableError:
+                continue
+
+    def _drop(self, schema: str) -> None:
+        def drop(connection: psycopg.Connection[TupleRow]) -> None:
+            connection.execute("SET LOCAL lock_timeout = '1s'")
+            connection.execute(
+                _SQL["drop_staging"].format(schema=sql.Identifier(schema))
+            )
+
+        self._session.run("dropping old staging", drop)
+
+    def _truncate(self, number: int, connection: psycopg.Connection[TupleRow]) -> None:
+        tables = sql.SQL(", ").join(
+            staging_table(
+                self._pipeline_number,
+                self._epoch,
+                table,
+                sequence=number,
+                installation=self._installation,
+            )
+            for table, rows in self._rows[number].items()
+            if rows
+        )
+        connection.execute(sql.SQL("TRUNCATE {}").format(tables))

@@ -1,0 +1,104 @@
+"""Where one task attempt stages: in the home, and in every database it has rows for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Protocol, Self
+
+import pyarrow as pa
+
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.server.branch_names import HOME, database_of, staged_for
+from sinks.postgres.server.columns import Column
+from sinks.postgres.staging.staging import StagingWriter
+
+
+class TakesRows(Protocol):
+    """Takes what a task makes of its events: staging, or whoever looks at the rows."""
+
+    def copy(
+        self, branch: str, table: str, columns: tuple[Column, ...], rows: pa.Table
+    ) -> None:
+        """Take rows that one branch would publish."""
+
+    def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
+        """Take rows that a task would copy straight into a table."""
+
+
+class TaskStaging:
+    """Copies one task attempt's rows to the databases of the branches they belong to.
+
+    Used as a context manager. Leaving it normally commits in every database; the vote
+    may be given only after that.
+
+    Args:
+        open_writer: Opens the writer of a database; asked for the home at once, and
+            for another with the first rows for it.
+
+    Crash:
+        Between two commits some databases hold rows that nobody voted for; nobody
+        will ever move them.
+    """
+
+    def __init__(self, open_writer: Callable[[str], StagingWriter]) -> None:
+        self._open_writer = open_writer
+        self._writers: dict[str, StagingWriter] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._writer(HOME)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Commits one after the other; after one that fails, the others roll back.
+        self._open.__exit__(kind, error, trace)
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Rows copied so far, by the names that ``staged_for`` gives."""
+        return {
+            table: rows
+            for writer in self._writers.values()
+            for table, rows in writer.rows.items()
+        }
+
+    def copy(
+        self, branch: str, table: str, columns: tuple[Column, ...], rows: pa.Table
+    ) -> None:
+        """Copy rows that one branch will publish, as ``StagingWriter.copy`` does.
+
+        Raises:
+            ConfigurationError: The login to the branch's database was refused.
+            RetryableError: A server or connection failed.
+            FatalError: As ``StagingWriter.copy`` does.
+        """
+        if rows.num_rows:
+            writer = self._writer(database_of(branch))
+            writer.copy(staged_for(table, branch), columns, rows)
+
+    def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
+        """Copy rows straight into a table of the home, as the writer's method does.
+
+        Raises:
+            RowsRejectedError: The table refuses these rows; leave with the error, and
+                copy again without them.
+            TallyweirError: As ``StagingWriter.copy_results`` does.
+
+        Crash:
+            As ``StagingWriter.copy_results``.
+        """
+        if rows.num_rows:
+            self._writer(HOME).copy_results(output, rows)
+
+    def _writer(self, database: str) -> StagingWriter:
+        if database not in self._writers:
+            writer = self._open_writer(database)
+            self._writers[database] = self._open.enter_context(writer)
+        return self._writers[database]

@@ -1,0 +1,1 @@
+"""Tables of users: made, checked, owned, and kept from changing what is written."""

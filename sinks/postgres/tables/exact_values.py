@@ -1,0 +1,134 @@
+"""Keeps a column from changing the values that are written to it.
+
+A table of a user's own may have other types than the pipeline writes. Assignment rounds
+to the scale of a numeric, cuts a fraction of a second and pads a text without a word.
+Where a type may do so, each value is cast to it and back before it is written, and one
+that comes back as another is refused as if the table had refused its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.server.columns import Column, table_identifier, type_name
+from sinks.postgres.server.statements import load_statements
+
+_SQL = load_statements("sinks.postgres.tables", "exact_values.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+_TEXTS = frozenset({"text", "character varying"})
+_INSTANTS = frozenset({"timestamp with time zone", "timestamp without time zone"})
+#: Types that hold every value of a type that a pipeline writes, beside itself. Sessions
+#: are in UTC, so an instant is the same with a zone and without.
+_HELD_BY: Mapping[str, frozenset[str]] = {
+    "smallint": frozenset({"integer", "bigint", "numeric", "real", "double precision"}),
+    "integer": frozenset({"bigint", "numeric", "double precision"}),
+    "bigint": frozenset({"numeric"}),
+    "real": frozenset({"double precision"}),
+    "text": _TEXTS,
+    "date": _INSTANTS,
+    **dict.fromkeys(_INSTANTS, _INSTANTS),
+}
+#: Types that hold next to no value of another as it is.
+_HOPELESS = frozenset(
+    {
+        ("numeric", "real"),
+        ("numeric", "double precision"),
+        ("double precision", "real"),
+    }
+)
+
+
+class TypesChangedError(psycopg.DataError):
+    """The types of a table changed before what is written to it had locked them.
+
+    Attributes:
+        sqlstate: Of a statement that does not fit, or of one that to repeat helps.
+    """
+
+    def __init__(self, table: str, sqlstate: str) -> None:
+        self.sqlstate = sqlstate
+        super().__init__(f"the types of table {table} changed under its rows")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnType:
+    """What a column of a table is.
+
+    Attributes:
+        declared: As Postgres writes it, with its modifier.
+        base: The same of what it is at heart, if it is a domain.
+    """
+
+    declared: str
+    base: str
+
+    def holds(self, produced: str) -> bool:
+        """Tell whether it holds every value of a type as it is."""
+        return self.base == produced or self.base in _HELD_BY.get(produced, ())
+
+
+def read_types(connection: _Connection, table: str) -> dict[str, ColumnType]:
+    """Read the type of each column of a table."""
+    name = table_identifier(table).as_string(connection)
+    rows = connection.execute(_SQL["types"], {"table": name}).fetchall()
+    return {
+        column: ColumnType(declared=declared, base=base)
+        for column, declared, base in rows
+    }
+
+
+def unfit_types(
+    connection: _Connection, table: str, columns: Sequence[Column], *, per_value: bool
+) -> list[str]:
+    """Name columns of a table whose types may change what is written to them.
+
+    Args:
+        connection: To its database.
+        table: Which is there.
+        columns: Those that are written.
+        per_value: Whether a single value can be refused; then only types that would
+            change nearly every one are named.
+    """
+    types = read_types(connection, table)
+    return [
+        f"{column.name} is {found.declared}, not {column.postgres_type}"
+        for column in columns
+        if (found := types.get(column.name)) is not None
+        and not found.holds(column.postgres_type)
+        and (not per_value or (column.postgres_type, found.base) in _HOPELESS)
+    ]
+
+
+def exact_sources(
+    connection: _Connection, table: str, columns: Sequence[Column]
+) -> sql.Composed:
+    """List what is written to a table from staging, each value as it is or refused."""
+    types = read_types(connection, table)
+    return sql.SQL(", ").join(
+        exact_source(column, column.from_staging, types.get(column.name))
+        for column in columns
+    )
+
+
+def exact_source(
+    column: Column, source: sql.Composable, found: ColumnType | None
+) -> sql.Composable:
+    """Return a source, guarded if the column that it is for could change its value."""
+    if found is None or found.holds(column.postgres_type):
+        return source
+    is_padded = found.base.startswith(("character(", "bpchar"))
+    return _SQL["guarded_padded" if is_padded else "guarded"].format(
+        source=source,
+        # Postgres itself has written the name out of its catalog.
+        type=sql.SQL(found.declared),
+        produced=type_name(column.postgres_type),
+        name=sql.Literal(column.name),
+        declared=sql.Literal(found.declared),
+    )

@@ -1,0 +1,199 @@
+"""Keeps code of others from running with the rights of whoever acts, or looks.
+
+Whoever owns a table can have code run when others use it: by a trigger, a rule, a
+policy, a constraint, an index, a type, or a view in its place. Such code can take back
+any ``SET ROLE``, so it does not help to use the table under its owner's role. Nothing
+of a table runs that this does not let pass: it is held still first, then looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch, pin_path
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import qualified, table_identifier
+from sinks.postgres.server.naming import revisions_table, state_table
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.shadow_tables import read_shadow_tables
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres.tables", "foreign_code.sql")
+_SHOWN = 5
+
+
+def hold_tables(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    *,
+    layouts: Iterable[Mapping[str, Any]] = (),
+    needs_all: bool = False,
+) -> frozenset[str]:
+    """Hold a pipeline's tables in the home as they are, for an act that writes them.
+
+    Until the transaction ends nobody makes, alters or drops anything of them.
+
+    Args:
+        connection: To the home, inside of the act's transaction.
+        pipeline: Whose outputs and shadows are held.
+        layouts: Of versions whose tables the act looks at as well.
+        needs_all: Whether the act uses each append table.
+
+    Returns:
+        Those that are there, quoted. Any other may be somebody's view by the time that
+        it is used, so an act uses none.
+
+    Raises:
+        ConfigurationError: ``FOREIGN_CODE``, or ``TABLE_LOST``.
+        LockNotAvailable: Somebody changes a table for longer than the lock timeout.
+    """
+    tables = _tables_of(connection, pipeline, HOME, layouts)
+    held = _require_plain(connection, tables, is_written=True, is_home=True)
+    if needs_all:
+        for output in pipeline.appends:
+            if HOME in output.databases and output.quoted(connection) not in held:
+                raise not_there(output.table)
+    return held
+
+
+def hold_table(connection: Connection[TupleRow], database: str, table: str) -> None:
+    """Hold one table of any database as it is, to try a row in it.
+
+    Until the transaction ends nobody makes, alters or drops anything of it.
+
+    Raises:
+        ConfigurationError: ``FOREIGN_CODE``.
+    """
+    (path,) = fetch(connection, _SQL["path"])
+    pin_path(connection)
+    quoted = table_identifier(table).as_string(connection)
+    _require_plain(connection, [quoted], is_written=True, is_home=database == HOME)
+    # What runs with the row is then of somebody who may count on it.
+    fetch(connection, _SQL["restore_path"], path=path["path"])
+
+
+def not_there(table: str, *, what: str = "Table") -> ConfigurationError:
+    """Explain that an act needs a table that is not there, or what belongs to it."""
+    return ConfigurationError(
+        "TABLE_LOST",
+        saw=f"{what} {qualified(table)} does not exist.",
+        why="The act reads and writes it.",
+        fix="Start the driver: it makes a table that never held rows, and says of any "
+        "other what the ways on are.",
+    )
+
+
+def keep_tables(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    database: str = HOME,
+    *,
+    layouts: Iterable[Mapping[str, Any]] | None = None,
+) -> frozenset[str]:
+    """Keep a pipeline's tables in a database from being exchanged while they are read.
+
+    Args:
+        connection: In the transaction that reads them.
+        pipeline: Whose outputs and shadows are kept.
+        database: Which of its databases the connection is to.
+        layouts: Of versions whose tables are looked at as well; what of all of them
+            is there counts then, so one that may not be read is an error.
+
+    Returns:
+        Those that are there and may be read, quoted.
+
+    Raises:
+        ConfigurationError: ``FOREIGN_CODE``.
+        InsufficientPrivilege: See ``layouts``.
+    """
+    tables = _tables_of(connection, pipeline, database, layouts or ())
+    pin_path(connection)
+    return _require_plain(
+        connection,
+        tables,
+        is_written=False,
+        is_home=database == HOME,
+        skips_secret=layouts is None,
+    )
+
+
+def _tables_of(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    database: str,
+    layouts: Iterable[Mapping[str, Any]],
+) -> list[str]:
+    """Name the tables, and beside those of windows their revisions and their state."""
+    kinds = {
+        output.table: output.kind
+        for output in pipeline.outputs
+        if database in output.databases
+    }
+    if database == HOME:
+        # What else the ledger takes for the pipeline's, whatever its definition says.
+        for shadow in read_shadow_tables(connection, pipeline.name).values():
+            kinds.setdefault(shadow, "window")
+        for output in (o for one in layouts for o in one["outputs"] if o["is_home"]):
+            kinds[output["table"]] = output["kind"]
+    installation = None if database == HOME else pipeline.installation
+    found: list[sql.Identifier] = []
+    for table, kind in kinds.items():
+        if kind == "outbox":
+            continue
+        found.append(table_identifier(table))
+        if kind == "window":
+            found.append(table_identifier(revisions_table(table)))
+            found.append(state_table(pipeline.number, table, installation=installation))
+    return [table.as_string(connection) for table in found]
+
+
+def _require_plain(
+    connection: Connection[TupleRow],
+    tables: list[str],
+    *,
+    is_written: bool,
+    is_home: bool,
+    skips_secret: bool = False,
+) -> frozenset[str]:
+    values = {"is_written": is_written}
+    lock = _SQL["hold" if is_written else "keep"]
+    held: set[str] = set()
+    # Whoever is waited for may have made a table meanwhile.
+    while new := [
+        name
+        for row in fetch(
+            connection, _SQL["present"], tables=tables, skips_secret=skips_secret
+        )
+        if (name := str(row["name"])) not in held
+    ]:
+        for name in new:
+            # A view cannot be held so; it is refused, if it may not be there.
+            (kind,) = fetch(connection, _SQL["kind"], table=name) or [{"relkind": "r"}]
+            if kind["relkind"] in {"r", "p"}:
+                connection.execute(lock.format(table=sql.SQL(name)))
+        held.update(new)
+    names = [name for name in tables if name in held]
+    problems = fetch(
+        connection,
+        _SQL["foreign_code"],
+        tables=names,
+        schema="tallyweir" if is_home else "tallyweir_participant",
+        **values,
+    )
+    if problems:
+        shown = [f"{row['name']} {row['what']}" for row in problems[:_SHOWN]]
+        rest = len(problems) - len(shown)
+        more = f", and {rest} more" if rest else ""
+        raise ConfigurationError(
+            "FOREIGN_CODE",
+            saw=f"{', '.join(shown)}{more}.",
+            why="The table belongs to a role with fewer rights than this one, whose "
+            "code would run with the rights of this one.",
+            fix="Take it off; or, if it is known to be good, let the owner of the "
+            "schema tallyweir own the table and grant the publisher what it needs.",
+        )
+    return frozenset(held)

@@ -1,0 +1,94 @@
+"""Does a table of the user's own take the rows that are written to it?"""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.home_layout import Output
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres.tables", "insertable.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+
+class RowSkippedError(psycopg.DataError):
+    """A table took fewer rows than it was given, and raised no error.
+
+    Attributes:
+        taken: How many it took.
+    """
+
+    #: Of data that cannot be processed, as no state is for this.
+    sqlstate = "22000"
+
+    def __init__(self, taken: int) -> None:
+        self.taken = taken
+        super().__init__("a trigger of the table took no row and raised no error")
+
+
+def check_insertable(connection: _Connection, output: Output) -> None:
+    """Refuse a table on which something stands in the place of each INSERT.
+
+    Raises:
+        ConfigurationError: ``TABLE_HAS_RULE``.
+    """
+    is_updated = isinstance(output, WindowTable)
+    found = connection.execute(
+        _SQL["in_place_of_writes"],
+        {
+            "table": table_identifier(output.table).as_string(connection),
+            "events": ["2", "3", "4"] if is_updated else ["3"],
+        },
+    ).fetchall()
+    if found:
+        what = ", ".join(f"{kind} {name}" for kind, name in found)
+        raise ConfigurationError(
+            "TABLE_HAS_RULE",
+            saw=f"Table {output.table} has the {what}.",
+            why="It does something else in the place of what the pipeline writes, so "
+            "nothing would tell which rows are in the table.",
+            fix="Drop it, or name another table. A BEFORE INSERT trigger may change "
+            "rows, refuse them, or skip them.",
+        )
+
+
+def may_skip_rows(connection: _Connection, table: str) -> bool:
+    """Tell whether a trigger of the table could leave out rows that are written."""
+    quoted = table_identifier(table).as_string(connection)
+    row = connection.execute(_SQL["has_row_trigger"], {"table": quoted}).fetchone()
+    return row is not None
+
+
+def skips_rows(table: str, skipped: int) -> ConfigurationError:
+    """Explain that a table left out rows where none may be, or all of a batch."""
+    return ConfigurationError(
+        "TABLE_SKIPS_ROWS",
+        saw=f"Table {table} took {skipped} rows less than it was given, and raised no "
+        "error: a BEFORE trigger has returned NULL.",
+        why="Rows of windows, functions and joins come of many events, so none of them "
+        "can be left out as a dead letter; and an append table that takes no row of a "
+        "batch would pour the topic into the dead letters.",
+        fix="Let the trigger return NEW, or drop it; where it puts rows into another "
+        "table, partition the table instead, or name the other one.",
+    )
+
+
+def raises_always(
+    table: str, cause: psycopg.Error, connection: _Connection
+) -> ConfigurationError:
+    """Explain that a table refuses even a statement without any row."""
+    quoted = table_identifier(table).as_string(connection)
+    triggers = connection.execute(_SQL["statement_triggers"], {"table": quoted})
+    names = ", ".join(name for (name,) in triggers) or "none"
+    return ConfigurationError(
+        "TABLE_REFUSES_ALL",
+        saw=f"Table {table} refuses an INSERT of no row at all: {cause.sqlstate} "
+        f"{cause.diag.message_primary}. Its statement triggers: {names}.",
+        why="It would refuse every batch.",
+        fix="Drop or disable the trigger, or name another table.",
+    )

@@ -1,0 +1,215 @@
+"""Finds result tables whose rows are gone, before they are made again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.server.columns import qualified, table_identifier
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.in_doubt import Claim
+
+_SQL = load_statements("sinks.postgres.tables", "lost_tables.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRows:
+    """Rows that a table should hold by the ledger, and does not.
+
+    Attributes:
+        is_there: Whether the table is there, without a row.
+        rows: How many they are; of windows, how often batches changed one.
+        batches: That brought them.
+    """
+
+    table: str
+    is_there: bool
+    rows: int
+    batches: int
+
+    def told(self) -> str:
+        """Say what is gone."""
+        what = "is empty" if self.is_there else "does not exist"
+        return (
+            f"Table {qualified(self.table)} {what}; by the ledger {self.batches} "
+            f"batches brought {self.rows} rows into it that should be there."
+        )
+
+
+def find_lost(
+    connection: _Connection, pipeline: str, table: str, *, kind: str, is_there: bool
+) -> LostRows | None:
+    """Find out whether the rows of an output are gone, which is in one database.
+
+    Of windows an empty table says nothing: they may all wait to be shown.
+
+    Args:
+        connection: To the home, inside of a transaction.
+        pipeline: Its name.
+        table: The output's.
+        kind: The output's.
+        is_there: Whether the table is; if not it is not looked into.
+    """
+    if is_there and (kind == "window" or _has_rows(connection, table)):
+        return None
+    owed = _read_owed(connection, pipeline, table)
+    if owed is None:
+        return None
+    rows, batches = owed
+    return LostRows(table=table, is_there=is_there, rows=rows, batches=batches)
+
+
+def check_not_lost(
+    connection: _Connection, pipeline: str, outputs: Iterable[Output]
+) -> None:
+    """Refuse to go on with tables of the home whose rows are gone.
+
+    Raises:
+        ConfigurationError: ``TABLE_LOST``.
+    """
+    for output in outputs:
+        if not output.tables:
+            continue
+        lost = find_lost(
+            connection,
+            pipeline,
+            output.table,
+            kind=output.kind,
+            is_there=is_there(connection, table_identifier(output.table)),
+        )
+        if lost is not None:
+            raise ConfigurationError(
+                "TABLE_LOST",
+                saw=lost.told(),
+                why="Made again or filled further, it would look as if nothing were "
+                "missing.",
+                fix="Restore it from a backup; or compute what it held: tallyweir "
+                f"verify {pipeline} --replay; or accept the loss: tallyweir "
+                f"accept-loss {pipeline} {output.table} --reason TEXT.",
+            )
+
+
+def check_not_lost_beside(
+    connection: _Connection,
+    layout: HomeLayout,
+    claim: Claim,
+    known: Iterable[str],
+    outputs: Iterable[Output],
+) -> list[str]:
+    """Refuse to make a table again in a database beside the home.
+
+    The ledger says whether rows of it are owed, as ``accept_loss`` asks it; the markers
+    whether they may have been in this database, if the table is in several.
+
+    Args:
+        connection: To that database.
+        layout: The pipeline's, as the home has it.
+        claim: The driver's.
+        known: Tables that the pipeline has had there before, as ``schema.table``.
+        outputs: Those that publish there.
+
+    Returns:
+        The tables that are gone, and whose rows nobody looks for.
+
+    Raises:
+        ConfigurationError: ``TABLE_LOST``.
+    """
+    had = set(known)
+    gone = [
+        output
+        for output in outputs
+        if qualified(output.table) in had
+        and not is_there(connection, table_identifier(output.table))
+    ]
+    for output in gone:
+        row = connection.execute(
+            _SQL["marked"],
+            {
+                "installation": claim.installation,
+                "pipeline_number": claim.pipeline_number,
+                "branches": list(output.branches),
+            },
+        ).fetchone()
+        assert row is not None
+        owed = layout.owed.get(output.table)
+        if owed is not None and row[0]:
+            rows, batches = owed
+            raise ConfigurationError(
+                "TABLE_LOST",
+                saw=f"Table {qualified(output.table)} does not exist in database "
+                f"{connection.info.dbname}; by the ledger {batches} batches brought "
+                f"{rows} rows into this output that should be there.",
+                why="Made again, it would look as if nothing were missing.",
+                fix="Restore it from a backup; or, if it is in this database only, "
+                f"accept the loss: tallyweir accept-loss {layout.pipeline} "
+                f"{output.table} --reason TEXT; or give the output another table.",
+            )
+    return [output.table for output in gone]
+
+
+def read_owed(
+    connection: _Connection, pipeline: str, outputs: Iterable[Output]
+) -> dict[str, tuple[int, int]]:
+    """Return rows and batches that the ledger counts for tables, for those with any."""
+    owed = {one.table: _read_owed(connection, pipeline, one.table) for one in outputs}
+    return {table: counted for table, counted in owed.items() if counted is not None}
+
+
+def accept_lost(
+    connection: _Connection, pipeline: str, lost: LostRows, *, through: int, reason: str
+) -> None:
+    """Note that rows of all batches so far are given up; the caller commits."""
+    connection.execute(
+        _SQL["accept"],
+        {
+            "pipeline": pipeline,
+            "output_table": lost.table,
+            "through_sequence": through,
+            "rows": lost.rows,
+            "reason": reason,
+        },
+    )
+
+
+def forget_windows(connection: _Connection, state: sql.Identifier) -> None:
+    """Let the windows of a lost table that are open begin again from nothing.
+
+    There are none if the output has none, or no driver has made a place for them.
+    """
+    if is_there(connection, state):
+        connection.execute(_SQL["forget_windows"].format(state=state))
+
+
+def is_there(connection: _Connection, table: sql.Identifier) -> bool:
+    """Tell whether there is something of a name that can be read."""
+    name = table.as_string(connection)
+    row = connection.execute(_SQL["is_there"], {"table": name}).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def _read_owed(
+    connection: _Connection, pipeline: str, table: str
+) -> tuple[int, int] | None:
+    """Return rows and batches that the ledger counts for a table; None if no rows."""
+    row = connection.execute(
+        _SQL["owed"], {"pipeline": pipeline, "output_table": table}
+    ).fetchone()
+    assert row is not None
+    rows, batches = row
+    return (int(rows), int(batches)) if rows > 0 else None
+
+
+def _has_rows(connection: _Connection, table: str) -> bool:
+    statement = _SQL["has_rows"].format(table=table_identifier(table))
+    row = connection.execute(statement).fetchone()
+    assert row is not None
+    return bool(row[0])

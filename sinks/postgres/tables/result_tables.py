@@ -1,0 +1,358 @@
+"""Creates the tables that a pipeline writes, or checks the ones that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.home_layout import Output
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.metrics_view import create_metrics_view
+from sinks.postgres.outputs.window_table import (
+    WINDOW_END,
+    WINDOW_START,
+    WindowTable,
+)
+from sinks.postgres.server.columns import (
+    Column,
+    names,
+    qualified,
+    table_identifier,
+    type_name,
+)
+from sinks.postgres.server.naming import revisions_table
+from sinks.postgres.server.sqlstate import is_row_rejection
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.branchable import check_branchable
+from sinks.postgres.tables.copyable import check_copyable
+from sinks.postgres.tables.exact_values import exact_source, read_types, unfit_types
+from sinks.postgres.tables.insertable import check_insertable, raises_always
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres.tables", "result_tables.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+#: What an error means whatever it is about.
+_OTHERWISE_TOLD = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.InvalidSchemaName,
+)
+
+#: What is left of 63 bytes beside the suffix of the revisions table.
+_REVISED_NAME_BYTES_MAX = 63 - len("_revisions")
+
+
+def create_result_tables(
+    connection: _Connection,
+    outputs: Iterable[Output],
+    state: Callable[[str], sql.Identifier],
+) -> None:
+    """Make every table of some outputs exist with the columns that it needs.
+
+    The caller commits. A table that is there already is used if every wanted column
+    is there and assignable, and every other column may stay empty; indexes,
+    constraints and triggers of the user's own are left alone.
+
+    Args:
+        connection: To the database that they are in.
+        outputs: Those that publish there.
+        state: Names the state table of a window table.
+
+    Raises:
+        ConfigurationError: ``TABLE_DIFFERS``, showing both lists of columns,
+            ``TABLE_TYPES_DIFFER``: a column would change what is written,
+            ``TABLE_UNFIT``: Postgres refuses the table or its names, or what
+            ``check_copyable`` or ``check_branchable`` raises.
+    """
+    outputs = tuple(outputs)
+    for output in outputs:
+        with _unfit(output.table):
+            check_insertable(connection, output)
+            _create_tables(connection, output, state)
+    check_branchable(connection, outputs)
+
+
+def check_result_tables(connection: _Connection, outputs: Iterable[Output]) -> None:
+    """Check the tables of some outputs as a start does, and make none.
+
+    Raises:
+        ConfigurationError: As ``create_result_tables``; ``TABLE_DIFFERS`` also for one
+            that is not there.
+    """
+    for output in outputs:
+        check_insertable(connection, output)
+        for table, columns in output.tables.items():
+            found = _read_columns(connection, table_identifier(table))
+            per_value = isinstance(output, AppendTable)
+            _check(connection, table, columns, found, per_value=per_value)
+        if isinstance(output, WindowTable):
+            _check_window_key(connection, output)
+        elif isinstance(output, AppendTable) and output.copied_by_tasks:
+            check_copyable(connection, output)
+
+
+@contextmanager
+def _unfit(table: str) -> Iterator[None]:
+    """Say of what Postgres refuses about a table that the table is the cause.
+
+    Nothing but names and types of the user's is new in these statements, so whatever
+    is wrong with one is wrong with those.
+    """
+    try:
+        yield
+    except (psycopg.ProgrammingError, psycopg.NotSupportedError) as error:
+        if isinstance(error, _OTHERWISE_TOLD):
+            raise
+        raise _table_unfit(table, error) from error
+    except psycopg.OperationalError as error:
+        # Limits of a table, such as its number of columns, and one that is not ready.
+        if (error.sqlstate or "")[:2] not in {"54", "55"} or isinstance(
+            error, psycopg.errors.LockNotAvailable
+        ):
+            raise
+        raise _table_unfit(table, error) from error
+
+
+def _table_unfit(table: str, error: psycopg.Error) -> ConfigurationError:
+    return ConfigurationError(
+        "TABLE_UNFIT",
+        saw=f"Postgres answered {error.sqlstate} about table {qualified(table)}: "
+        f"{error.diag.message_primary}.",
+        why="The pipeline cannot make the table, or not write it as it is.",
+        fix="Change the table or the names in the pipeline file, as the answer says.",
+    )
+
+
+def _create_tables(
+    connection: _Connection, output: Output, state: Callable[[str], sql.Identifier]
+) -> None:
+    if isinstance(output, AppendTable):
+        created = _create_or_check(
+            connection, output.table, output.columns, per_value=True
+        )
+        if output.copied_by_tasks and not created:
+            check_copyable(connection, output)
+    elif isinstance(output, WindowTable):
+        _create_window_tables(connection, output, state(output.table))
+    elif isinstance(output, KeyedTable):
+        created = _create_or_check(connection, output.table, output.result_columns)
+        if created:
+            connection.execute(
+                _SQL["add_sequence_index"].format(target=table_identifier(output.table))
+            )
+
+
+def _create_window_tables(
+    connection: _Connection, output: WindowTable, state: sql.Identifier
+) -> None:
+    created = _create_or_check(connection, output.table, output.result_columns)
+    if created:
+        _execute(connection, "add_window_key", output)
+        _execute(connection, "add_open_windows_index", output)
+        if not output.discards:
+            _execute(connection, "leave_room", output)
+    else:
+        _check_window_key(connection, output)
+    if output.keeps_revisions:
+        if len(output.table.rsplit(".", 1)[-1].encode()) > _REVISED_NAME_BYTES_MAX:
+            raise ConfigurationError(
+                "TABLE_NAME_TOO_LONG",
+                saw=f"The window table {output.table} keeps revisions.",
+                why="The name of its revisions table would pass 63 bytes.",
+                fix=f"Name it with at most {_REVISED_NAME_BYTES_MAX} bytes.",
+            )
+        _create_or_check(
+            connection, revisions_table(output.table), output.revision_columns
+        )
+    if output.metrics is not None:
+        create_metrics_view(connection, output, output.metrics)
+    definitions = [
+        *(column.definition for column in (WINDOW_START, WINDOW_END, *output.by)),
+        *(partial.definition for partial in output.partials),
+    ]
+    connection.execute(
+        _SQL["create_state"].format(
+            state=state,
+            definitions=sql.SQL(", ").join(definitions),
+            keys=names(output.keys),
+        )
+    )
+    found = _read_columns(connection, state)
+    # In any order: an update adds what is new behind what was there.
+    if {column.name for column in output.staging_columns} != {n for n, *_ in found}:
+        raise ConfigurationError(
+            "WINDOW_CHANGED",
+            saw=f"The open windows of {output.table} were kept by another "
+            "definition of its keys or aggregates.",
+            why="Their partial results cannot be continued.",
+            fix="Give the changed output another table, or the pipeline another name.",
+        )
+
+
+def _execute(connection: _Connection, statement: str, output: WindowTable) -> None:
+    connection.execute(
+        _SQL[statement].format(
+            target=table_identifier(output.table), keys=names(output.result_keys)
+        )
+    )
+
+
+def _create_or_check(
+    connection: _Connection,
+    table: str,
+    columns: Sequence[Column],
+    *,
+    per_value: bool = False,
+) -> bool:
+    """Return whether the table was made here.
+
+    Args:
+        connection: To its database.
+        table: Its name.
+        columns: Those that are written.
+        per_value: Whether a value that a column would change can be refused.
+    """
+    found = _read_columns(connection, table_identifier(table))
+    if not found:
+        definitions = sql.SQL(", ").join(column.definition for column in columns)
+        connection.execute(
+            sql.SQL("CREATE TABLE {} ({})").format(table_identifier(table), definitions)
+        )
+        return True
+    _check(connection, table, columns, found, per_value=per_value)
+    return False
+
+
+def _check(
+    connection: _Connection,
+    table: str,
+    columns: Sequence[Column],
+    found: list[tuple[str, str, bool]],
+    *,
+    per_value: bool,
+) -> None:
+    existing = {name for name, *_ in found}
+    wanted = {column.name for column in columns}
+    demanding = [
+        name for name, _, optional in found if not optional and name not in wanted
+    ]
+    unassignable = None
+    if wanted <= existing and not demanding:
+        unassignable = _find_unassignable(connection, table, columns)
+        if unassignable is None:
+            _check_exact(connection, table, columns, per_value=per_value)
+            return
+    raise ConfigurationError(
+        "TABLE_DIFFERS",
+        saw=f"Table {table} {_described(found)}; the pipeline writes ("
+        + ", ".join(f"{column.name} {column.postgres_type}" for column in columns)
+        + ").",
+        why=_difference(sorted(wanted - existing), demanding, unassignable),
+        fix="Change the table or the pipeline, or name another table.",
+    )
+
+
+def _described(found: list[tuple[str, str, bool]]) -> str:
+    if not found:
+        return "is not there"
+    return f"exists with ({', '.join(f'{name} {kind}' for name, kind, _ in found)})"
+
+
+def _check_exact(
+    connection: _Connection, table: str, columns: Sequence[Column], *, per_value: bool
+) -> None:
+    unfit = unfit_types(connection, table, columns, per_value=per_value)
+    if unfit:
+        raise ConfigurationError(
+            "TABLE_TYPES_DIFFER",
+            saw=f"In table {table}, {'; '.join(unfit)}.",
+            why="The column would round, cut or pad values, and no single one can be "
+            "refused."
+            if not per_value
+            else "The column would change nearly every value.",
+            fix="Give the columns the types that the pipeline writes: "
+            + " ".join(
+                f"ALTER TABLE {table} ALTER COLUMN {column.name} TYPE "
+                f"{column.postgres_type};"
+                for column in columns
+                if any(one.startswith(f"{column.name} is ") for one in unfit)
+            ),
+        )
+
+
+def _difference(
+    missing: list[str], demanding: list[str], unassignable: str | None
+) -> str:
+    if missing:
+        return f"The table has no column {', '.join(missing)}."
+    if demanding:
+        return (
+            f"The table demands {', '.join(demanding)}, which the pipeline does "
+            "not fill."
+        )
+    return f"The types do not fit: {unassignable}."
+
+
+def _find_unassignable(
+    connection: _Connection, table: str, columns: Sequence[Column]
+) -> str | None:
+    """Let Postgres itself say whether the columns can be assigned."""
+    types = read_types(connection, table)
+    typed_nulls = sql.SQL(", ").join(
+        exact_source(
+            column,
+            sql.SQL("CAST(NULL AS {})").format(type_name(column.postgres_type)),
+            types.get(column.name),
+        )
+        for column in columns
+    )
+    statement = sql.SQL("INSERT INTO {} ({}) SELECT {} WHERE false").format(
+        table_identifier(table), names(columns), typed_nulls
+    )
+    try:
+        with connection.transaction():
+            connection.execute(statement)
+    except (
+        psycopg.errors.CannotCoerce,
+        psycopg.errors.DatatypeMismatch,
+        psycopg.errors.GeneratedAlways,
+    ) as error:
+        return error.diag.message_primary or str(error)
+    except psycopg.Error as error:
+        if not is_row_rejection(error):
+            raise
+        raise raises_always(table, error, connection) from error
+    return None
+
+
+def _read_columns(
+    connection: _Connection, table: sql.Identifier
+) -> list[tuple[str, str, bool]]:
+    """List (name, type, may stay empty) of a table; empty when it does not exist."""
+    quoted = table.as_string(connection)
+    rows = connection.execute(_SQL["read_columns"], {"table": quoted}).fetchall()
+    return [(name, kind, optional) for name, kind, optional in rows]
+
+
+def _check_window_key(connection: _Connection, output: WindowTable) -> None:
+    row = connection.execute(
+        _SQL["has_window_key"],
+        {
+            "table": table_identifier(output.table).as_string(connection),
+            "keys": sorted(column.name for column in output.result_keys),
+        },
+    ).fetchone()
+    if row is None:
+        keys = ", ".join(column.name for column in output.result_keys)
+        raise ConfigurationError(
+            "TABLE_KEY_MISSING",
+            saw=f"Table {output.table} exists without a unique key over ({keys}).",
+            why="Windows are updated in place, one row per window and group.",
+            fix=f"ALTER TABLE {output.table} ADD UNIQUE NULLS NOT DISTINCT ({keys});",
+        )

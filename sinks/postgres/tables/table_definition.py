@@ -1,0 +1,126 @@
+"""What a table demands of its rows, to make one elsewhere that refuses the same ones.
+
+Foreign keys and triggers need what is not in the table, so they are named and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+
+_SQL = load_statements("sinks.postgres.tables", "table_definition.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDefinition:
+    """A table, in the words of the server that has it.
+
+    Attributes:
+        table: Its name, as the pipeline writes it.
+        columns: Name of each, and what comes behind it in CREATE TABLE.
+        constraints: Name of each, and what comes behind it in ADD CONSTRAINT; keys
+            before checks.
+        indexes: The statements that make those which refuse rows.
+        left_out: What it has besides and cannot be made elsewhere.
+    """
+
+    table: str
+    columns: tuple[tuple[str, str], ...]
+    constraints: tuple[tuple[str, str], ...]
+    indexes: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def read_table_definitions(
+    connection: _Connection, tables: Iterable[str]
+) -> list[TableDefinition]:
+    """Read those of the tables that exist.
+
+    Raises:
+        RetryableError: The server went away.
+    """
+    with translated("reading the result tables"), connection.transaction():
+        found = [_read(connection, table) for table in tables]
+    return [one for one in found if one.columns]
+
+
+def create_defined_table(
+    connection: _Connection, definition: TableDefinition
+) -> list[str]:
+    """Make the table, with whatever of it can be made here; the caller commits.
+
+    Returns:
+        What could not be made, each with the reason: what refers to types or functions
+        that this database lacks. If it is a column, the table is not made at all.
+    """
+    table = table_identifier(definition.table)
+    columns = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(name), _as_written(text))
+        for name, text in definition.columns
+    )
+    statement = sql.SQL("CREATE TABLE {} ({})").format(table, columns)
+    problem = _try(connection, statement)
+    if problem is not None:
+        return [f"the table itself: {problem}"]
+    left_out = list(definition.left_out)
+    adding = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}")
+    for name, text in definition.constraints:
+        statement = adding.format(table, sql.Identifier(name), _as_written(text))
+        problem = _try(connection, statement)
+        if problem is not None:
+            left_out.append(f"constraint {name}: {problem}")
+    for text in definition.indexes:
+        problem = _try(connection, sql.Composed([_as_written(text)]))
+        if problem is not None:
+            left_out.append(f"an index: {problem}")
+    return left_out
+
+
+def create_schemas(connection: _Connection, tables: Sequence[str]) -> None:
+    """Make the schemas that the names of tables begin with; the caller commits."""
+    for schema in sorted({table.split(".")[0] for table in tables if "." in table}):
+        connection.execute(
+            sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema))
+        )
+
+
+def _read(connection: _Connection, table: str) -> TableDefinition:
+    values = {"table": table_identifier(table).as_string(connection)}
+
+    def pairs(statement: str) -> tuple[tuple[str, str], ...]:
+        rows = connection.execute(_SQL[statement], values).fetchall()
+        return tuple((name, text) for name, text in rows)
+
+    return TableDefinition(
+        table=table,
+        columns=pairs("columns"),
+        constraints=pairs("constraints"),
+        indexes=tuple(text for _, text in pairs("unique_indexes")),
+        left_out=tuple(f"{kind} {name}" for name, kind in pairs("left_out")),
+    )
+
+
+def _try(connection: _Connection, statement: sql.Composed) -> str | None:
+    """Execute a statement, or say why it cannot be."""
+    try:
+        with connection.transaction():
+            connection.execute(statement)
+    except (psycopg.ProgrammingError, psycopg.NotSupportedError) as error:
+        return error.diag.message_primary or type(error).__name__
+    return None
+
+
+def _as_written(text: str) -> sql.SQL:
+    # Postgres itself has written the expression out of its catalog, so it is one
+    # expression and cannot end the statement. It is executed in a scratch database.
+    return sql.SQL(text)

@@ -1,0 +1,115 @@
+"""Finds out why a statement on result tables has failed, and says it.
+
+Somebody may change or lock a table while a driver writes to it. The error of the
+statement tells what failed; what is wrong with the table, its catalog tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.home_layout import Output
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.connection import abandon
+from sinks.postgres.server.sqlstate import translate
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.result_tables import check_result_tables
+from sinks.postgres.tables.table_owners import find_claims_holder
+from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
+
+_SQL = load_statements("sinks.postgres.tables", "insertable.sql")
+_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
+
+_Connection = psycopg.Connection[TupleRow]
+
+#: Errors that a changed table may be behind: of names and types, of a schema that is
+#: gone, of something that a table of another kind does not support.
+_OF_DEFINITION = ("42", "3F", "0A")
+
+
+def explain_failure(
+    connection: _Connection,
+    outputs: Sequence[Output],
+    error: psycopg.Error,
+    *,
+    doing: str,
+) -> TallyweirError:
+    """Turn what a statement on result tables raised into an error with its cause.
+
+    Ends the transaction.
+
+    Args:
+        connection: That the statement was executed by.
+        outputs: Whose tables it may have been about.
+        error: What psycopg raised.
+        doing: What was attempted.
+    """
+    state = error.sqlstate or ""
+    abandon(connection)
+    if connection.closed:
+        return translate(error, doing=doing)
+    found: TallyweirError | None = None
+    try:
+        if isinstance(error, psycopg.errors.LockNotAvailable):
+            found = _find_lock(connection, outputs, doing) or find_claims_holder(
+                connection, doing=doing
+            )
+        elif state.startswith(_OF_DEFINITION):
+            check_unchanged(connection, outputs)
+    except TallyweirError as changed:
+        found = changed
+    except psycopg.Error:
+        # What is told first is what was seen first.
+        found = None
+    abandon(connection)
+    return found or translate(error, doing=doing)
+
+
+def check_unchanged(connection: _Connection, outputs: Sequence[Output]) -> None:
+    """Make sure that the tables are still such as a start would take; ends with it.
+
+    Raises:
+        ConfigurationError: ``TABLE_CHANGED``.
+        psycopg.Error: The server or the connection failed.
+    """
+    try:
+        connection.execute(_PUBLISH["begin_settings"])
+        check_result_tables(connection, outputs)
+    except ConfigurationError as changed:
+        raise ConfigurationError(
+            "TABLE_CHANGED",
+            saw=f"Somebody has changed a table while the driver writes to it. "
+            f"{changed.saw}",
+            why=f"{changed.why} Nothing of the batch is published, and no event has "
+            "become a dead letter.",
+            fix=f"{changed.fix} Then start the driver again.",
+        ) from changed
+    finally:
+        abandon(connection)
+
+
+def _find_lock(
+    connection: _Connection, outputs: Sequence[Output], doing: str
+) -> RetryableError | None:
+    """Say who keeps a table locked; None if nobody does any more."""
+    tables = [
+        table_identifier(table).as_string(connection)
+        for output in outputs
+        for table in output.tables
+    ]
+    row = connection.execute(_SQL["lock_holders"], {"tables": tables}).fetchone()
+    if row is None:
+        return None
+    table, mode, pid, role, program, since, query = row
+    whose = f"{role}, pid {pid} {program}".rstrip() if pid else role
+    return RetryableError(
+        "TABLE_LOCKED",
+        saw=f"Table {table} was locked for 30 s while {doing}: {whose} has a {mode} "
+        f"in a transaction since {since}" + (f", last with: {query}" if query else ""),
+        why="The pipeline writes to the table, so it waits.",
+        fix="Nothing, if that ends by itself: the driver goes on then. Else end it"
+        + (f", or SELECT pg_terminate_backend({pid});" if pid else "."),
+    )
