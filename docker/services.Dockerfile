@@ -15,7 +15,7 @@ COPY schemas /opt/tallyweir/app/schemas
 COPY sinks /opt/tallyweir/app/sinks
 COPY services /opt/tallyweir/app/services
 COPY spark_jobs/pipelines /opt/tallyweir/app/spark_jobs/pipelines
-COPY .tallyweir/images/datasets /opt/tallyweir/app/services/datasets
+COPY .tallyweir/images/datasets /opt/tallyweir/app/services/local/datasets
 RUN python3 -m compileall -q /opt/tallyweir/app
 
 FROM ${PYTHON_BASE}

@@ -20,7 +20,7 @@ from integration_tests.harness.sharded_numbers import (
     stop,
 )
 from integration_tests.ledger_scenario import LedgerScenario
-from services.endpoints import Endpoints
+from services.process.endpoints import Endpoints
 from sinks.faultpoints import disarm_all
 from sinks.postgres.schema.migrations import migrate
 

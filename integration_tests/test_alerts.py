@@ -42,8 +42,8 @@ from integration_tests.harness.topic_log import TopicLog
 from services.alerts.retention import KafkaRetention
 from services.alerts.webhook import ID_HEADER, SIGNATURE_HEADER, sign
 from services.cli.alert_checks import check_rules
-from services.embedded.state_directory import ROOT
-from services.topic_positions import read_positions
+from services.kafka.topic_positions import read_positions
+from services.local.embedded.state_directory import ROOT
 from sinks.postgres.alerting.alert_book import AlertBook
 from sinks.postgres.audit import read_overview
 from sinks.postgres.schema.roles import ALERTS

@@ -17,7 +17,7 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.embedded.postgres import EmbeddedPostgres
+from services.local.embedded.postgres import EmbeddedPostgres
 from sinks.postgres.schema.migrations import migrate
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.naming import TableNames

@@ -16,10 +16,10 @@ from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
 from services.alerts.observer import Observer
 from services.alerts.rules_file import read_rules
 from services.cli.app import build_app
-from services.endpoints import KAFKA_VARIABLE, Endpoints
+from services.kafka.pipeline_offsets import read_offsets
 from services.monitor.event_copies import read_from_kafka
-from services.pipeline_offsets import read_offsets
-from services.redrive.redriver import redrive
+from services.operate.redrive.redriver import redrive
+from services.process.endpoints import KAFKA_VARIABLE, Endpoints
 from sinks.postgres import audit
 from sinks.postgres.steering import RecordPosition, RedriveSelection
 from sinks.protocol.errors import ConfigurationError

@@ -32,7 +32,7 @@ from integration_tests.harness.sharded_numbers import (
     start_driver,
     stop,
 )
-from services.ingest.producer import EventProducer
+from services.produce.producer import EventProducer
 from sinks.diagnosis.bottleneck import Cause
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -17,17 +17,17 @@ from psycopg.conninfo import make_conninfo
 
 from integration_tests.harness.command import Command, signal_at
 from integration_tests.harness.finished_database import fill
-from services.chaos.observation import Observation, observe
-from services.chaos.plan import HOME
-from services.chaos.self_test import Damage, run_self_test
-from services.chaos.tests.finished_run import (
+from services.dev.chaos.observation import Observation, observe
+from services.dev.chaos.plan import HOME
+from services.dev.chaos.self_test import Damage, run_self_test
+from services.dev.chaos.tests.finished_run import (
     PARTICIPANT,
     finished,
     in_two_databases,
     sent_records,
     witnesses,
 )
-from services.chaos.verdict import has_failed, judge_tables
+from services.dev.chaos.verdict import has_failed, judge_tables
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from services.embedded.daemon import free_port
-from services.embedded.state_directory import ROOT
+from services.local.embedded.daemon import free_port
+from services.local.embedded.state_directory import ROOT
 
 _FILES = ROOT / "docker" / "kubernetes" / "tallyweir" / "files"
 _TIMEOUT_S = 20.0

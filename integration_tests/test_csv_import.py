@@ -15,15 +15,15 @@ from integration_tests.harness.command import run_command
 from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.faulty_driver import FAULT_VARIABLE
 from integration_tests.harness.shown_rows import show_rows
-from services.chaos.templates.results import Results, compare_results, read_results
-from services.datasets.made_up import DATASETS
-from services.embedded.state_directory import (
+from services.dev.chaos.templates.results import Results, compare_results, read_results
+from services.local.datasets.made_up import DATASETS
+from services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
 )
-from services.endpoints import KAFKA_VARIABLE
-from services.templates.template import read_template
+from services.local.templates.template import read_template
+from services.process.endpoints import KAFKA_VARIABLE
 from sinks.faultpoints import FaultPoint
 from sinks.postgres.audit import verify
 from sinks.settings import HOME_DSN_VARIABLE

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from integration_tests.harness.command import Command, signal_at
-from services.endpoints import (
+from services.process.endpoints import (
     KAFKA_VARIABLE,
 )
 from sinks.settings import HOME_DSN_VARIABLE

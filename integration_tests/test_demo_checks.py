@@ -9,10 +9,10 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from services.demo.drill import DrillReport
-from services.demo.expected_results import ExpectedResults
-from services.demo.independent_checks import add_independent_checks
-from services.ingest.faults import Expectation
+from services.dev.demo.drill import DrillReport
+from services.dev.demo.expected_results import ExpectedResults
+from services.dev.demo.independent_checks import add_independent_checks
+from services.produce.faults import Expectation
 from sinks.postgres.audit import Receipt, Totals
 
 HOUR = dt.datetime(2013, 1, 1, 10, tzinfo=dt.UTC)

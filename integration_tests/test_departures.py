@@ -17,13 +17,13 @@ import pytest
 from integration_tests.harness.command import run_command
 from integration_tests.harness.shown_rows import show_rows
 from integration_tests.harness.topic_log import TopicLog
-from services.datasets.flights import read_file
-from services.embedded.state_directory import (
+from services.local.datasets.flights import read_file
+from services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
 )
-from services.endpoints import KAFKA_VARIABLE
+from services.process.endpoints import KAFKA_VARIABLE
 from sinks.postgres.audit import verify
 from sinks.settings import HOME_DSN_VARIABLE
 

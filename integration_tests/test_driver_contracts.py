@@ -20,7 +20,7 @@ from integration_tests.harness.readings import (
     write_contract,
 )
 from schemas.codec import encode
-from services.id_fingerprints import fingerprints_of
+from services.operate.id_fingerprints import fingerprints_of
 from sinks.postgres.audit import explain
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

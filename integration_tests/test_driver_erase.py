@@ -11,7 +11,7 @@ import pytest
 from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.readings import NOON, Sent, sent
 from integration_tests.harness.whole_database import places_of
-from services.id_fingerprints import fingerprints_of
+from services.operate.id_fingerprints import fingerprints_of
 from sinks.postgres import steering
 from sinks.postgres.audit import verify
 

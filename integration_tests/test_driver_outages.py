@@ -10,8 +10,8 @@ import pytest
 
 from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.driver_world import DriverWorld, numbered
-from services.embedded.kafka import EmbeddedKafka
-from services.embedded.postgres import EmbeddedPostgres
+from services.local.embedded.kafka import EmbeddedKafka
+from services.local.embedded.postgres import EmbeddedPostgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -9,7 +9,7 @@ import pytest
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import READING, Sent, reading, write_contract
 from schemas.codec import encode
-from services.redrive.redriver import redrive
+from services.operate.redrive.redriver import redrive
 from sinks.faultpoints import RedrivePoint, arm, disarm_all
 from sinks.postgres import audit
 from sinks.postgres.server.connection import connect

@@ -14,8 +14,11 @@ from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import Sent
 from schemas.codec import encode
 from schemas.contract import load_contract
-from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, share_fetched
-from services.endpoints import KAFKA_VARIABLE
+from services.local.embedded.state_directory import (
+    STATE_DIRECTORY_VARIABLE,
+    share_fetched,
+)
+from services.process.endpoints import KAFKA_VARIABLE
 from sinks.settings import HOME_DSN_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -16,11 +16,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 from schemas.codec import decode, diagnose
 from schemas.contract import load_contract, versions_of
-from services.datasets.page_views import read_page_views
-from services.ingest.emit import emit, plan_faults
-from services.ingest.faults import FaultRates, default_partition
-from services.ingest.producer import Delivery, EventProducer
-from services.ingest.topics import ensure_topic
+from services.kafka.topics import ensure_topic
+from services.local.datasets.page_views import read_page_views
+from services.produce.emit import emit, plan_faults
+from services.produce.faults import FaultRates, default_partition
+from services.produce.producer import Delivery, EventProducer
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,9 +19,9 @@ from integration_tests.harness.topic_log import TopicLog
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from schemas.codec import encode
 from schemas.contract import load_contract
-from services.hashed_secrets import add_secret
+from services.kafka.topic_positions import read_positions
 from services.monitor.tokens import PAGE_TOKENS, Role, make_token
-from services.topic_positions import read_positions
+from services.process.hashed_secrets import add_secret
 from sinks.protocol.offsets import TopicPartition
 
 _CONTRACT = """{"type": "record", "name": "Order", "fields": [

@@ -23,9 +23,9 @@ from integration_tests.ledger_scenario import BUCKET_SECONDS, PIPELINE
 from schemas.codec import encode
 from schemas.event_contracts import load_event_contract
 from services.cli.app import build_app
-from services.endpoints import KAFKA_VARIABLE
-from services.event_search import find_event
-from services.id_fingerprints import fingerprints_of
+from services.operate.event_search import find_event
+from services.operate.id_fingerprints import fingerprints_of
+from services.process.endpoints import KAFKA_VARIABLE
 from sinks.postgres.audit import find_window_rows, read_batch_ranges
 from sinks.settings import HOME_DSN_VARIABLE
 

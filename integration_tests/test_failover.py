@@ -31,7 +31,7 @@ from integration_tests.harness.postgres_cluster import (
     timeline,
 )
 from integration_tests.harness.postgres_driver import query
-from services.embedded.postgres import EmbeddedPostgres
+from services.local.embedded.postgres import EmbeddedPostgres
 from sinks.postgres.schema.migrations import migrate
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.ports import BatchPlan

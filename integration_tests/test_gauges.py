@@ -19,9 +19,9 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.topic_log import TopicLog
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
+from services.kafka.topic_positions import read_positions
 from services.monitor.gauge_keeper import GaugeKeeper
 from services.monitor.home_reader import HomeReader
-from services.topic_positions import read_positions
 from sinks.postgres.records.pipeline_gauges import (
     EVERY_S,
     read_gauges,

@@ -17,8 +17,8 @@ from integration_tests.harness.ingest_service import (
 from schemas.codec import decode, encode
 from schemas.contract import load_contract
 from schemas.wire_format import split
-from services.hashed_secrets import read_secrets, revoke_secret
-from services.ingest.http.key_file import API_KEYS
+from services.ingest.key_file import API_KEYS
+from services.process.hashed_secrets import read_secrets, revoke_secret
 
 CONTRACT = load_contract("page_view.v1")
 WRITERS = {CONTRACT.schema_id: CONTRACT}

@@ -20,7 +20,7 @@ from integration_tests.harness.ingest_service import (
 )
 from schemas.codec import decode
 from schemas.contract import load_contract
-from services.embedded.kafka import EmbeddedKafka
+from services.local.embedded.kafka import EmbeddedKafka
 
 CONTRACT = load_contract("page_view.v1")
 SENDERS = 8

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from integration_tests.harness.command import run_command
-from services.embedded.state_directory import ROOT
-from services.endpoints import Endpoints
+from services.local.embedded.state_directory import ROOT
 from services.notebook.jupyter import install_jupyter, notebook_environment
+from services.process.endpoints import Endpoints
 from sinks.settings import HOME_DSN_VARIABLE
 
 # Jupyter is installed first, once for a state directory.

@@ -13,8 +13,8 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.keyed_pipeline import write_python_pipeline
-from services.endpoints import Endpoints
 from services.notebook.jupyter import notebook_environment
+from services.process.endpoints import Endpoints
 from sinks.postgres.server.databases import DATABASES_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

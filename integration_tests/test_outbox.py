@@ -25,7 +25,7 @@ from integration_tests.harness.relayed_home import (
     relay_round,
     without_repeats,
 )
-from services.ingest.topics import ensure_topic
+from services.kafka.topics import ensure_topic
 from services.relay import tenure
 from sinks.postgres.audit import Receipt, verify
 from sinks.postgres.outputs.home_layout import HomeLayout

@@ -15,9 +15,9 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.chaos.plan import Cut, CutSide
-from services.chaos.wire_messages import Statement
-from services.chaos.wire_proxy import WireProxy, wire_proxy
+from services.dev.chaos.plan import Cut, CutSide
+from services.dev.chaos.wire_messages import Statement
+from services.dev.chaos.wire_proxy import WireProxy, wire_proxy
 from sinks.postgres.branches import participant
 from sinks.postgres.branches.participant import PostgresParticipant
 from sinks.postgres.outputs.append_table import AppendTable

@@ -20,7 +20,7 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.embedded.postgres import _SETTINGS, EmbeddedPostgres
+from services.local.embedded.postgres import _SETTINGS, EmbeddedPostgres
 from services.resolver.rounds import ResolverRound
 from sinks.postgres.branches.preflight import (
     changes_sessions,

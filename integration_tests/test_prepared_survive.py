@@ -30,7 +30,7 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.embedded.postgres import EmbeddedPostgres
+from services.local.embedded.postgres import EmbeddedPostgres
 from sinks.faultpoints import FaultPoint, arm, disarm_all
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.schema.migrations import migrate

@@ -20,7 +20,7 @@ from integration_tests.harness.relayed_home import wait_for
 from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
-from services.embedded.state_directory import ROOT
+from services.local.embedded.state_directory import ROOT
 from sinks.postgres.profiles import KEPT, ProfileKind, TakenProfile, keep_profile
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -16,9 +16,9 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.chaos.plan import Cut, CutSide
-from services.chaos.wire_messages import Statement
-from services.chaos.wire_proxy import wire_proxy
+from services.dev.chaos.plan import Cut, CutSide
+from services.dev.chaos.wire_messages import Statement
+from services.dev.chaos.wire_proxy import wire_proxy
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.connection import connect
 from sinks.postgres.staging.attempt_register import ATTEMPTS

@@ -16,7 +16,7 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.topic_log import TopicLog
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from services.redrive.redriver import RedriveReport, redrive
+from services.operate.redrive.redriver import RedriveReport, redrive
 from sinks.faultpoints import RedrivePoint, Side, arm, disarm_all
 from sinks.postgres import audit
 from sinks.postgres.server.branch_names import HOME

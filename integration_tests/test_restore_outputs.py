@@ -30,7 +30,7 @@ from integration_tests.harness.restored_outputs import (
     TIMERS,
     KeyedPipeline,
 )
-from services.ingest.topics import ensure_topic
+from services.kafka.topics import ensure_topic
 from sinks.postgres.records.relay_feed import OUTBOX, RelayFeed
 from sinks.protocol.errors import RetryableError
 

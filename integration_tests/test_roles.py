@@ -26,7 +26,7 @@ from integration_tests.harness.role_world import (
     role_world,
 )
 from integration_tests.harness.sharded_numbers import Places, start_driver, stop
-from services.embedded.postgres import EmbeddedPostgres
+from services.local.embedded.postgres import EmbeddedPostgres
 from services.resolver.rounds import ResolverRound
 from sinks.postgres.schema.migrations import migrate, migrate_participant
 from sinks.postgres.schema.roles import (

@@ -24,7 +24,7 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.sharded_numbers import stop, with_definition
 from integration_tests.ledger_scenario import check_of, failed
-from services.embedded.postgres import server_binary
+from services.local.embedded.postgres import server_binary
 from sinks.postgres import steering
 from sinks.postgres.audit import Receipt, verify
 from sinks.postgres.outputs.home_layout import HomeLayout, Output

@@ -10,7 +10,7 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import Sent, sent
-from services.bench.spark_event_log import sum_shuffled_bytes
+from services.dev.bench.spark_event_log import sum_shuffled_bytes
 from sinks.postgres.schema.migrations import migrate
 from spark_jobs.bench.skewed_windows import CASES, measure_skew
 

@@ -11,10 +11,13 @@ import pytest
 
 from integration_tests.harness.command import run_command
 from integration_tests.harness.topic_log import TopicLog
-from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE, share_fetched
-from services.endpoints import KAFKA_VARIABLE
-from services.ingest.source_section import read_source_section
-from services.templates.template import read_template, template_names
+from services.local.embedded.state_directory import (
+    STATE_DIRECTORY_VARIABLE,
+    share_fetched,
+)
+from services.local.templates.template import read_template, template_names
+from services.process.endpoints import KAFKA_VARIABLE
+from services.produce.source_section import read_source_section
 from sinks.postgres.audit import verify
 from sinks.settings import HOME_DSN_VARIABLE
 

@@ -15,7 +15,7 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.terminal import Terminal
-from services.embedded.state_directory import ROOT, share_fetched
+from services.local.embedded.state_directory import ROOT, share_fetched
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -14,10 +14,10 @@ from integration_tests.harness.readings import Sent
 from integration_tests.harness.topic_log import TopicLog as WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from services.cli.app import build_app
-from services.endpoints import KAFKA_VARIABLE
+from services.kafka.open_transactions import find_held_back
+from services.kafka.topic_log import TopicLog
 from services.monitor.shown_pipeline import summary_json
-from services.open_transactions import find_held_back
-from services.topic_log import TopicLog
+from services.process.endpoints import KAFKA_VARIABLE
 from sinks.postgres.audit import read_overview
 from sinks.protocol.offsets import TopicPartition
 from sinks.settings import HOME_DSN_VARIABLE

@@ -12,7 +12,7 @@ import pytest
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import sent
-from services.id_fingerprints import fingerprints_of
+from services.operate.id_fingerprints import fingerprints_of
 from sinks.faultpoints import FaultPoint
 from sinks.postgres.audit import explain, narrate, verify
 

@@ -23,15 +23,15 @@ from integration_tests.containers.traffic import Promises
 from schemas.codec import EventRecord, decode
 from schemas.contract import load_contract, versions_of
 from schemas.errors import DecodeError
-from services.chaos.check_branches import check_branches
-from services.chaos.check_ledger import Witnesses, check_ledger
-from services.chaos.check_records import Sent, check_records
-from services.chaos.observation import Connections, ResultRow, observe_pipeline
-from services.chaos.plan import HOME
-from services.chaos.sent_log import Place, SentRecord
-from services.chaos.verdict import judge_prepared
-from services.chaos.workload import RecordKind
-from services.demo.expected_results import (
+from services.dev.chaos.check_branches import check_branches
+from services.dev.chaos.check_ledger import Witnesses, check_ledger
+from services.dev.chaos.check_records import Sent, check_records
+from services.dev.chaos.observation import Connections, ResultRow, observe_pipeline
+from services.dev.chaos.plan import HOME
+from services.dev.chaos.sent_log import Place, SentRecord
+from services.dev.chaos.verdict import judge_prepared
+from services.dev.chaos.workload import RecordKind
+from services.dev.demo.expected_results import (
     ExpectedResults,
     HourOfFlights,
     compare_windows,
@@ -42,7 +42,7 @@ from sinks.postgres.server.statements import load_statements
 
 Home = Connection[tuple[Any, ...]]
 
-_DEMO_SQL = load_statements("services.demo", "independent_checks.sql")
+_DEMO_SQL = load_statements("services.dev.demo", "independent_checks.sql")
 #: After a long fault there is much to catch up with.
 _BACKLOG_MAX_S = 900.0
 _NOTHING_SEEN = Witnesses(seen={}, changed=(), told=())

@@ -21,7 +21,7 @@ from integration_tests.containers.scene import Scene
 from integration_tests.containers.silence import silence
 from integration_tests.containers.traffic import Promises
 from schemas.contract import CONTRACTS_FOLDER
-from services.embedded.state_directory import ROOT
+from services.local.embedded.state_directory import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1_800)]
 

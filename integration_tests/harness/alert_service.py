@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from services.embedded.state_directory import ROOT
+from services.local.embedded.state_directory import ROOT
 
 DEADLINE_S = 60.0
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.embedded.state_directory import (
+from services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
 )
-from services.endpoints import KAFKA_VARIABLE
+from services.process.endpoints import KAFKA_VARIABLE
 from sinks.settings import HOME_DSN_VARIABLE
 
 _RUN_TIMEOUT_S = 300.0

@@ -173,6 +173,6 @@ def spark_jars() -> str:
     given = os.environ.get("TALLYWEIR_SPARK_JARS")
     if given:
         return given
-    from services.embedded import jars  # noqa: PLC0415 - fetches if missing
+    from services.local.embedded import jars  # noqa: PLC0415 - fetches if missing
 
     return ",".join(map(str, jars.spark_jars()))

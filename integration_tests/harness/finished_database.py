@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from services.chaos.check_records import Sent
-from services.chaos.observation import Observation
-from services.chaos.plan import HOME
-from services.chaos.world import PIPELINE, TOPIC
+from services.dev.chaos.check_records import Sent
+from services.dev.chaos.observation import Observation
+from services.dev.chaos.plan import HOME
+from services.dev.chaos.world import PIPELINE, TOPIC
 from sinks.postgres.schema.migrations import migrate
 
 _EVENTS = """

@@ -17,11 +17,11 @@ from typing import cast
 import httpx
 from confluent_kafka import Consumer, TopicPartition
 
-from services.embedded.state_directory import ROOT
-from services.hashed_secrets import add_secret
-from services.ingest.http.api_keys import make_key
-from services.ingest.http.key_file import API_KEYS, KEYS_FILE_VARIABLE
-from services.ingest.topics import ensure_topic
+from services.ingest.api_keys import make_key
+from services.ingest.key_file import API_KEYS, KEYS_FILE_VARIABLE
+from services.kafka.topics import ensure_topic
+from services.local.embedded.state_directory import ROOT
+from services.process.hashed_secrets import add_secret
 
 PARTITIONS = 3
 _DEADLINE_S = 30.0

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from services.embedded.kafka import EmbeddedKafka
-from services.embedded.postgres import EmbeddedPostgres
-from services.embedded.state_directory import (
+from services.local.embedded.kafka import EmbeddedKafka
+from services.local.embedded.postgres import EmbeddedPostgres
+from services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
     state_directory,
 )
-from services.endpoints import Endpoints, child_environment
+from services.process.endpoints import Endpoints, child_environment
 from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE
 
 

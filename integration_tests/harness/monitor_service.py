@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import httpx
 
-from services.embedded.state_directory import ROOT
+from services.local.embedded.state_directory import ROOT
 
 _TIMEOUT_S = 30.0
 

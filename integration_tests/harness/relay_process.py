@@ -18,10 +18,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from services.process.service_log import configure_logging
 from services.relay import service
 from services.relay.relay_metrics import RelayMetrics
 from services.relay.stream_producer import StreamProducer
-from services.service_log import configure_logging
 from sinks.postgres.records import relay_feed
 from sinks.postgres.records.relay_feed import RelayFeed
 

@@ -21,8 +21,8 @@ from integration_tests.harness.topic_log import TopicLog
 from integration_tests.harness.versioned_windows import FIRST, SECOND, change, publish
 from integration_tests.harness.whole_database import read_database
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
+from services.kafka.topic_log import TopicLog as KafkaLog
 from services.monitor.tokens import Role
-from services.topic_log import TopicLog as KafkaLog
 from sinks.protocol.offsets import TopicPartition
 
 _STEERING = f"{PIPELINE}/steering"

@@ -12,8 +12,8 @@ from psycopg.rows import TupleRow
 from services.alerts.observation import Observation
 from services.alerts.retention import KafkaRetention
 from services.alerts.rule import DeadLetters, OverBudget, RetentionHeadroom, Rule
-from services.source_lag import lags_of
-from services.topic_positions import positions_of, read_positions
+from services.kafka.source_lag import lags_of
+from services.kafka.topic_positions import positions_of, read_positions
 from sinks.postgres.alerting.pipeline_facts import PipelineFacts, read_pipeline_facts
 from sinks.postgres.audit import PipelineSummary, Usage, read_overview, read_usage
 from sinks.protocol.errors import TallyweirError

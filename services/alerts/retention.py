@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from services.ingest.topics import SILENT_LOG
-from services.topic_log import BROKER_TIMEOUT_S
+from services.kafka.topic_log import BROKER_TIMEOUT_S
+from services.kafka.topics import SILENT_LOG
 from sinks.kafka_settings import client_config
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.offsets import TopicPartition

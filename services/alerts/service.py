@@ -9,7 +9,7 @@ from services.alerts.channel import Channel
 from services.alerts.observer import Observer
 from services.alerts.rules_file import RulesFile
 from services.alerts.tenure import AlertTenure
-from services.tenured_service import TenuredService
+from services.process.tenured_service import TenuredService
 from sinks.postgres.alerting.alert_book import AlertBook
 
 #: Without a finished round for so long the service is not ready: it cannot reach the

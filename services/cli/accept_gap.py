@@ -43,8 +43,8 @@ def accept_gap(
 
     Refused when nothing is lost. The pipeline starts at the log's start afterwards.
     """
-    from services.endpoints import find_endpoints
-    from services.topic_log import TopicLog
+    from services.kafka.topic_log import TopicLog
+    from services.process.endpoints import find_endpoints
     from sinks.postgres import audit
     from sinks.postgres.server.connection import connect
 

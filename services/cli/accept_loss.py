@@ -43,7 +43,7 @@ def accept_loss(
     Refused when nothing is lost. The next start makes the table again; verify names
     the loss instead of looking for the rows.
     """
-    from services.endpoints import find_endpoints
+    from services.process.endpoints import find_endpoints
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 

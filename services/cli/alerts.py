@@ -60,8 +60,8 @@ def alerts(
     from services.alerts.channels import make_channels
     from services.alerts.rules_file import read_rules
     from services.alerts.service import AlertService
-    from services.endpoints import find_endpoints, resolve_endpoints
-    from services.service_log import configure_logging
+    from services.process.endpoints import find_endpoints, resolve_endpoints
+    from services.process.service_log import configure_logging
     from sinks.metrics_endpoint import serve_metrics
     from sinks.postgres.schema.migrations import migrate
 
@@ -107,7 +107,7 @@ def show(
     ] = False,
 ) -> None:
     """Show what fires now, as the alerts service has found it."""
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres.alerting.firing import read_firing
     from sinks.postgres.server.connection import connect
 

@@ -79,7 +79,7 @@ def batch(
     driver of the pipeline may run meanwhile: it waits for the run and goes on.
     """
     from services.cli.signals import become
-    from services.endpoints import child_environment, resolve_endpoints
+    from services.process.endpoints import child_environment, resolve_endpoints
 
     environment = child_environment(resolve_endpoints())
     arguments = ["-m", "spark_jobs.batch", str(pipeline)]

@@ -21,7 +21,7 @@ def _in_a_folder(file: Path | None) -> Path | None:
 
 def _sizes(text: str) -> str:
     """Refuse sizes that cannot be measured."""
-    from services.bench.id_batches import IDS_MAX, IDS_MIN
+    from services.dev.bench.id_batches import IDS_MAX, IDS_MIN
 
     for size in text.split(","):
         if not (size.isdecimal() and IDS_MIN <= int(size) <= IDS_MAX):
@@ -82,7 +82,7 @@ def throughput(
     plot: _Plot = None,
 ) -> None:
     """Events per second with deduplication, beside Flink, Spark and Quix."""
-    from services.bench.throughput import measure_throughput
+    from services.dev.bench.throughput import measure_throughput
 
     _show(
         "throughput",
@@ -100,7 +100,7 @@ def latency(
     plot: _Plot = None,
 ) -> None:
     """Milliseconds from a producer's send to the row in Postgres, at a steady rate."""
-    from services.bench.latency import measure_latency
+    from services.dev.bench.latency import measure_latency
 
     _show(
         "latency",
@@ -117,7 +117,7 @@ def databases(
     plot: _Plot = None,
 ) -> None:
     """What several databases cost, against one, for large and for small batches."""
-    from services.bench.several_databases import measure_databases
+    from services.dev.bench.several_databases import measure_databases
 
     _show(
         "databases",
@@ -135,7 +135,7 @@ def guarantees(
     plot: _Plot = None,
 ) -> None:
     """What each guarantee costs: once by ID, once by offset, at least once."""
-    from services.bench.guarantees import measure_guarantees
+    from services.dev.bench.guarantees import measure_guarantees
 
     _show(
         "guarantees",
@@ -152,7 +152,7 @@ def cost(
     plot: _Plot = None,
 ) -> None:
     """Processor seconds of each part, and bytes of Postgres' log, by event."""
-    from services.bench.cost import measure_cost
+    from services.dev.bench.cost import measure_cost
 
     _show(
         "cost",
@@ -171,7 +171,7 @@ def scale(
     plot: _Plot = None,
 ) -> None:
     """How cost grows with slots, partitions, databases, branches, bytes and keys."""
-    from services.bench.scale import measure_scale, scale_tables
+    from services.dev.bench.scale import measure_scale, scale_tables
 
     figures = measure_scale(events=events, seed=seed, say=note)
     _show_tables("scale", figures, scale_tables, as_json=as_json, plot=plot)
@@ -184,7 +184,7 @@ def windows(
     plot: _Plot = None,
 ) -> None:
     """Windowed counts beside Spark's own; both halves of a batch, by its groups."""
-    from services.bench.windows import measure_windows, windows_tables
+    from services.dev.bench.windows import measure_windows, windows_tables
 
     figures = measure_windows(events=events, seed=seed, say=note)
     _show_tables("windows", figures, windows_tables, as_json=as_json, plot=plot)
@@ -197,7 +197,7 @@ def joins(
     plot: _Plot = None,
 ) -> None:
     """Pairs of two topics' events, beside Spark's own join in the same run."""
-    from services.bench.joins import measure_joins
+    from services.dev.bench.joins import measure_joins
 
     _show(
         "joins",
@@ -222,7 +222,7 @@ def dedup(
     plot: _Plot = None,
 ) -> None:
     """What the seen-ID catalog costs by its size, beside a unique index and Spark."""
-    from services.bench.dedup import dedup_tables, measure_dedup
+    from services.dev.bench.dedup import dedup_tables, measure_dedup
 
     figures = measure_dedup(
         sizes=[int(size) for size in ids.split(",")],
@@ -244,8 +244,8 @@ def full_catalog(
     plot: _Plot = None,
 ) -> None:
     """Events per second with a full catalog of seen IDs, beside an empty one."""
-    from services.bench.full_catalog import measure_full_catalog
-    from services.bench.full_catalog_tables import full_catalog_tables
+    from services.dev.bench.full_catalog import measure_full_catalog
+    from services.dev.bench.full_catalog_tables import full_catalog_tables
 
     figures = measure_full_catalog(ids=ids, events=events, seed=seed, say=note)
     _show_tables(
@@ -260,7 +260,7 @@ def soak(
     plot: _Plot = None,
 ) -> None:
     """Memory, rate and catalog over time, at 80 % of what the pipeline sustains."""
-    from services.bench.soak import measure_soak, soak_tables
+    from services.dev.bench.soak import measure_soak, soak_tables
 
     figures = measure_soak(minutes=minutes, seed=seed, say=note)
     _show_tables("soak", figures, soak_tables, as_json=as_json, plot=plot)
@@ -274,7 +274,7 @@ def ingest(
     as_json: _Json = False,
 ) -> None:
     """Single events over HTTP, beside the broker's own limit in the same run."""
-    from services.bench.ingest import measure_ingest
+    from services.dev.bench.ingest import measure_ingest
 
     _show(
         "ingest",
@@ -326,7 +326,7 @@ def _end(figures: Mapping[str, object]) -> None:
 def _draw(command: str, figures: Mapping[str, object], plot: Path | None) -> None:
     if plot is None:
         return
-    from services.bench.plots import PLOTS
+    from services.dev.bench.plots import PLOTS
 
     plot.write_text(PLOTS[command](figures), "utf-8")
     note(f"wrote {plot}")

@@ -17,12 +17,12 @@ from confluent_kafka.admin import AdminClient
 from services.cli.alert_checks import check_rules
 from services.cli.check import Check
 from services.cli.database_checks import check_database, check_names, read_needs
-from services.embedded.jars import JAR_LOCK, locked_jars, verify_jar
-from services.embedded.java import find_java, java_version
-from services.embedded.servers import embedded_kafka, embedded_postgres
-from services.embedded.state_directory import state_directory
-from services.embedded.virtual_environment import RUNTIME_LOCK, is_installed
-from services.endpoints import (
+from services.local.embedded.jars import JAR_LOCK, locked_jars, verify_jar
+from services.local.embedded.java import find_java, java_version
+from services.local.embedded.servers import embedded_kafka, embedded_postgres
+from services.local.embedded.state_directory import state_directory
+from services.local.embedded.virtual_environment import RUNTIME_LOCK, is_installed
+from services.process.endpoints import (
     KAFKA_VARIABLE,
     given_home_dsn,
     given_kafka_bootstrap,

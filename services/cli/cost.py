@@ -13,9 +13,9 @@ from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from services.cost.estimate import Estimate
-    from services.cost.prices import Prices
-    from services.cost.what_if import WhatIf
+    from services.operate.cost.estimate import Estimate
+    from services.operate.cost.prices import Prices
+    from services.operate.cost.what_if import WhatIf
     from sinks.postgres.audit import Usage
 
 _OVER_BUDGET = 1
@@ -48,10 +48,10 @@ def cost(
     Exit code 1 when at this rate a budget of the file is passed.
     docs/cost.md has the formula of every number.
     """
-    from services.cost.estimate import estimate_cost
-    from services.cost.prices import read_prices
-    from services.cost.what_if import imagine
-    from services.endpoints import find_home_dsn
+    from services.operate.cost.estimate import estimate_cost
+    from services.operate.cost.prices import read_prices
+    from services.operate.cost.what_if import imagine
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.server.connection import connect
 
@@ -86,7 +86,7 @@ def _span(written: str) -> timedelta:
 
 def is_over(prices: Prices, estimate: Estimate) -> bool:
     """Tell whether a limit of the budget is passed at this rate."""
-    from services.cost.estimate import shares_of_budget
+    from services.operate.cost.estimate import shares_of_budget
 
     if prices.budget is None:
         return False
@@ -171,7 +171,7 @@ def _say_estimate(
         f"a day and {estimate.per_month:.2f} a month."
     )
     if prices.budget is not None:
-        from services.cost.estimate import shares_of_budget
+        from services.operate.cost.estimate import shares_of_budget
 
         for what, share in shares_of_budget(estimate, prices.budget).items():
             verdict = "OVER" if share > 1 else "within"

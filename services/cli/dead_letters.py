@@ -52,7 +52,7 @@ def list_letters(
     skip: Annotated[int, typer.Option(min=0, help="Leave out so many.")] = 0,
 ) -> None:
     """List dead letters by reason, or 50 of one reason, newest batches first."""
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.server.connection import connect
 
@@ -105,10 +105,10 @@ def show(
     """
     from contextlib import closing
 
-    from services.endpoints import find_endpoints
-    from services.redrive.letter_report import letter_json, told
-    from services.redrive.record_name import parse_record
-    from services.redrive.source_records import KnownRecord, SourceRecords
+    from services.operate.redrive.letter_report import letter_json, told
+    from services.operate.redrive.record_name import parse_record
+    from services.operate.redrive.source_records import KnownRecord, SourceRecords
+    from services.process.endpoints import find_endpoints
     from sinks.postgres import audit
     from sinks.postgres.server.connection import connect
 
@@ -160,9 +160,9 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
     driver reads them like anything else. A dead letter claims no ID, so two copies of
     it count once; docs/dead-letters.md tells what holds without IDs.
     """
-    from services.endpoints import find_endpoints
-    from services.redrive.record_name import parse_record
-    from services.redrive.redriver import redrive as send_again
+    from services.operate.redrive.record_name import parse_record
+    from services.operate.redrive.redriver import redrive as send_again
+    from services.process.endpoints import find_endpoints
     from sinks.postgres.server.connection import connect
     from sinks.postgres.steering import RedriveSelection
 

@@ -16,11 +16,11 @@ from services.cli.verify import say_receipt
 from sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:
-    from services.demo.drill import DrillReport
-    from services.demo.live_screen import LiveScreen
-    from services.demo.progress import Progress
-    from services.demo.scenario import Scenario
-    from services.demo.world import DemoWorld
+    from services.dev.demo.drill import DrillReport
+    from services.dev.demo.live_screen import LiveScreen
+    from services.dev.demo.progress import Progress
+    from services.dev.demo.scenario import Scenario
+    from services.dev.demo.world import DemoWorld
     from sinks.postgres.audit import Receipt
 
 _FLIGHTS_TOTAL = 336_776
@@ -66,11 +66,11 @@ def demo(
     With --external the pipeline departures of a system that runs already does the work,
     and nothing is killed. Exit code 0 only when every event is accounted for, once.
     """
-    from services.demo.drill import run_drill
-    from services.demo.external import external_world, send_and_wait
-    from services.demo.independent_checks import verify_results
-    from services.demo.scenario import write_scenario
-    from services.demo.world import demo_world
+    from services.dev.demo.drill import run_drill
+    from services.dev.demo.external import external_world, send_and_wait
+    from services.dev.demo.independent_checks import verify_results
+    from services.dev.demo.scenario import write_scenario
+    from services.dev.demo.world import demo_world
 
     started = time.monotonic()
     end_once_on_signals()
@@ -112,16 +112,16 @@ class _PlainScreen:
 def _screen(scenario: Scenario) -> _PlainScreen | LiveScreen:
     if not use_rich(sys.stderr):
         return _PlainScreen()
-    from services.demo.live_screen import LiveScreen
+    from services.dev.demo.live_screen import LiveScreen
 
     return LiveScreen(scenario.messages)
 
 
 def _say_where(world: DemoWorld, *, keep: bool) -> None:
-    from services.demo.ledger import TABLES, Ledger
-    from services.demo.world import PIPELINE
-    from services.embedded.postgres import server_binary
-    from services.endpoints import launcher
+    from services.dev.demo.ledger import TABLES, Ledger
+    from services.dev.demo.world import PIPELINE
+    from services.local.embedded.postgres import server_binary
+    from services.process.endpoints import launcher
 
     psql = "psql"
     if world.has_own_servers and not shutil.which(psql):

@@ -76,8 +76,8 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
     drain that has not ended. Exit code 75 when the time is over: the same call waits
     on. Exit code 1 when it is drained and not verified.
     """
-    from services.endpoints import find_home_dsn
-    from services.steering.waiting_report import waiting_told
+    from services.operate.steering.waiting_report import waiting_told
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit, steering
     from sinks.postgres.server.connection import connect
 

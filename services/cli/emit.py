@@ -16,8 +16,8 @@ from sinks.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from services.cli.emitted_records import Supply
-    from services.ingest.emit import EmitReport
-    from services.ingest.faults import FaultRates
+    from services.produce.emit import EmitReport
+    from services.produce.faults import FaultRates
 
 
 _Key = Annotated[
@@ -106,7 +106,7 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     """
     # Imported here: `--help` of other commands must not wait for the Kafka client.
     from services.cli.emitted_records import choose_supply
-    from services.ingest.faults import FaultRates
+    from services.produce.faults import FaultRates
 
     rates = FaultRates(
         duplicates=duplicates,
@@ -152,13 +152,13 @@ class _Wishes:
 def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
     from schemas.contract import load_contract
     from services.cli.emitted_records import until_interrupted
-    from services.endpoints import given_kafka_bootstrap, resolve_endpoints
-    from services.ingest.emit import emit as emit_records
-    from services.ingest.emit import plan_faults
-    from services.ingest.paced_records import PacedRecords
-    from services.ingest.producer import EventProducer
-    from services.ingest.source_section import read_source_section
-    from services.ingest.topics import ensure_topic
+    from services.kafka.topics import ensure_topic
+    from services.process.endpoints import given_kafka_bootstrap, resolve_endpoints
+    from services.produce.emit import emit as emit_records
+    from services.produce.emit import plan_faults
+    from services.produce.paced_records import PacedRecords
+    from services.produce.producer import EventProducer
+    from services.produce.source_section import read_source_section
 
     section = read_source_section(supply.pipeline)
     topic = section.choose_topic(wishes.topic)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from schemas.codec import EventRecord
 from schemas.contract import Contract
-from services.datasets.made_up import DATASETS
-from services.ingest.paced_records import PacedRecords
-from services.ingest.typed_rows import TypedRows
-from services.templates.template import Template, read_template
+from services.local.datasets.made_up import DATASETS
+from services.local.templates.template import Template, read_template
+from services.produce.paced_records import PacedRecords
+from services.produce.typed_rows import TypedRows
 from sinks.protocol.errors import ConfigurationError
 
 _FORMS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}

@@ -72,8 +72,8 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
     again. Aggregates of windows stay. A driver at work drops the batch at hand and
     goes on by itself.
     """
-    from services.endpoints import find_home_dsn
-    from services.steering.erasure import erase_events, erasure_told
+    from services.operate.steering.erasure import erase_events, erasure_told
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -109,7 +109,7 @@ def erasures(
     ] = False,
 ) -> None:
     """List what was erased, or print the receipt that `erase --again` takes."""
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 

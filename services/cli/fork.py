@@ -60,8 +60,8 @@ def fork(
     The pipeline file of the new one has its name, and the tables that readers know.
     The other pipeline is not stopped.
     """
-    from services.endpoints import find_home_dsn
-    from services.steering.fork_report import fork_told
+    from services.operate.steering.fork_report import fork_told
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -94,7 +94,7 @@ def diff(
 
     Exit code 1 when an output differs.
     """
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -129,8 +129,8 @@ def switch(
     Both are fenced by it and go on where they stand, each under its own name. Called
     with the two exchanged, it takes that back.
     """
-    from services.endpoints import find_home_dsn
-    from services.steering.fork_report import switch_told
+    from services.operate.steering.fork_report import switch_told
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -162,8 +162,8 @@ def discard(
     Its shadow tables go and all that is kept of it, but for a note. A pipeline whose
     tables readers find is refused.
     """
-    from services.endpoints import find_home_dsn
-    from services.steering.fork_report import discard_told
+    from services.operate.steering.fork_report import discard_told
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 

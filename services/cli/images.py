@@ -33,7 +33,7 @@ def images(
     Wheels and jars are fetched first and checked by the hashes of the lock files; the
     builds have no network, and neither has a container anything left to download.
     """
-    from services.images.build import build_images
+    from services.dev.images.build import build_images
 
     built = build_images(uses_stand_ins=stand_ins, tell=note)
     for image in built:

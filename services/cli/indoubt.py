@@ -74,7 +74,7 @@ def show(
     Looks into the home and each database of TALLYWEIR_DATABASES, changes nothing and
     waits for nothing. A driver at work has branches in doubt for moments.
     """
-    from services.endpoints import find_databases
+    from services.process.endpoints import find_databases
 
     found = find_in_doubt(find_databases())
     if as_json:
@@ -184,7 +184,7 @@ def check_may_finish(
 
 
 def _finish(text: str, wanted: InDoubtVerdict) -> None:
-    from services.endpoints import find_databases
+    from services.process.endpoints import find_databases
     from sinks.postgres.audit.in_doubt import list_prepared, read_claims
     from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
     from sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger

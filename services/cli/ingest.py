@@ -47,11 +47,11 @@ def ingest(
     in the file that TALLYWEIR_INGEST_KEYS_FILE names; see ingest-keys. SIGTERM and
     Ctrl-C drain: what is in flight is answered first. docs/ingest.md has the rest.
     """
-    from services.endpoints import given_kafka_bootstrap, resolve_endpoints
-    from services.ingest.http.key_file import KEYS_FILE_VARIABLE, KeyFile
-    from services.ingest.http.served_topics import read_served_topics
-    from services.ingest.http.server import serve
-    from services.service_log import configure_logging
+    from services.ingest.key_file import KEYS_FILE_VARIABLE, KeyFile
+    from services.ingest.served_topics import read_served_topics
+    from services.ingest.server import serve
+    from services.process.endpoints import given_kafka_bootstrap, resolve_endpoints
+    from services.process.service_log import configure_logging
     from sinks.protocol.errors import ConfigurationError
 
     served = read_served_topics(pipelines)

@@ -12,8 +12,8 @@ from services.cli.rendering import note, say
 from services.cli.secret_commands import add_secret_commands
 
 if TYPE_CHECKING:
-    from services.hashed_secrets import SecretKind
-    from services.ingest.http.api_keys import ApiKey
+    from services.ingest.api_keys import ApiKey
+    from services.process.hashed_secrets import SecretKind
 
 _VARIABLE = "TALLYWEIR_INGEST_KEYS_FILE"
 
@@ -62,8 +62,8 @@ def create(
     A producer has two active keys at most: make the second, let the producer change
     over, revoke the first. A running service sees the change within a second.
     """
-    from services.hashed_secrets import add_secret
-    from services.ingest.http.api_keys import make_key
+    from services.ingest.api_keys import make_key
+    from services.process.hashed_secrets import add_secret
 
     key, text = make_key(
         producer=producer,
@@ -77,7 +77,7 @@ def create(
 
 
 def _load_kind() -> SecretKind[ApiKey]:
-    from services.ingest.http.key_file import API_KEYS
+    from services.ingest.key_file import API_KEYS
 
     return API_KEYS
 

@@ -10,7 +10,7 @@ import typer
 from services.cli.rendering import example, say
 
 if TYPE_CHECKING:
-    from services.kafka_access import KafkaService
+    from services.kafka.kafka_access import KafkaService
 
 
 def register(app: typer.Typer) -> None:
@@ -44,10 +44,10 @@ def kafka_access(
     Comes in as an administrator, by TALLYWEIR_KAFKA_CONFIG. Harmless to repeat; a
     password that has changed in a service's file is changed in Kafka too.
     """
-    from services.endpoints import require_kafka_bootstrap
-    from services.ingest.source_section import read_outbox_topics, read_source_section
-    from services.ingest.topics import ensure_topic
-    from services.kafka_access import grant_access
+    from services.kafka.kafka_access import grant_access
+    from services.kafka.topics import ensure_topic
+    from services.process.endpoints import require_kafka_bootstrap
+    from services.produce.source_section import read_outbox_topics, read_source_section
 
     bootstrap = require_kafka_bootstrap()
     users = [_service_and_file(given) for given in user or ()]
@@ -62,7 +62,7 @@ def kafka_access(
 
 
 def _service_and_file(given: str) -> tuple[KafkaService, Path]:
-    from services.kafka_access import KafkaService
+    from services.kafka.kafka_access import KafkaService
 
     service, separator, path = given.partition("=")
     known = [known.value for known in KafkaService]

@@ -33,7 +33,7 @@ def logs(
     Each with the batch that it is about, or that was at hand. The home database keeps
     3,000; everything else that a driver says is on its standard error only.
     """
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres.records.driver_log import read_driver_log
     from sinks.postgres.server.connection import connect
 

@@ -31,7 +31,7 @@ def migrate(
     own nothing. docs/security.md says what each role may do. Doing it again changes
     nothing, and after a crash it goes on.
     """
-    from services.endpoints import resolve_databases
+    from services.process.endpoints import resolve_databases
     from sinks.postgres.schema import migrations
     from sinks.postgres.schema.roles import grant_roles
     from sinks.postgres.server.branch_names import HOME

@@ -48,9 +48,9 @@ def monitor(
     the address may look, so it listens on this machine only unless --host says
     otherwise. docs/monitor.md has the formula of every number.
     """
-    from services.endpoints import find_endpoints, resolve_acts_dsn
     from services.monitor.service import serve_monitor
-    from services.service_log import configure_logging
+    from services.process.endpoints import find_endpoints, resolve_acts_dsn
+    from services.process.service_log import configure_logging
 
     endpoints = find_endpoints()
     configure_logging()

@@ -13,8 +13,8 @@ from services.cli.rendering import note, say
 from services.cli.secret_commands import add_secret_commands
 
 if TYPE_CHECKING:
-    from services.hashed_secrets import SecretKind
     from services.monitor.tokens import PageToken
+    from services.process.hashed_secrets import SecretKind
 
 _VARIABLE = "TALLYWEIR_MONITOR_TOKENS_FILE"
 
@@ -63,8 +63,8 @@ def create(
     ] = None,
 ) -> None:
     """Make a token, and print it: this once, because only its hash is kept."""
-    from services.hashed_secrets import add_secret
     from services.monitor.tokens import Role, make_token
+    from services.process.hashed_secrets import add_secret
 
     token, text = make_token(
         name=name,

@@ -85,13 +85,13 @@ def notebook(  # noqa: PLR0913, PLR0917 - each is an option
         raise typer.BadParameter(
             "Give one of --records, --offsets and --input, and none for a directory."
         )
-    from services.endpoints import child_environment, resolve_endpoints
     from services.notebook.jupyter import (
         install_jupyter,
         jupyter_command,
         notebook_environment,
     )
     from services.notebook.notebook_file import write_notebook
+    from services.process.endpoints import child_environment, resolve_endpoints
 
     endpoints = resolve_endpoints()
     directory = what if what.is_dir() else output or Path(f"{what.stem}-notebook")

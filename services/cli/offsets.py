@@ -17,7 +17,7 @@ from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from services.pipeline_offsets import PartitionOffsets
+    from services.kafka.pipeline_offsets import PartitionOffsets
 
 _Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
 _AsJson = Annotated[
@@ -64,8 +64,8 @@ def show(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
     Headroom is the time until Kafka deletes the next record by retention.ms of the
     topic; with nothing left to read there is no such record.
     """
-    from services.endpoints import find_endpoints
-    from services.pipeline_offsets import read_offsets
+    from services.kafka.pipeline_offsets import read_offsets
+    from services.process.endpoints import find_endpoints
 
     name = pipeline_name(pipeline)
     found = read_offsets(find_endpoints(), name, now=datetime.now(UTC))
@@ -107,12 +107,12 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
     duplicates; dead letters, filtered and expired events get another chance. Refused
     where IDs are not known. A driver at work goes on from there by itself.
     """
-    from services.endpoints import find_endpoints
-    from services.steering.position_move import (
+    from services.operate.steering.position_move import (
         move_positions,
         move_told,
         parse_target,
     )
+    from services.process.endpoints import find_endpoints
     from sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
@@ -157,8 +157,8 @@ def accept_topic(
     under former:ID:TOPIC from now on, in the ledger and in the column kafka_topic of
     the result tables. Refused where no topic has another id than before.
     """
-    from services.endpoints import find_endpoints
-    from services.steering.position_move import accept_recreated, accepted_told
+    from services.operate.steering.position_move import accept_recreated, accepted_told
+    from services.process.endpoints import find_endpoints
     from sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()

@@ -43,7 +43,7 @@ def pause(
     A driver at work drops the batch at hand whole and waits; it need not answer.
     What comes meanwhile waits in Kafka: watch its retention.
     """
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -62,7 +62,7 @@ def pause(
 
 def resume(pipeline: _Pipeline, dry_run: _DryRun = False) -> None:
     """End a pause, or call off a drain: a driver that waits goes on within seconds."""
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 

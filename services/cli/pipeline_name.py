@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from services.python_pipeline import PYTHON_ENDING, describe_python_pipeline
+from services.produce.python_pipeline import PYTHON_ENDING, describe_python_pipeline
 from sinks.protocol.errors import ConfigurationError
 
 _FILE_ENDINGS = (".yaml", ".yml", PYTHON_ENDING)

@@ -15,7 +15,7 @@ import typer
 from services.cli.rendering import example, note, say, say_json
 
 if TYPE_CHECKING:
-    from services.described_version import DescribedFile
+    from services.operate.described_version import DescribedFile
     from sinks.postgres.steering.version_change import Changed
 
 _File = Annotated[Path, typer.Argument(help="Pipeline file, as it is to run.")]
@@ -54,7 +54,7 @@ def plan(file: _File, as_json: _Json = False) -> None:
     `update` does. 78: it cannot follow; each reason names the way out.
     """
     from services.cli.plan_report import say_plan
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -82,7 +82,7 @@ def update(
     A driver at work is fenced, drops the batch at hand whole, and ends unless it runs
     this very version: start it with the new file.
     """
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -107,7 +107,7 @@ def rollback(
 ) -> None:
     """Let a former version come into force again, with all that is kept since."""
     from services.cli.pipeline_name import pipeline_name
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -134,8 +134,8 @@ def versions(
     """List a pipeline's versions, the newest first: that one is in force."""
     from services.cli.pipeline_name import pipeline_name
     from services.cli.plan_report import say_versions
-    from services.endpoints import find_home_dsn
-    from services.steering.pipeline_versions import versions_json
+    from services.operate.steering.pipeline_versions import versions_json
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -158,8 +158,8 @@ def versions(
 
 
 def _describe(file: Path) -> DescribedFile:
-    from services.described_version import describe_file
-    from services.endpoints import child_environment, find_endpoints
+    from services.operate.described_version import describe_file
+    from services.process.endpoints import child_environment, find_endpoints
 
     described = describe_file(file, child_environment(find_endpoints()))
     if isinstance(described, int):

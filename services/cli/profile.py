@@ -40,11 +40,11 @@ def profile(
     """
     import tempfile
 
-    from services.endpoints import find_home_dsn
-    from services.profiling.flame_graph import Stack, draw_flame_graph
-    from services.profiling.found_driver import find_driver
-    from services.profiling.jvm_samples import JvmRecording
-    from services.profiling.python_samples import sample_python
+    from services.operate.profiling.flame_graph import Stack, draw_flame_graph
+    from services.operate.profiling.found_driver import find_driver
+    from services.operate.profiling.jvm_samples import JvmRecording
+    from services.operate.profiling.python_samples import sample_python
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres.audit import read_overview
     from sinks.postgres.profiles import ProfileKind, TakenProfile, keep_profile
     from sinks.postgres.server.connection import connect

@@ -36,10 +36,10 @@ def relay(
     groups tallyweir.PIPELINE. One relay works at a time; another one stands by and
     takes over. With --once the exit code is 1 when something could not be done.
     """
-    from services.endpoints import resolve_endpoints
+    from services.process.endpoints import resolve_endpoints
+    from services.process.service_log import configure_logging
     from services.relay.relay_metrics import RelayMetrics
     from services.relay.service import RelayService
-    from services.service_log import configure_logging
     from sinks.metrics_endpoint import serve_metrics
     from sinks.postgres.schema.migrations import migrate
 

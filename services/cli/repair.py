@@ -44,7 +44,7 @@ def repair(
     one database. It only reads and prints: a person decides and does the steps. Exit
     code 1 when something disagrees.
     """
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres.audit.repair import find_disagreement
     from sinks.postgres.audit.repair_steps import repair_steps
     from sinks.postgres.server.connection import connect

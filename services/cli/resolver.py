@@ -38,10 +38,10 @@ def resolver(
     which do the same for themselves. With --once the exit code is 1 when something
     could not be done.
     """
-    from services.endpoints import resolve_databases
+    from services.process.endpoints import resolve_databases
+    from services.process.service_log import configure_logging
     from services.resolver.resolver_metrics import ResolverMetrics
     from services.resolver.service import ResolverService
-    from services.service_log import configure_logging
     from sinks.metrics_endpoint import serve_metrics
 
     every_s = seconds_of(every)

@@ -41,7 +41,7 @@ def run(
     a pipeline that runs already takes it over.
     """
     from services.cli.signals import become
-    from services.endpoints import child_environment, resolve_endpoints
+    from services.process.endpoints import child_environment, resolve_endpoints
 
     environment = child_environment(resolve_endpoints())
     if profile is not None:

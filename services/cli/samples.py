@@ -43,8 +43,8 @@ def samples(
     Kept where the pipeline file has monitor.samples, without what monitor.redact
     names. Exit code 1 when there are none.
     """
-    from services.endpoints import find_home_dsn
-    from services.samples_json import samples_json
+    from services.operate.samples_json import samples_json
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.server.connection import connect
 

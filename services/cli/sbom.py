@@ -34,11 +34,11 @@ def sbom(
     """
     import tomllib
 
-    from services.embedded.state_directory import ROOT
-    from services.sbom.bundled_jars import installed_jars
-    from services.sbom.components import read_components
-    from services.sbom.cyclonedx import cyclonedx
-    from services.sbom.licences import LicenceRules, check_licences
+    from services.dev.sbom.bundled_jars import installed_jars
+    from services.dev.sbom.components import read_components
+    from services.dev.sbom.cyclonedx import cyclonedx
+    from services.dev.sbom.licences import LicenceRules, check_licences
+    from services.local.embedded.state_directory import ROOT
 
     components = read_components(ROOT)
     licences = check_licences(components, LicenceRules.read(ROOT))

@@ -66,12 +66,12 @@ def scale(  # noqa: PLR0913 - its options
     steered on a cluster, the batch size everywhere; what has no bounds is left alone.
     docs/scaling.md has the rules and the formula of every number.
     """
-    from services.endpoints import find_home_dsn
-    from services.steering.scaling_bounds import (
+    from services.operate.steering.scaling_bounds import (
         bounds_told,
         change_bounds,
         parse_bounds,
     )
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.server.connection import connect
 

@@ -11,7 +11,7 @@ import typer
 from services.cli.rendering import example, note, say_table
 
 if TYPE_CHECKING:
-    from services.hashed_secrets import SecretKind
+    from services.process.hashed_secrets import SecretKind
 
 
 def add_secret_commands(  # noqa: PLR0913 - what tells one kind from another
@@ -50,7 +50,7 @@ def add_secret_commands(  # noqa: PLR0913 - what tells one kind from another
         secret_id: str = typer.Argument(metavar="ID", help="As list shows it."),
         file: Path = option,
     ) -> None:
-        from services.hashed_secrets import revoke_secret
+        from services.process.hashed_secrets import revoke_secret
 
         revoke_secret(file, load_kind(), secret_id)
         note(f"The {word} {secret_id} is refused from now on.")
@@ -81,7 +81,7 @@ def _list_secrets(
     headings: Sequence[str],
     cells: Callable[[Any], Sequence[str]],
 ) -> None:
-    from services.hashed_secrets import read_secrets, utc_now
+    from services.process.hashed_secrets import read_secrets, utc_now
 
     now = utc_now()
     say_table(

@@ -69,7 +69,7 @@ def take(
 
     While a snapshot is there, the seen IDs that it needs are not forgotten.
     """
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -89,7 +89,7 @@ def take(
 
 def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
     """List the snapshots of a pipeline, the oldest batch first."""
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -116,7 +116,7 @@ def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
 
 def drop(pipeline: _Pipeline, name: _Name, dry_run: _DryRun = False) -> None:
     """Forget a snapshot, and with the driver's next start the IDs kept for it."""
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
 
@@ -144,8 +144,11 @@ def restore(
     Refused if Kafka does not hold it any more. A driver at work goes on from there by
     itself. What the relay has sent stays sent: it is sent again under the same IDs.
     """
-    from services.endpoints import find_endpoints
-    from services.steering.snapshot_restore import restore_snapshot, restored_told
+    from services.operate.steering.snapshot_restore import (
+        restore_snapshot,
+        restored_told,
+    )
+    from services.process.endpoints import find_endpoints
     from sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()

@@ -38,7 +38,7 @@ def state(
 
     Exit code 1 when it keeps nothing.
     """
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.server.connection import connect
 

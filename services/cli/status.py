@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.bottleneck_json import bottleneck_json
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_json, say_table
-from services.source_lag import lags_of
+from services.kafka.source_lag import lags_of
+from services.operate.bottleneck_json import bottleneck_json
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
 if TYPE_CHECKING:
-    from services.open_transactions import HeldBack
+    from services.kafka.open_transactions import HeldBack
     from sinks.diagnosis.bottleneck import Bottleneck
     from sinks.postgres.audit import (
         CommittedFigures,
@@ -58,9 +58,9 @@ def status(
     DRAINED: it has.
     docs/status.md has the formula of every number.
     """
-    from services.endpoints import find_endpoints
-    from services.gauged import gauges_json
-    from services.open_transactions import find_held_back
+    from services.kafka.open_transactions import find_held_back
+    from services.operate.gauged import gauges_json
+    from services.process.endpoints import find_endpoints
     from sinks.postgres import audit
     from sinks.postgres.records.pipeline_gauges import read_newest_gauges
     from sinks.postgres.server.connection import connect
@@ -160,7 +160,7 @@ def _held_json(found: HeldBack) -> dict[str, object]:
 def _read_broker(
     bootstrap: str, topics: tuple[str, ...]
 ) -> dict[TopicPartition, BrokerPosition] | None:
-    from services.topic_log import TopicLog
+    from services.kafka.topic_log import TopicLog
 
     try:
         return TopicLog(bootstrap, *topics).read_positions()

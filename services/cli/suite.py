@@ -98,7 +98,7 @@ def run_tests(
     engine where none answers; what cannot be had is said, and its step is skipped.
     The images are built first.
     """
-    from services.embedded.virtual_environment import DEVELOPMENT_LOCK, install
+    from services.local.embedded.virtual_environment import DEVELOPMENT_LOCK, install
 
     install(DEVELOPMENT_LOCK)
     signal.signal(signal.SIGTERM, _end)
@@ -213,7 +213,7 @@ def _run(step: Step) -> int:
         with _images():
             return _exit_code(command, os.environ)
     if step.needs_chromium:
-        from services.chromium import why_no_chromium
+        from services.dev.chromium import why_no_chromium
 
         reason = why_no_chromium()
         if reason is not None:
@@ -231,8 +231,8 @@ def _exit_code(command: list[str], environment: Mapping[str, str]) -> int:
 
 @contextmanager
 def _images() -> Iterator[None]:
-    from services.images.build import build_images, registry_answers
-    from services.images.engine import container_engine
+    from services.dev.images.build import build_images, registry_answers
+    from services.dev.images.engine import container_engine
 
     with container_engine() as reason:
         if reason is not None:
@@ -245,13 +245,13 @@ def _images() -> Iterator[None]:
 @contextmanager
 def _temporary_state() -> Iterator[dict[str, str]]:
     """What tests need to run Spark and servers, and the end of every such server."""
-    from services.embedded.kafka import EmbeddedKafka
-    from services.embedded.postgres import EmbeddedPostgres
-    from services.embedded.state_directory import (
+    from services.local.embedded.kafka import EmbeddedKafka
+    from services.local.embedded.postgres import EmbeddedPostgres
+    from services.local.embedded.state_directory import (
         STATE_DIRECTORY_VARIABLE,
         share_fetched,
     )
-    from services.endpoints import spark_environment
+    from services.process.endpoints import spark_environment
 
     environment = spark_environment()
     with tempfile.TemporaryDirectory(prefix="tallyweir-test-") as temporary:
@@ -266,7 +266,7 @@ def _temporary_state() -> Iterator[dict[str, str]]:
 
 
 def _root() -> Path:
-    from services.embedded.state_directory import ROOT
+    from services.local.embedded.state_directory import ROOT
 
     return ROOT
 

@@ -10,7 +10,7 @@ import typer
 from services.cli.rendering import example, note, say, say_table
 
 if TYPE_CHECKING:
-    from services.templates.template import Template
+    from services.local.templates.template import Template
 
 #: Of a topic that ``run`` makes.
 _PARTITIONS = 4
@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
 
 def list_templates() -> None:
     """List the templates."""
-    from services.templates.template import read_template, template_names
+    from services.local.templates.template import read_template, template_names
 
     rows = [(name, read_template(name).title) for name in template_names()]
     say_table(("template", "what it does"), rows)
@@ -59,7 +59,7 @@ def list_templates() -> None:
 
 def show(name: _Name, settings: _Set = None) -> None:
     """Show a template's parameters and its pipeline file."""
-    from services.templates.template import parse_settings, read_template
+    from services.local.templates.template import parse_settings, read_template
 
     template = read_template(name)
     text = template.render(parse_settings(settings or []))
@@ -83,7 +83,7 @@ def init(
 
     Files that are there already are left alone, which is an error.
     """
-    from services.templates.template import read_template
+    from services.local.templates.template import read_template
 
     template = read_template(name)
     for path in _write(template, settings, directory, replace=False):
@@ -103,12 +103,12 @@ def run(
     out with `templates init` and run the file.
     """
     from services.cli.run import run as run_pipeline
-    from services.embedded.state_directory import state_directory
-    from services.endpoints import resolve_endpoints
-    from services.ingest.source_section import read_source_section
-    from services.ingest.topics import create_if_missing
-    from services.templates.lookup_tables import make_tables
-    from services.templates.template import read_template
+    from services.kafka.topics import create_if_missing
+    from services.local.embedded.state_directory import state_directory
+    from services.local.templates.lookup_tables import make_tables
+    from services.local.templates.template import read_template
+    from services.process.endpoints import resolve_endpoints
+    from services.produce.source_section import read_source_section
 
     directory = state_directory() / "templates" / name
     template = read_template(name)
@@ -128,8 +128,8 @@ def run(
 def _write(
     template: Template, settings: list[str] | None, directory: Path, *, replace: bool
 ) -> list[Path]:
-    from services.templates.template import parse_settings
-    from services.templates.written_files import write_files
+    from services.local.templates.template import parse_settings
+    from services.local.templates.written_files import write_files
 
     return write_files(
         directory, template.files(parse_settings(settings or [])), replace=replace

@@ -24,9 +24,9 @@ def up() -> None:
 
     They stay until `tallyweir down`, listen on 127.0.0.1 only, and keep their data.
     """
-    from services.embedded.postgres import server_binary
-    from services.embedded.servers import embedded_kafka, embedded_postgres
-    from services.endpoints import launcher, shown_dsn
+    from services.local.embedded.postgres import server_binary
+    from services.local.embedded.servers import embedded_kafka, embedded_postgres
+    from services.process.endpoints import launcher, shown_dsn
 
     postgres = embedded_postgres()
     started = postgres.start()
@@ -55,8 +55,8 @@ def down(
     Refused while a driver, or another process of ours, works with them: it would wait
     for them until they are started again.
     """
-    from services.embedded.clients import check_unused
-    from services.embedded.servers import embedded_kafka, embedded_postgres
+    from services.local.embedded.clients import check_unused
+    from services.local.embedded.servers import embedded_kafka, embedded_postgres
 
     kafka, postgres = embedded_kafka(), embedded_postgres()
     if not force:

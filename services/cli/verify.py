@@ -75,7 +75,7 @@ def verify(
     where nothing differs, and names what it has not looked at; with --json,
     replay.verdict tells the two apart.
     """
-    from services.endpoints import find_endpoints, find_home_dsn
+    from services.process.endpoints import find_endpoints, find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.server.connection import connect
 
@@ -119,8 +119,8 @@ def keep_receipt(home: Connection[TupleRow], receipt: Receipt) -> None:
 
 
 def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
-    from services.endpoints import child_environment, find_endpoints
-    from services.replay_process import run_replay
+    from services.operate.replay_process import run_replay
+    from services.process.endpoints import child_environment, find_endpoints
 
     path = Path(pipeline)
     if not path.is_file():
@@ -190,7 +190,7 @@ def say_replay(receipt: Mapping[str, Any]) -> None:
 
 
 def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:
-    from services.topic_log import TopicLog
+    from services.kafka.topic_log import TopicLog
     from sinks.postgres import audit
 
     log = TopicLog(bootstrap, *audit.read_source(home, name).topics)

@@ -47,7 +47,7 @@ def wait_for(
     record; `why` tells what. With --timeout 0 it only looks. Exit code 75 when the
     time is over: the same call may be made again.
     """
-    from services.endpoints import find_home_dsn
+    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
     from sinks.postgres.server.connection import connect
 

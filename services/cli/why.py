@@ -11,7 +11,7 @@ import typer
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
-from services.source_lag import lags_of
+from services.kafka.source_lag import lags_of
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
@@ -48,9 +48,9 @@ def why(
     Exit code 1 when nothing is known of the ID; it then says what was searched and
     what cannot be known.
     """
-    from services.endpoints import find_endpoints
-    from services.id_fingerprints import fingerprints_of
-    from services.open_transactions import find_held_back
+    from services.kafka.open_transactions import find_held_back
+    from services.operate.id_fingerprints import fingerprints_of
+    from services.process.endpoints import find_endpoints
     from sinks.postgres import audit
     from sinks.postgres.server.connection import connect
 
@@ -127,7 +127,7 @@ def _say_windows(
     writers: Mapping[int, Contract],
 ) -> None:
     """Say which rows of windows an event is in, if Kafka still has it."""
-    from services.event_search import find_event
+    from services.operate.event_search import find_event
     from sinks.postgres import audit
 
     assert hit.batch is not None
@@ -159,7 +159,7 @@ def readable_text(payload: bytes) -> str | None:
 def _read_broker(
     bootstrap: str, topics: tuple[str, ...]
 ) -> dict[TopicPartition, BrokerPosition] | None:
-    from services.topic_log import TopicLog
+    from services.kafka.topic_log import TopicLog
     from sinks.protocol.errors import TallyweirError
 
     try:

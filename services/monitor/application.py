@@ -17,7 +17,6 @@ from starlette.middleware.base import RequestResponseEndpoint
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from services.bottleneck_json import bottleneck_json
 from services.monitor.chart_paths import ChartPaths
 from services.monitor.gauge_keeper import GaugeKeeper
 from services.monitor.guard import Guard
@@ -29,6 +28,7 @@ from services.monitor.quoting_paths import QuotingPaths
 from services.monitor.read_room import WATCHERS_MAX, ReadRoom, Seats, busy_answer
 from services.monitor.steering_paths import SteeringPaths
 from services.monitor.watcher import Look, Watcher, trouble_json
+from services.operate.bottleneck_json import bottleneck_json
 from sinks.postgres import audit
 from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
 

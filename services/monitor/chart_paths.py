@@ -9,8 +9,8 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 from pydantic_core import to_json
 
-from services.gauged import gauges_json
 from services.monitor.home_reader import HomeReader
+from services.operate.gauged import gauges_json
 from sinks.postgres import audit
 from sinks.postgres.records.pipeline_gauges import read_gauges
 

@@ -11,9 +11,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from services.redrive.letter_report import content_json
-from services.redrive.source_records import ReadRecord, SourceRecords
-from services.topic_positions import read_positions
+from services.kafka.topic_positions import read_positions
+from services.operate.redrive.letter_report import content_json
+from services.operate.redrive.source_records import ReadRecord, SourceRecords
 from sinks.postgres.audit import AuditedSource, Explanation
 from sinks.postgres.audit.explanation import Sighting
 from sinks.postgres.steering import RecordPosition

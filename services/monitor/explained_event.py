@@ -7,7 +7,7 @@ from dataclasses import replace
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from services.id_fingerprints import fingerprints_of
+from services.operate.id_fingerprints import fingerprints_of
 from sinks.postgres import audit
 from sinks.postgres.audit.fate import Fate
 

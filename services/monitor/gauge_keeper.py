@@ -16,11 +16,11 @@ from functools import partial
 import structlog
 
 from services.alerts.retention import NOTHING_UNREAD, KafkaRetention, Unread
-from services.gauged import Gauged
+from services.kafka.source_lag import lags_of
+from services.kafka.topic_positions import positions_of, read_positions
 from services.monitor.home_reader import HomeReader
 from services.monitor.shown_pipeline import Broker
-from services.source_lag import lags_of
-from services.topic_positions import positions_of, read_positions
+from services.operate.gauged import Gauged
 from sinks.postgres.audit import (
     PipelineSummary,
     read_overview,

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from services.hashed_secrets import utc_now
-from services.ingest.http.refusals import RefusedError
 from services.monitor.tokens import PageToken, Role, TokenFile
+from services.process.hashed_secrets import utc_now
+from services.process.refusals import RefusedError
 
 #: Wrong tokens from one address in ``_WINDOW_S``, after which more are answered 429.
 #: A right one is always let in: nobody locks out who shares an address with him.

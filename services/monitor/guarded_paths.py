@@ -15,8 +15,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 
-from services.ingest.http.refusals import RefusedError
-from services.ingest.http.request_body import ClientGoneError, read_body
+from services.ingest.request_body import ClientGoneError, read_body
 from services.monitor.acts import ACTS, Act, ActCall, Arguments
 from services.monitor.event_copies import (
     copies_json,
@@ -27,9 +26,10 @@ from services.monitor.explained_event import NAME_MAX, explained
 from services.monitor.guard import Guard
 from services.monitor.home_reader import HomeReader
 from services.monitor.tokens import Role
-from services.redrive.letter_report import letter_json
-from services.redrive.source_records import Headers, KnownRecord, SourceRecords
-from services.samples_json import samples_json
+from services.operate.redrive.letter_report import letter_json
+from services.operate.redrive.source_records import Headers, KnownRecord, SourceRecords
+from services.operate.samples_json import samples_json
+from services.process.refusals import RefusedError
 from sinks.postgres import audit
 from sinks.postgres.server.connection import connect
 from sinks.postgres.steering import RecordPosition, act_as

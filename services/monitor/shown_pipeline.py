@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from services.gauged import Gauged, gauges_json
-from services.source_lag import lags_of
+from services.kafka.source_lag import lags_of
+from services.operate.gauged import Gauged, gauges_json
 from sinks.postgres.alerting.firing import FiringAlert
 from sinks.postgres.audit import PipelineSummary
 from sinks.protocol.offsets import TopicPartition

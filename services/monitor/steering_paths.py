@@ -12,12 +12,12 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 from pydantic_core import to_json
 
+from services.kafka.pipeline_offsets import compare_offsets, read_stored_offsets
 from services.monitor.guard import Guard
 from services.monitor.home_reader import HomeReader
 from services.monitor.tokens import Role
-from services.pipeline_offsets import compare_offsets, read_stored_offsets
-from services.steering.pipeline_versions import planned_versions
-from services.steering.scaling_bounds import bounds_told
+from services.operate.steering.pipeline_versions import planned_versions
+from services.operate.steering.scaling_bounds import bounds_told
 from sinks.postgres import audit, steering
 
 _ACTS_MAX = 500

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from services.gauged import Gauged
+from services.kafka.topic_positions import positions_of, read_positions
 from services.monitor.home_reader import HomeReader
 from services.monitor.shown_pipeline import Broker, summary_json
-from services.topic_positions import positions_of, read_positions
+from services.operate.gauged import Gauged
 from sinks.postgres.alerting.firing import FiringAlert, read_firing
 from sinks.postgres.audit import PipelineSummary, read_overview
 from sinks.protocol.errors import TallyweirError

@@ -7,10 +7,10 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-from services.embedded.servers import embedded_postgres
-from services.embedded.state_directory import state_directory
-from services.embedded.virtual_environment import NOTEBOOK_LOCK, install
-from services.endpoints import Endpoints, child_environment
+from services.local.embedded.servers import embedded_postgres
+from services.local.embedded.state_directory import state_directory
+from services.local.embedded.virtual_environment import NOTEBOOK_LOCK, install
+from services.process.endpoints import Endpoints, child_environment
 from sinks.settings import SCRATCH_DSN_VARIABLE
 
 _ROOT = 0

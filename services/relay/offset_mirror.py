@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from services.ingest.topics import ANSWER_TIMEOUT_S, SILENT_LOG
+from services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
 from services.relay.kafka_failures import kafka_failure
 from sinks.kafka_settings import client_config
 from sinks.protocol.errors import RetryableError

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from services.ingest.topics import ANSWER_TIMEOUT_S, SILENT_LOG
+from services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
 from services.relay.kafka_failures import kafka_failure
 from services.relay.messages import HEADER_BYTES_MAX
 from sinks.kafka_settings import client_config

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from services.process.tenured_service import TenuredService
 from services.relay.relay_metrics import RelayMetrics
 from services.relay.tenure import RelayTenure
-from services.tenured_service import TenuredService
 from sinks.postgres.records.relay_feed import RelayFeed
 
 #: Without a finished round for so long the relay is not ready: it cannot reach the

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Report
 
-from services.ingest.topics import SILENT_LOG
+from services.kafka.topics import SILENT_LOG
 from services.relay.kafka_failures import kafka_failure
 from services.relay.messages import Message
 from services.relay.relay_topics import RelayTopics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from services.repeating_service import RepeatingService
+from services.process.repeating_service import RepeatingService
 from services.resolver.merging import MergeReport, merge_catalogs
 from services.resolver.resolver_metrics import ResolverMetrics
 from services.resolver.rounds import ResolverRound, RoundReport

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services import driver_process
-from services.driver_process import DriverProcess, stop_leftovers
+from services.process import driver_process
+from services.process.driver_process import DriverProcess, stop_leftovers
 from sinks.protocol.errors import FatalError
 
 # Stands in for the driver: the module of that name comes first on its path. Its child

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from services.cli.app import build_app
-from services.embedded.state_directory import STATE_DIRECTORY_VARIABLE
-from services.endpoints import KAFKA_VARIABLE, find_endpoints
+from services.local.embedded.state_directory import STATE_DIRECTORY_VARIABLE
+from services.process.endpoints import KAFKA_VARIABLE, find_endpoints
 from sinks.protocol.errors import ConfigurationError
 from sinks.settings import HOME_DSN_VARIABLE
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.open_transactions import HeldBack, open_transactions
+from services.kafka.open_transactions import HeldBack, open_transactions
 from sinks.protocol.offsets import TopicPartition
 
 _KEY = struct.pack(">hh", 0, 3) + b"ord"

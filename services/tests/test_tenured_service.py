@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from services.tenured_service import TenuredService
+from services.process.tenured_service import TenuredService
 from sinks.postgres.server.locked_session import LockedSession
 from sinks.protocol.errors import RetryableError
 

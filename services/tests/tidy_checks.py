@@ -25,24 +25,24 @@ LONG_FUNCTIONS = {
 #: Who may sleep, and why nothing can be waited for instead. Tests may in a loop only,
 #: which polls.
 SLEEPERS = {
-    "services/demo/external.py": "polls the ledger of a driver on another host",
+    "services/dev/demo/external.py": "polls the ledger of a driver on another host",
     "services/cli/wait_for.py": "polls the ledger of another process",
-    "services/bench/driver_run.py": "polls the ledger of another process",
+    "services/dev/bench/driver_run.py": "polls the ledger of another process",
     "spark_jobs/dedup_bench/catalog_figures.py": "looks whether merges have ended",
-    "services/bench/latency.py": "sends at a pace, and polls a table for its rows",
-    "services/bench/soak.py": "sends at a pace, and polls the ledger",
-    "services/bench/profiles.py": "polls the ledger, and weighs the driver",
-    "services/bench/small_batches.py": "polls a table as a reader without events would",
-    "services/images/engine.py": "polls a server until it answers",
+    "services/dev/bench/latency.py": "sends at a pace, and polls a table for its rows",
+    "services/dev/bench/soak.py": "sends at a pace, and polls the ledger",
+    "services/dev/bench/profiles.py": "polls the ledger, and weighs the driver",
+    "services/dev/bench/small_batches.py": "polls a table as an idle reader would",
+    "services/dev/images/engine.py": "polls a server until it answers",
     "services/cli/drain.py": "polls for a driver to end a drain",
-    "services/embedded/daemon.py": "polls a server until it answers",
-    "services/embedded/postgres.py": "polls for leftover processes to end",
+    "services/local/embedded/daemon.py": "polls a server until it answers",
+    "services/local/embedded/postgres.py": "polls for leftover processes to end",
 }
 #: Modules that may open a connection to Postgres without the pinned settings, and why.
 CONNECTORS = {
     "sinks/postgres/server/connection.py": "pins them",
-    "services/chaos/world.py": "pins them, and wants psycopg's own errors",
-    "services/embedded/postgres.py": "asks whether its server answers at all",
+    "services/dev/chaos/world.py": "pins them, and wants psycopg's own errors",
+    "services/local/embedded/postgres.py": "asks whether its server answers at all",
 }
 #: Upper-case words in the code that are no error codes.
 NOT_CODES = {

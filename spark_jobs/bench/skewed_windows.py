@@ -1,7 +1,7 @@
 """What a hot key costs windows of each kind: even keys and a hot one, in turns.
 
-``python -m services.bench.skewed_keys`` runs it. A batch of even keys and one in which
-a key has nine tenths of the events take turns, so that both have the same machine.
+``python -m services.dev.bench.skewed_keys`` runs it. A batch of even keys and one in
+which a key has nine tenths of the events take turns, so both have the same machine.
 
 Prints one line of JSON for each kind of window.
 """

@@ -26,7 +26,7 @@ from services.alerts.rule import (
     Rule,
     Stall,
 )
-from services.cost.prices import Budget, Prices
+from services.operate.cost.prices import Budget, Prices
 from sinks.postgres.alerting.alert import Alert, Severity
 from sinks.postgres.audit import Usage
 from sinks.protocol.guarantee import Guarantee

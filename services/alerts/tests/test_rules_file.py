@@ -12,7 +12,7 @@ from services.alerts.email_channel import EmailChannel
 from services.alerts.rule import Stall
 from services.alerts.rules_file import read_rules
 from services.alerts.webhook import Webhook
-from services.embedded.state_directory import ROOT
+from services.local.embedded.state_directory import ROOT
 from sinks.postgres.alerting.alert import Severity
 from sinks.protocol.errors import ConfigurationError
 

@@ -12,8 +12,8 @@ from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.status import status_json
 from services.cli.why import payload_reader
-from services.id_fingerprints import fingerprints_of
-from services.source_lag import lags_of
+from services.kafka.source_lag import lags_of
+from services.operate.id_fingerprints import fingerprints_of
 from sinks.postgres.audit import PartitionClockState, PartitionStatus, Status, Totals
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 from typer.testing import CliRunner
 
-from services import endpoints
 from services.cli import signals
 from services.cli.app import build_app
+from services.process import endpoints
 
 
 @pytest.fixture

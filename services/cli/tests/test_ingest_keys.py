@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from services.cli.app import build_app
-from services.hashed_secrets import utc_now
-from services.ingest.http.key_file import KeyFile
-from services.ingest.http.refusals import RefusedError
+from services.ingest.key_file import KeyFile
+from services.process.hashed_secrets import utc_now
+from services.process.refusals import RefusedError
 from sinks.protocol.errors import ConfigurationError
 
 

@@ -1,1 +1,1 @@
-"""Unit tests of the producers; no broker."""
+"""Tests of the HTTP service that need no server."""

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 
 from services.monitor.acts.act import AT_WORK, UNCHANGED, Act, ActCall
 from services.monitor.acts.fields import REASON, ActField, FieldKind
-from services.redrive.record_name import parse_record
-from services.redrive.redriver import redrive
-from services.steering.scaling_bounds import bounds_told, change_bounds, parse_bounds
-from services.steering.waiting_report import waiting_told
+from services.operate.redrive.record_name import parse_record
+from services.operate.redrive.redriver import redrive
+from services.operate.steering.scaling_bounds import (
+    bounds_told,
+    change_bounds,
+    parse_bounds,
+)
+from services.operate.steering.waiting_report import waiting_told
 from sinks.postgres import audit, steering
 from sinks.postgres.server.databases import parse_databases
 from sinks.postgres.steering import RedriveSelection

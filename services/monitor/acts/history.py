@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from services.monitor.acts.act import Act, ActCall
 from services.monitor.acts.fields import REASON, ActField, FieldKind
 from services.monitor.tokens import Role
-from services.steering.erasure import erase_events, erasure_told
-from services.steering.position_move import move_positions, move_told, parse_target
-from services.steering.snapshot_restore import restore_snapshot, restored_told
+from services.operate.steering.erasure import erase_events, erasure_told
+from services.operate.steering.position_move import (
+    move_positions,
+    move_told,
+    parse_target,
+)
+from services.operate.steering.snapshot_restore import restore_snapshot, restored_told
 from sinks.postgres import steering
 
 

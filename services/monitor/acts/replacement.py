@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from services.monitor.acts.act import UNCHANGED, Act, ActCall
 from services.monitor.acts.fields import REASON, ActField, FieldKind
 from services.monitor.tokens import Role
-from services.steering.fork_report import discard_told, fork_told, switch_told
+from services.operate.steering.fork_report import discard_told, fork_told, switch_told
 from sinks.postgres import steering
 
 

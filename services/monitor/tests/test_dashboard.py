@@ -7,7 +7,7 @@ import re
 
 from prometheus_client.metrics_core import Metric
 
-from services.embedded.state_directory import ROOT
+from services.local.embedded.state_directory import ROOT
 from services.monitor.look_metrics import LookMetrics
 from services.monitor.watcher import Look
 

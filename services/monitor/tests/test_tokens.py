@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from services.hashed_secrets import add_secret, read_secrets, revoke_secret, utc_now
-from services.ingest.http.refusals import RefusedError
 from services.monitor.tokens import PAGE_TOKENS, Role, TokenFile, make_token
+from services.process.hashed_secrets import (
+    add_secret,
+    read_secrets,
+    revoke_secret,
+    utc_now,
+)
+from services.process.refusals import RefusedError
 from sinks.protocol.errors import ConfigurationError
 
 

@@ -122,7 +122,7 @@ class SimulatedCluster:
 
 
 #: Departures from New York's airports in each hour of July 1st to 7th, 2013 (UTC): a
-#: week of a stream that people have made (``services.datasets.flights``).
+#: week of a stream that people have made (``services.local.datasets.flights``).
 _DEPARTURES = """
 53 39 8 4 0 0 0 0 0 7 82 68 76 56 53 49 53 55 62 72 59 68 58 58
 45 33 8 4 0 0 0 0 0 6 73 65 75 56 50 47 54 53 65 68 58 73 57 55

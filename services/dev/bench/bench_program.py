@@ -1,0 +1,57 @@
+"""A program that a benchmark runs beside itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from services.dev.bench.bench_world import incomplete_run
+
+_COMPLAINT_LENGTH = 2_000
+
+
+def run_program(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    timeout_s: float,
+    task: Mapping[str, object] | None = None,
+) -> list[str]:
+    """Run a program to its end; return the lines that it prints.
+
+    Args:
+        command: The program and its arguments.
+        environment: All of it.
+        timeout_s: How long it may take.
+        task: What it reads from its standard input, as JSON.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: it failed, or took too long.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps(task),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise incomplete_run(
+            f"{_name(command)} did not end in {late.timeout:.0f} s.",
+            fix="Measure fewer events, or on a quieter machine.",
+        ) from late
+    if done.returncode:
+        complaint = done.stderr[-_COMPLAINT_LENGTH:]
+        raise incomplete_run(
+            f"{_name(command)} ended with code {done.returncode}: {complaint}",
+            fix="Correct what it complains of.",
+        )
+    return done.stdout.splitlines()
+
+
+def _name(command: Sequence[str]) -> str:
+    return " ".join(command)[:200]

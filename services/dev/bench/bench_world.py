@@ -1,0 +1,286 @@
+"""The benchmark's own broker and database, and the events in them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from zlib import crc32
+
+import psycopg
+import yaml
+from psycopg.rows import TupleRow
+
+from services.kafka.topics import ensure_topic
+from services.local.datasets.page_views import USERS, read_page_views
+from services.local.embedded.kafka import EmbeddedKafka
+from services.local.embedded.postgres import EmbeddedPostgres
+from services.local.embedded.state_directory import exclusive, state_directory
+from services.process.endpoints import Endpoints
+from services.produce.producer import EventProducer
+from sinks.postgres.server.connection import connect
+from sinks.protocol.errors import FatalError
+
+TOPIC = "bench-page-views"
+TABLE = "bench_page_views"
+PARTITIONS = 4
+#: The share of messages that repeat an earlier one.
+DUPLICATES = 0.02
+#: A run that is slower is given up.
+_EVENTS_PER_SECOND_MIN = 10_000
+_START_TIMEOUT_S = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchPipeline:
+    """A pipeline under measurement.
+
+    Attributes:
+        name: As its file says.
+        file: Its file.
+        table: Where its rows go.
+        databases: Where they may be beside the home, by name.
+        settings: What its driver's environment has besides.
+    """
+
+    name: str
+    file: Path
+    table: str
+    databases: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+#: Deduplicated page views into one table of the home database, as the peer does.
+PAGE_VIEWS = BenchPipeline(
+    name="bench-page-views",
+    file=Path(__file__).with_name("page-views-append.yaml"),
+    table=TABLE,
+)
+
+#: Deduplicated page views counted per user and ten seconds.
+WINDOWS = BenchPipeline(
+    name="bench-windows",
+    file=Path(__file__).with_name("page-views-windows.yaml"),
+    table="bench_views_by_user",
+)
+
+#: Pairs of a user's deduplicated page views, from two topics.
+JOINS = BenchPipeline(
+    name="bench-joins",
+    file=Path(__file__).with_name("page-views-join.yaml"),
+    table="bench_view_pairs",
+)
+LEFT_TOPIC, RIGHT_TOPIC = f"{TOPIC}-left", f"{TOPIC}-right"
+
+
+def varied(  # noqa: PLR0913 - keyword-only; a pipeline has these parts
+    pipeline: BenchPipeline,
+    variant: str,
+    *,
+    keys: Mapping[str, object] | None = None,
+    output: Mapping[str, object] | None = None,
+    databases: Mapping[str, str] | None = None,
+    topic: str = TOPIC,
+    settings: Mapping[str, str] | None = None,
+) -> BenchPipeline:
+    """Write a pipeline with one output in another form, under a name of its own.
+
+    Args:
+        pipeline: What it is made from.
+        variant: Its name, in snake case.
+        keys: Of the pipeline, as they are to be.
+        output: What the output has besides.
+        databases: Those that the output names.
+        topic: What it reads.
+        settings: Of its driver.
+    """
+    definition = yaml.safe_load(pipeline.file.read_text())
+    name = f"bench-{variant.replace('_', '-')}"
+    table = f"bench_{variant}"
+    definition |= {"pipeline": name, **(keys or {})}
+    definition["source"]["topic"] = topic
+    ((body,),) = (one.values() for one in definition["outputs"])
+    body |= {"table": table, **(output or {})}
+    file = state_directory() / "bench" / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(definition))
+    return BenchPipeline(
+        name=name,
+        file=file,
+        table=table,
+        databases=databases or {},
+        settings=settings or {},
+    )
+
+
+def has_table(connection: psycopg.Connection[TupleRow], table: str) -> bool:
+    """Tell whether a database has a table of that name."""
+    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,))
+    return found.fetchone() == (True,)
+
+
+def count_rows(endpoints: Endpoints, pipeline: BenchPipeline) -> int:
+    """Count the rows of a pipeline's table, wherever they are."""
+    servers = dsns_of(endpoints, pipeline)
+    return sum(count_rows_in(dsn, pipeline.table) for dsn in servers)
+
+
+def dsns_of(endpoints: Endpoints, pipeline: BenchPipeline) -> list[str]:
+    """Return where a pipeline may write: the home, then the others."""
+    return [endpoints.home_dsn, *pipeline.databases.values()]
+
+
+def drop_table(dsn: str, table: str) -> None:
+    """Make room, for the next run to find the disk as the one before did."""
+    with connect(dsn, application_name="bench", autocommit=True) as connection:
+        statement = psycopg.sql.SQL("DROP TABLE IF EXISTS {}")
+        connection.execute(statement.format(psycopg.sql.Identifier(table)))
+    checkpoint(dsn)
+
+
+def checkpoint(dsn: str) -> None:
+    """Have the next run begin right behind a checkpoint.
+
+    After one Postgres uses the files of its log again, and during one it is slower, so
+    each run has as many as its length asks.
+    """
+    with connect(dsn, application_name="bench", autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
+
+
+def settle_catalog(dsn: str) -> None:
+    """Have Postgres do what it owes a catalog that was filled in minutes.
+
+    One that grows for days is visited by autovacuum as it grows. Of one that was filled
+    at once gigabytes would be visited beside the run that comes next.
+    """
+    with connect(dsn, application_name="bench", autocommit=True) as connection:
+        connection.execute("VACUUM")
+    checkpoint(dsn)
+
+
+def count_rows_in(dsn: str, table: str) -> int:
+    """Count the rows of a table in one database; a missing table has none."""
+    with connect(dsn, application_name="bench") as connection:
+        if not has_table(connection, table):
+            return 0
+        statement = psycopg.sql.SQL("SELECT count(*) FROM {}")
+        row = connection.execute(
+            statement.format(psycopg.sql.Identifier(table))
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@contextmanager
+def bench_servers() -> Iterator[Endpoints]:
+    """Start fresh servers of the benchmark's own; stop and remove them at the end."""
+    with bench_postgres() as dsn:
+        kafka = EmbeddedKafka(state_directory() / "bench" / "kafka")
+        try:
+            kafka.start()
+            yield Endpoints(kafka_bootstrap=kafka.bootstrap, home_dsn=dsn)
+        finally:
+            kafka.stop()
+
+
+@contextmanager
+def bench_postgres() -> Iterator[str]:
+    """Start a fresh database of the benchmark's own; remove it at the end."""
+    directory = state_directory() / "bench"
+    # A second benchmark waits: both would measure each other, and have one directory.
+    with exclusive(directory.with_name("bench.turn")):
+        shutil.rmtree(directory, ignore_errors=True)
+        postgres = EmbeddedPostgres(directory / "postgres")
+        try:
+            postgres.start()
+            yield postgres.dsn
+        finally:
+            postgres.stop()
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def run_timeout_s(events: int) -> float:
+    """Return how long a run of so many events may take, its start included."""
+    return _START_TIMEOUT_S + events / _EVENTS_PER_SECOND_MIN
+
+
+def incomplete_run(saw: str, *, fix: str) -> FatalError:
+    """Say that there is no figure, since a run did not come to its end."""
+    return FatalError(
+        "BENCH_INCOMPLETE",
+        saw=saw,
+        why="A part of a run is no measurement.",
+        fix=fix,
+    )
+
+
+@contextmanager
+def failure_told(
+    failed: dict[str, str], part: str, say: Callable[[str], None]
+) -> Iterator[None]:
+    """Let one part of a benchmark fail without what was measured before and after.
+
+    Args:
+        failed: Takes what went wrong, by part.
+        part: Its name.
+        say: Tells it at once.
+    """
+    try:
+        yield
+    except FatalError as failure:
+        failed[part] = f"{failure.code}: {failure.saw}"
+        say(f"{part} has no figure, {failed[part]}")
+
+
+def produce_rounds(  # noqa: PLR0913 - keyword-only; a run of a benchmark has these
+    endpoints: Endpoints,
+    *,
+    events: int,
+    rounds: int,
+    seed: int,
+    say: Callable[[str], None],
+    topics: Sequence[str] = (TOPIC,),
+) -> int:
+    """Produce rounds of page views, some of them repeats; return how many differ.
+
+    They are one stream: event time must rise, or Spark would drop the later rounds
+    as late.
+    """
+    say(f"producing {rounds} rounds of {events:,} page views")
+    return produce_page_views(
+        endpoints.kafka_bootstrap,
+        events=rounds * events,
+        duplicates=DUPLICATES,
+        seed=seed,
+        topics=topics,
+    )
+
+
+def produce_page_views(  # noqa: PLR0913 - as above
+    bootstrap: str,
+    *,
+    events: int,
+    duplicates: float,
+    seed: int,
+    topics: Sequence[str] = (TOPIC,),
+    partitions: int = PARTITIONS,
+    users: int = USERS,
+    padding: int = 0,
+) -> int:
+    """Spread page views over topics by their IDs; return how many differ.
+
+    See ``read_page_views`` for ``users`` and ``padding``.
+    """
+    for topic in topics:
+        ensure_topic(bootstrap, topic, partitions=partitions)
+    producer = EventProducer(bootstrap)
+    distinct: set[bytes] = set()
+    views = read_page_views(events, duplicates, seed, users=users, padding=padding)
+    for key, payload in views:
+        distinct.add(key)
+        topic = topics[crc32(key) % len(topics)]
+        producer.send(topic, key=key, payload=payload)
+    producer.flush()
+    return len(distinct)

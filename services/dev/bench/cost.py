@@ -1,0 +1,203 @@
+"""What an event costs: processor time by process, bytes shuffled, bytes of a log.
+
+A run of a pipeline is looked at between its rounds. Processor time is that of the
+processes themselves, by the kernel's account, so it says where work is and not how long
+anybody waited. What is left of the cores is idle, or another program's.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import psutil
+
+from services.dev.bench.bench_world import (
+    DUPLICATES,
+    PAGE_VIEWS,
+    BenchPipeline,
+    bench_servers,
+    dsns_of,
+    incomplete_run,
+    produce_rounds,
+    run_timeout_s,
+)
+from services.dev.bench.driver_phases import Phases, phases_between, read_phases
+from services.dev.bench.driver_run import await_events, read_batches, running_driver
+from services.dev.bench.measured_processes import SERVERS, processes_of
+from services.dev.bench.rates import Rates, check_verified, rates_of, warm_up
+from services.dev.bench.server_bytes import read_log_bytes
+from services.dev.bench.spark_event_log import keep_event_log, read_shuffled_bytes
+from services.local.embedded.daemon import free_port
+from services.process.endpoints import Endpoints
+from sinks.metrics_endpoint import PORT_VARIABLE
+
+_ROUNDS = 4
+_BATCHES_PER_ROUND = 4
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What was spent until now.
+
+    Attributes:
+        events: Read, by the ledger.
+        cpu_seconds: By part: broker, JVM, Python of the tasks, of the driver, Postgres.
+        log_bytes: Of Postgres' write-ahead log.
+        shuffled_bytes: That Spark's tasks wrote for each other.
+        phases: Of the batches, by the driver.
+        at: Seconds of a clock.
+    """
+
+    events: int
+    cpu_seconds: Mapping[str, float]
+    log_bytes: int
+    shuffled_bytes: int
+    phases: Phases
+    at: float
+
+
+def measure_cost(
+    *, events: int, seed: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure the first and the last of four rounds of ``events`` each.
+
+    Raises:
+        FatalError: The run did not end, or ``verify`` finds something.
+    """
+    with bench_servers() as endpoints:
+        produce_rounds(endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say)
+        warm_up(endpoints, events=_ROUNDS * events, say=say)
+        say("running tallyweir")
+        run = measure_run(endpoints, PAGE_VIEWS, events=events, rounds=_ROUNDS)
+        check_verified(endpoints.home_dsn, PAGE_VIEWS)
+    return {
+        "cold": run.cold,
+        "warm": run.warm,
+        "verified": True,
+        "events": _ROUNDS * events,
+        "duplicates": DUPLICATES,
+        "seed": seed,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostedRun:
+    """A run of a pipeline: how fast it was, and what an event cost."""
+
+    rates: Rates
+    cold: dict[str, object]
+    warm: dict[str, object]
+
+
+def measure_run(
+    endpoints: Endpoints, pipeline: BenchPipeline, *, events: int, rounds: int
+) -> CostedRun:
+    """Run a driver over the topic's rounds of ``events`` each, with a look at each end.
+
+    A round has several batches, or there would be little to take an average of.
+
+    Raises:
+        FatalError: The run did not end.
+    """
+    port = free_port()
+    settings = {
+        **pipeline.settings,
+        PORT_VARIABLE: str(port),
+        "TALLYWEIR_BATCH_OFFSETS_MAX": str(max(1, events // _BATCHES_PER_ROUND)),
+        **keep_event_log(pipeline),
+    }
+    with running_driver(endpoints, replace(pipeline, settings=settings)) as driver:
+        spent = [
+            _spend_until(endpoints, pipeline, driver, port, events=reached)
+            for reached in (1, events, (rounds - 1) * events, rounds * events)
+        ]
+        batches = read_batches(endpoints.home_dsn, pipeline)
+    return CostedRun(
+        rates=rates_of(batches, events, rounds=rounds),
+        cold=cost_between(*spent[:2]),
+        warm=cost_between(*spent[2:]),
+    )
+
+
+def cost_between(before: Spent, after: Spent) -> dict[str, object]:
+    """Return what a million events cost between two looks.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: no batch ended between them.
+    """
+    events = after.events - before.events
+    if not events:
+        raise incomplete_run(
+            "No batch ended within a round.",
+            fix="Measure more --events: a round must be larger than a batch.",
+        )
+    seconds = after.at - before.at
+    used = {
+        part: cpu - before.cpu_seconds[part] for part, cpu in after.cpu_seconds.items()
+    }
+    capacity = (os.cpu_count() or 1) * seconds
+    return {
+        "cpu_seconds_per_million": {
+            part: round(cpu * _MILLION / events, 2) for part, cpu in used.items()
+        },
+        "share_of_cores": round(sum(used.values()) / capacity, 2),
+        "log_bytes_per_event": round((after.log_bytes - before.log_bytes) / events),
+        "shuffled_bytes_per_event": round(
+            (after.shuffled_bytes - before.shuffled_bytes) / events, 1
+        ),
+        **phases_between(before.phases, after.phases),
+    }
+
+
+def _spend_until(
+    endpoints: Endpoints,
+    pipeline: BenchPipeline,
+    driver: subprocess.Popen[bytes],
+    port: int,
+    *,
+    events: int,
+) -> Spent:
+    batches = await_events(
+        driver,
+        endpoints.home_dsn,
+        pipeline,
+        events=events,
+        timeout_s=run_timeout_s(events),
+    )
+    return Spent(
+        events=sum(batch.read for batch in batches),
+        cpu_seconds=_cpu_seconds(psutil.Process(driver.pid), pipeline),
+        log_bytes=sum(map(read_log_bytes, dsns_of(endpoints, pipeline))),
+        shuffled_bytes=read_shuffled_bytes(pipeline),
+        phases=read_phases(port),
+        at=time.monotonic(),
+    )
+
+
+def _cpu_seconds(driver: psutil.Process, pipeline: BenchPipeline) -> dict[str, float]:
+    return {
+        part: sum(map(_of_server if part in SERVERS else _of_process, processes))
+        for part, processes in processes_of(driver, pipeline).items()
+    }
+
+
+def _of_server(server: psutil.Process) -> float:
+    """Add up a server and its sessions, those that have ended too."""
+    ended = server.cpu_times()
+    living = sum(map(_of_process, server.children(recursive=True)))
+    return float(
+        ended.children_user + ended.children_system + _of_process(server) + living
+    )
+
+
+def _of_process(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)

@@ -1,0 +1,327 @@
+"""The seen-ID catalog by its size: what it costs, holds and takes, beside peers.
+
+Ours is the driver's own code on a real database: a claim of an epoch, the holder of IDs
+with its copy of the catalog, staging and the publish transaction; Kafka, Spark and
+results are left out. The catalog grows from one size to the next by published batches.
+At each size
+
+* the resolver's merges are run to their end;
+* a driver starts, twice, and is asked by a first task;
+* batches are asked for and thrown away, so that a probe is measured at that very size;
+* the Bloom filters are counted while they are asked, which is not timed;
+* batches are published one after the other: what it costs to append.
+
+The unique index gets the very same batches, and so does Spark, up to a size that its
+state is filled with in minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from services.dev.bench.bench_program import run_program
+from services.dev.bench.bench_world import bench_postgres, settle_catalog
+from services.dev.bench.id_batches import (
+    BATCH,
+    IDS_PIPELINE,
+    REPEATS,
+    SizeBatches,
+    draw_batches,
+    new_in,
+    save_batches,
+)
+from services.dev.bench.rates import wrong_result
+from services.dev.bench.server_bytes import read_catalog_bytes, read_log_bytes
+from services.dev.bench.unique_index import measure_unique_index
+from services.local.embedded.state_directory import (
+    STATE_DIRECTORY_VARIABLE,
+    state_directory,
+)
+from services.process.endpoints import Endpoints, child_environment, program_environment
+from services.resolver.merging import merge_catalogs
+from sinks.postgres.schema import migrations
+from sinks.postgres.server.connection import connect
+
+_OURS = "spark_jobs.dedup_bench"
+_SPARK = "spark_jobs.dedup_bench.spark_peer"
+#: No broker is asked; a driver's settings name one.
+_NO_BROKER = "localhost:9"
+#: IDs that one process fills in before the next one says how far it is.
+_FILLED_AT_ONCE = 10_000_000
+_SPARK_IDS_MAX = 10_000_000
+_TIMEOUT_S = 3_600.0
+
+GUARANTEES: Mapping[str, str] = {
+    "tallyweir": "exactly once: IDs, rows and offsets are committed together; an ID is "
+    "remembered for the horizon",
+    "unique_index": "a key is in one table of one server once, for as long as its row "
+    "is kept; says nothing of offsets or of other outputs",
+    "spark_rocksdb": "each ID passes once within the watermark's delay while the "
+    "checkpoint lasts; a batch that is repeated is written again: at least once",
+}
+
+#: What must stay flat as the catalog grows, and how much it may rise.
+FLAT = ("probe_us", "append_us")
+FLAT_WITHIN = 1.5
+START_WITHIN_S = 10.0
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _World:
+    """What a run works with."""
+
+    endpoints: Endpoints
+    folder: Path
+    say: Callable[[str], None]
+
+    def run(self, **task: object) -> Figures:
+        """Run the product's part, without Spark."""
+        environment = program_environment(self.endpoints)
+        return self._run(_OURS, task, environment)
+
+    def run_spark(self, **task: object) -> Figures:
+        """Run the peer that needs Spark."""
+        return self._run(_SPARK, task, child_environment(self.endpoints))
+
+    def _run(
+        self, module: str, task: Mapping[str, object], environment: dict[str, str]
+    ) -> Figures:
+        # What a driver keeps in its state directory goes with the benchmark.
+        kept = environment | {STATE_DIRECTORY_VARIABLE: str(self.folder)}
+        command = [sys.executable, "-m", module]
+        lines = run_program(command, kept, timeout_s=_TIMEOUT_S, task=task)
+        figures: Figures = json.loads(lines[-1])
+        return figures
+
+
+def measure_dedup(
+    *,
+    sizes: Sequence[int],
+    seed: int,
+    with_peers: bool,
+    say: Callable[[str], None],
+) -> Figures:
+    """Measure the catalog at each size, from the smallest on.
+
+    Raises:
+        FatalError: A part failed, or gave another answer than it must.
+    """
+    sizes = sorted(set(sizes))
+    points: list[Figures] = []
+    with bench_postgres() as dsn:
+        world = _World(
+            endpoints=Endpoints(kafka_bootstrap=_NO_BROKER, home_dsn=dsn),
+            folder=state_directory() / "bench" / "dedup",
+            say=say,
+        )
+        migrations.migrate(dsn)
+        filled = 0
+        drawn = [draw_batches(size, seed=seed) for size in sizes]
+        for batches in drawn:
+            points.append(_measure_ours(world, batches, filled=filled))
+            filled = batches.size_after
+        _forget(dsn)
+        if with_peers:
+            peers = [_measure_peers(world, batches) for batches in drawn]
+            points = [ours | peer for ours, peer in zip(points, peers, strict=True)]
+    return {
+        "points": points,
+        "growth": growth(points),
+        "bars": {"flat_within": FLAT_WITHIN, "first_answer_seconds": START_WITHIN_S},
+        "guarantees": {
+            name: GUARANTEES[name] for name in GUARANTEES if name in points[0]
+        },
+        "batch": BATCH,
+        "repeats": REPEATS,
+        "seed": seed,
+    }
+
+
+def _measure_ours(world: _World, batches: SizeBatches, *, filled: int) -> Figures:
+    for begin in range(filled, batches.size, _FILLED_AT_ONCE):
+        end = min(begin + _FILLED_AT_ONCE, batches.size)
+        world.say(f"publishing IDs {begin:,} to {end:,}")
+        world.run(do="fill", begin=begin, end=end, batch=BATCH)
+    # Runs become chunks, as the resolver makes them beside a driver.
+    with redirect_stdout(sys.stderr):
+        merged = merge_catalogs(world.endpoints.home_dsn)
+    assert not merged.failures, "nobody else merges here"
+    settle_catalog(world.endpoints.home_dsn)
+    stored = read_catalog_bytes(world.endpoints.home_dsn, IDS_PIPELINE)
+    save = partial(save_batches, directory=world.folder)
+    asked = save(batches.asked, name="asked")
+    started = {}
+    for repeats, file in (
+        ("recent", *save([batches.recent], name="recent")),
+        ("of_all_ages", asked[0]),
+    ):
+        world.say(f"starting on {batches.size:,} IDs, repeats {repeats}")
+        started[repeats] = world.run(do="start", ask=file)
+        _check_new(started[repeats]["survivors"], batches.size)
+    world.say(f"measuring {batches.size:,} IDs")
+    log_before = read_log_bytes(world.endpoints.home_dsn)
+    (new,) = save([batches.new], name="new")
+    appended = save(batches.appended, name="appended")
+    measured = world.run(do="measure", ask=asked, ask_new=new, append=appended)
+    log_bytes = read_log_bytes(world.endpoints.home_dsn) - log_before
+    for survivors in (
+        *measured.pop("probe_survivors"),
+        *measured.pop("append_survivors"),
+    ):
+        _check_new(survivors, batches.size)
+    ours = {
+        **measured,
+        "postgres_bytes_per_id": stored / batches.size,
+        "memory_bytes_per_id": measured["memory_bytes"] / batches.size,
+        "disk_bytes_per_id": measured["disk_bytes"] / batches.size,
+        "log_bytes_per_event": log_bytes / (len(appended) * BATCH),
+        "first_answer_seconds": {
+            name: one["claimed_seconds"] + one["catalog_opened_seconds"]
+            for name, one in started.items()
+        },
+        "catalog_opened_seconds": {
+            name: one["catalog_opened_seconds"] for name, one in started.items()
+        },
+        "probe_at_start_us": started["of_all_ages"]["probe_us"],
+    }
+    world.say(
+        f"tallyweir, {batches.size:,} IDs: probe {ours['probe_us']:.2f}, "
+        f"append {ours['append_us']:.2f} us per event"
+    )
+    return {"ids": batches.size, "tallyweir": ours}
+
+
+def _measure_peers(world: _World, batches: SizeBatches) -> Figures:
+    world.say(f"filling a unique index with {batches.size:,} keys")
+    index = measure_unique_index(
+        world.endpoints.home_dsn, batches.size, batches.appended
+    )
+    world.say(f"unique_index, {batches.size:,} IDs: {index['us_per_event']:.2f}")
+    peers: Figures = {"unique_index": index}
+    if batches.size <= _SPARK_IDS_MAX:
+        world.say(f"filling Spark's state with {batches.size:,} IDs")
+        files = save_batches(batches.appended, world.folder, "appended")
+        spark = world.run_spark(size=batches.size, batches=files)
+        _check_spark(spark, batches)
+        world.say(f"spark_rocksdb, {batches.size:,} IDs: {spark['us_per_event']:.2f}")
+        peers["spark_rocksdb"] = spark
+    return peers
+
+
+def _check_new(survivors: int, size: int) -> None:
+    if survivors != new_in():
+        raise wrong_result(
+            f"With {size} IDs in the catalog {survivors} events of a batch survived "
+            f"instead of {new_in()}."
+        )
+
+
+def _check_spark(spark: Figures, batches: SizeBatches) -> None:
+    repeats = BATCH - new_in()
+    wanted = [repeats] * len(batches.appended)
+    if spark["dropped"] != wanted or spark["ids_at_end"] != batches.size_after:
+        raise wrong_result(
+            f"Spark dropped {spark['dropped']} repeats instead of {wanted}, and holds "
+            f"{spark['ids_at_end']} IDs instead of {batches.size_after}."
+        )
+
+
+def _forget(dsn: str) -> None:
+    """Make room for the peers, and let the server write down what it owes."""
+    with connect(dsn, application_name="bench", autocommit=True) as connection:
+        connection.execute("TRUNCATE tallyweir.seen_id_run")
+        connection.execute("CHECKPOINT")
+
+
+def growth(points: Sequence[Figures]) -> Figures:
+    """Return how what must stay flat rises from the smallest size to the largest."""
+    first, last = points[0], points[-1]
+    ours = {
+        name: round(last["tallyweir"][name] / first["tallyweir"][name], 2)
+        for name in FLAT
+    }
+    found: Figures = {"tallyweir": ours}
+    for peer in ("unique_index", "spark_rocksdb"):
+        measured = [point[peer] for point in points if peer in point]
+        if measured:
+            factor = measured[-1]["us_per_event"] / measured[0]["us_per_event"]
+            found[peer] = {"us_per_event": round(factor, 2)}
+    return found
+
+
+def dedup_tables(
+    figures: Mapping[str, Any],
+) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
+    """Return what people read: costs, rooms and filters by size, then guarantees."""
+    points = figures["points"]
+    ours = [(f"{point['ids']:,}", point["tallyweir"]) for point in points]
+    return [
+        (_COST_COLUMNS, [_cost_row(point) for point in points]),
+        (
+            ("IDs", "B/ID Postgres", "B/ID memory", "B/ID disk", "log B/event"),
+            [
+                (
+                    ids,
+                    *(
+                        f"{one[name]:.1f}"
+                        for name in (
+                            "postgres_bytes_per_id",
+                            "memory_bytes_per_id",
+                            "disk_bytes_per_id",
+                            "log_bytes_per_event",
+                        )
+                    ),
+                )
+                for ids, one in ours
+            ],
+        ),
+        (
+            ("IDs", "looked up", "false positives", "configured"),
+            [
+                (
+                    ids,
+                    *(
+                        f"{one[name]:.3%}"
+                        for name in (
+                            "looked_up_share",
+                            "false_positive_rate",
+                            "false_positive_rate_configured",
+                        )
+                    ),
+                )
+                for ids, one in ours
+            ],
+        ),
+        (("", "guarantee"), list(figures["guarantees"].items())),
+    ]
+
+
+_COST_COLUMNS = (
+    "IDs",
+    "probe us",
+    "append us",
+    "first answer s",
+    "unique index us",
+    "Spark us",
+)
+
+
+def _cost_row(point: Mapping[str, Any]) -> Sequence[str]:
+    ours = point["tallyweir"]
+    peers = (point.get(name) for name in ("unique_index", "spark_rocksdb"))
+    return (
+        f"{point['ids']:,}",
+        f"{ours['probe_us']:.3f}",
+        f"{ours['append_us']:.2f}",
+        f"{max(ours['first_answer_seconds'].values()):.2f}",
+        *("" if peer is None else f"{peer['us_per_event']:.2f}" for peer in peers),
+    )

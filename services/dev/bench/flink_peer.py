@@ -1,0 +1,114 @@
+"""The peer that Apache Flink offers: its JDBC connector's XA sink.
+
+The program is Java, because Flink's XA sink is; it is compiled when it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from enum import StrEnum
+from pathlib import Path
+
+from schemas.contract import load_contract
+from services.dev.bench.bench_world import TOPIC, incomplete_run
+from services.dev.bench.driver_run import MeasuredBatch
+from services.dev.bench.peer_process import (
+    create_peer_table,
+    jdbc_url,
+    login_environment,
+    run_peer_process,
+)
+from services.local.embedded.jars import bench_jars, flink_jars
+from services.local.embedded.java import find_java
+from services.local.embedded.state_directory import state_directory
+from services.process.endpoints import Endpoints
+from sinks.protocol.errors import ConfigurationError
+
+_PROGRAM = Path(__file__).with_name("flink") / "FlinkPeer.java"
+_COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
+#: Flink's serializers look into classes of Java itself, and its documentation says so.
+_OPENED_PACKAGES = ("java.lang", "java.time", "java.util", "java.util.concurrent")
+#: Enough for the IDs of eight million events in maps of objects.
+_HEAP = "6g"
+
+
+class FlinkDeduplication(StrEnum):
+    """Where Flink keeps the IDs that it has seen."""
+
+    NONE = "none"
+    HEAP = "heap"
+    ROCKSDB = "rocksdb"
+
+
+def run_flink_peer(
+    endpoints: Endpoints, deduplication: FlinkDeduplication, table: str, *, events: int
+) -> list[MeasuredBatch]:
+    """Let Flink read the topic, which holds so many events, to its end.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: it failed.
+    """
+    directory = state_directory() / "bench" / f"flink-{table}"
+    directory.mkdir()
+    class_path = [directory, *flink_jars(), *bench_jars()]
+    _compile(class_path, directory)
+    contract = directory / "contract.avsc"
+    contract.write_text(load_contract("page_view.v1").text)
+    create_peer_table(endpoints.home_dsn, table)
+    command = [
+        str(find_java()),
+        *(f"-Xmx{_HEAP}", "-XX:+UseParallelGC"),
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        *(
+            f"--add-opens=java.base/{package}=ALL-UNNAMED"
+            for package in _OPENED_PACKAGES
+        ),
+        *("-classpath", _joined(class_path), _PROGRAM.stem),
+        *(endpoints.kafka_bootstrap, TOPIC, str(contract)),
+        *(jdbc_url(endpoints.home_dsn), table, str(directory / "checkpoints")),
+        deduplication,
+    ]
+    environment = os.environ | login_environment(endpoints.home_dsn)
+    return run_peer_process(command, environment, events=events)
+
+
+def check_java_compiler() -> None:
+    """Make sure, before minutes of measuring, that the peer's program can be compiled.
+
+    Raises:
+        ConfigurationError: ``JAVA_COMPILER_MISSING``.
+    """
+    java = str(find_java())
+    modules = subprocess.run(
+        [java, "--list-modules"], capture_output=True, text=True, check=True
+    ).stdout
+    if "jdk.compiler@" not in modules:
+        raise ConfigurationError(
+            "JAVA_COMPILER_MISSING",
+            saw=f"{java} has no compiler.",
+            why="The program of the peer that runs on Flink is compiled here.",
+            fix="Install a whole JDK, on Debian: apt-get install openjdk-17-jdk-"
+            "headless; or leave the peers out: --no-peers.",
+        )
+
+
+def _compile(class_path: list[Path], directory: Path) -> None:
+    compiled = subprocess.run(
+        [
+            *(str(find_java()), "--module", _COMPILER, "-nowarn", "-d", str(directory)),
+            *("-classpath", _joined(class_path), str(_PROGRAM)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if compiled.returncode:
+        raise incomplete_run(
+            f"{_PROGRAM.name} does not compile: {compiled.stderr[:2_000]}",
+            fix="Report this with the version of Java.",
+        )
+
+
+def _joined(class_path: list[Path]) -> str:
+    return ":".join(map(str, class_path))

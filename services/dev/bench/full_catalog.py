@@ -1,0 +1,372 @@
+"""Events per second with a full catalog of seen IDs, beside an empty one.
+
+The same pipeline reads the same topic, with a horizon of seven days: as any pipeline
+that begins, and with IDs in its catalog from the whole horizon, in turns, since a
+machine is not always as fast. The IDs are spread over the buckets evenly, the newest of
+which is that of the events themselves: so every event is held against filters, chunks
+and runs.
+
+To fill a catalog through Kafka would take hours. Other events' IDs are published by a
+driver that has nothing but IDs (``spark_jobs.dedup_bench``), merged into chunks as the
+resolver does it, and lent to each run by SQL as of batch 0: the rows are those of a
+catalog that has grown, only their owner is another, and that the newest two batches are
+merged as well.
+
+``verify`` counts what batches have added to the catalog, and so would find IDs that
+none has. What was put in from outside is therefore counted by itself: all of it must
+be there when the run has ended. Then it is taken out, and ``verify`` must find nothing:
+the batches' own IDs are all there, each event has one row, and no other.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import psutil
+
+from services.dev.bench.bench_program import run_program
+from services.dev.bench.bench_world import (
+    DUPLICATES,
+    PAGE_VIEWS,
+    PARTITIONS,
+    TOPIC,
+    BenchPipeline,
+    bench_servers,
+    drop_table,
+    produce_rounds,
+    run_timeout_s,
+    settle_catalog,
+    varied,
+)
+from services.dev.bench.disk_room import check_room, free_bytes
+from services.dev.bench.driver_run import await_claim, await_events, running_driver
+from services.dev.bench.id_batches import BATCH, IDS_PIPELINE
+from services.dev.bench.lent_ids import (
+    count_lent,
+    lend,
+    merge_all,
+    read_buckets,
+    take_back,
+)
+from services.dev.bench.measured_processes import Resident, memory_of
+from services.dev.bench.rates import (
+    Rates,
+    check_rows,
+    check_verified,
+    rates_of,
+    warm_up,
+    wrong_result,
+)
+from services.dev.bench.server_bytes import read_catalog_bytes
+from services.kafka.topics import ensure_topic
+from services.local.datasets.page_views import FIRST_VIEW_MICROS
+from services.local.embedded.state_directory import (
+    STATE_DIRECTORY_VARIABLE,
+    state_directory,
+)
+from services.process.endpoints import Endpoints, program_environment
+from sinks.seen_ids.bloom_filter import BUCKETS_PER_HORIZON
+
+#: At least so much of the rate with an empty catalog.
+RATIO_MIN = 0.8
+#: From the start of the driver's process.
+FIRST_BATCH_S_MAX = 10.0
+#: Of runs with each catalog; odd, for one to be the median.
+_TURNS = 3
+_ROUNDS = 4
+_HORIZON: Mapping[str, object] = {"deduplicate": {"horizon": "7 days"}}
+#: As a pipeline with that horizon has them, and the one that fills as well.
+BUCKET_SECONDS = 7 * 86_400 // BUCKETS_PER_HORIZON
+_FILL_BATCHES = 200
+_FILL_BATCH_MIN = 10_000
+#: IDs that one process fills in before the next one says how far it is.
+_FILLED_AT_ONCE = 10_000_000
+_FILL_TIMEOUT_S = 3_600.0
+_START_TIMEOUT_S = 600.0
+
+#: An ID in Postgres, where it is once more while it is lent; in the driver's copy while
+#: that is merged; and in a bucket's merge.
+_BYTES_PER_ID = 2 * 33 + 64 + 32 // BUCKETS_PER_HORIZON
+#: A message, and the row that it becomes.
+_BYTES_PER_EVENT = 130 + 150
+_LOG_BYTES = 4 << 30
+#: In the files that the driver maps, and in its filters.
+_COPY_BYTES_PER_ID = 32
+_TOUCHED_AT_ONCE = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run of the pipeline, from the start of its driver."""
+
+    rates: Rates
+    first_batch_seconds: float
+    memory: Mapping[str, Resident]
+
+    def figures(self) -> dict[str, float]:
+        """Give everything, rounded."""
+        return {
+            "events_per_second": round(self.rates.warm),
+            "cold_events_per_second": round(self.rates.cold),
+            "first_batch_seconds": round(self.first_batch_seconds, 1),
+            "driver_bytes": self.memory["driver"].own,
+            "driver_file_bytes": self.memory["driver"].files,
+            "jvm_bytes": self.memory["jvm"].own,
+            "python_bytes": self.memory["python"].own,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A run with each catalog, one right after the other."""
+
+    empty: Run
+    full: Run
+    #: Of Postgres, where the catalog is full.
+    bytes_per_id: float
+
+
+def measure_full_catalog(
+    *, ids: int, events: int, seed: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure four rounds of ``events``, without IDs in the catalog and with ``ids``.
+
+    Raises:
+        ConfigurationError: ``BENCH_ROOM``.
+        FatalError: A run did not end, or the result is not right.
+    """
+    total = _ROUNDS * events
+    check_room(
+        free_bytes(state_directory()),
+        {
+            "IDs": ids * _BYTES_PER_ID,
+            "events": total * _BYTES_PER_EVENT,
+            "Postgres' log": _LOG_BYTES,
+        },
+        fix="Make room, or measure fewer --ids.",
+    )
+    with bench_servers() as endpoints:
+        say("making the pipelines known")
+        ensure_topic(endpoints.kafka_bootstrap, TOPIC, partitions=PARTITIONS)
+        for number in range(1, _TURNS + 1):
+            full = _full_pipeline(number)
+            with running_driver(endpoints, full) as driver:
+                await_claim(
+                    driver, endpoints.home_dsn, full, timeout_s=_START_TIMEOUT_S
+                )
+        distinct = produce_rounds(
+            endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
+        )
+        warm_up(endpoints, events=total, say=say)
+        began = time.monotonic()
+        catalog = _fill(endpoints, ids, say)
+        filled = time.monotonic() - began
+        measured = _Measured(
+            endpoints=endpoints, events=events, distinct=distinct, ids=ids, say=say
+        )
+        turns = [measured.take_turn(number) for number in range(1, _TURNS + 1)]
+    return {
+        "ids": ids,
+        **figures_of(turns),
+        "catalog": {**catalog, "fill_seconds": round(filled)},
+        "verified": True,
+        "events": total,
+        "duplicates": DUPLICATES,
+        "seed": seed,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """Runs the pipeline over the topic, in turns.
+
+    Attributes:
+        endpoints: Of the servers.
+        events: Of a round.
+        distinct: How many events of all rounds are no copies.
+        ids: In a full catalog.
+        say: Takes what is done next.
+    """
+
+    endpoints: Endpoints
+    events: int
+    distinct: int
+    ids: int
+    say: Callable[[str], None]
+
+    def take_turn(self, number: int) -> Turn:
+        """Run once with an empty catalog, and once with a full one."""
+        dsn = self.endpoints.home_dsn
+        empty = varied(PAGE_VIEWS, f"empty_catalog_{number}", keys=_HORIZON)
+        full = _full_pipeline(number)
+        self.say(f"running with an empty catalog, {number} of {_TURNS}")
+        without = self._run(empty)
+        check_verified(dsn, empty)
+        drop_table(dsn, empty.table)
+
+        self.say(f"lending {self.ids:,} IDs")
+        lend(dsn, lender=IDS_PIPELINE, borrower=full.name)
+        _check_lent(dsn, full, self.ids)
+        room = read_catalog_bytes(dsn, full.name)
+        settle_catalog(dsn)
+        self.say(f"running with {self.ids:,} IDs")
+        within = self._run(full)
+        _check_lent(dsn, full, self.ids)
+        take_back(dsn, full.name)
+        check_verified(dsn, full)
+        drop_table(dsn, full.table)
+        settle_catalog(dsn)
+        return Turn(empty=without, full=within, bytes_per_id=round(room / self.ids, 1))
+
+    def _run(self, pipeline: BenchPipeline) -> Run:
+        _touch_memory(self.ids * _COPY_BYTES_PER_ID)
+        total = _ROUNDS * self.events
+        began = time.time()
+        with running_driver(self.endpoints, pipeline) as driver:
+            batches = await_events(
+                driver,
+                self.endpoints.home_dsn,
+                pipeline,
+                events=total,
+                timeout_s=run_timeout_s(total),
+            )
+            memory = memory_of(psutil.Process(driver.pid), pipeline)
+        check_rows(self.endpoints, pipeline, self.distinct)
+        rates = rates_of(batches, self.events, rounds=_ROUNDS)
+        self.say(f"{rates}")
+        return Run(
+            rates=rates,
+            first_batch_seconds=batches[0].published_at - began,
+            memory=memory,
+        )
+
+
+def _full_pipeline(number: int) -> BenchPipeline:
+    return varied(PAGE_VIEWS, f"full_catalog_{number}", keys=_HORIZON)
+
+
+def figures_of(turns: Sequence[Turn]) -> dict[str, object]:
+    """Give what each turn has measured, and the medians, by which the bars are held."""
+    ratios = [ratios_of(turn.full.rates, turn.empty.rates) for turn in turns]
+    ratio = {name: median(one[name] for one in ratios) for name in ("cold", "warm")}
+    return {
+        "ratio": ratio,
+        "bars": {"ratio_min": RATIO_MIN, "first_batch_seconds_max": FIRST_BATCH_S_MAX},
+        "empty": _medians([turn.empty for turn in turns]),
+        "full": _medians([turn.full for turn in turns]),
+        "turns": [
+            {
+                "ratio": of,
+                "empty": turn.empty.figures(),
+                "full": turn.full.figures(),
+                "bytes_per_id": turn.bytes_per_id,
+            }
+            for of, turn in zip(ratios, turns, strict=True)
+        ],
+    }
+
+
+def _medians(runs: Sequence[Run]) -> dict[str, float]:
+    figures = [one.figures() for one in runs]
+    return {name: median(one[name] for one in figures) for name in figures[0]}
+
+
+def ratios_of(full: Rates, empty: Rates) -> dict[str, float]:
+    """Compare two runs, cold and warm."""
+    return {
+        "cold": round(full.cold / empty.cold, 2),
+        "warm": round(full.warm / empty.warm, 2),
+    }
+
+
+def fill_times(ids: int) -> dict[str, int]:
+    """Spread so many events over the horizon's buckets, up to that of page views.
+
+    Returns:
+        When the first one happened, and the gap between two, in microseconds.
+    """
+    newest = FIRST_VIEW_MICROS // 1_000_000 // BUCKET_SECONDS * BUCKET_SECONDS
+    begin = newest - (BUCKETS_PER_HORIZON - 1) * BUCKET_SECONDS
+    return {
+        "begin_us": begin * 1_000_000,
+        "gap_us": BUCKETS_PER_HORIZON * BUCKET_SECONDS * 1_000_000 // ids,
+    }
+
+
+def fill_batch(ids: int) -> int:
+    """Return the size of the batches that fill: many enough that most are merged."""
+    return min(BATCH, max(_FILL_BATCH_MIN, ids // _FILL_BATCHES))
+
+
+def _touch_memory(room: int) -> None:
+    """Have so much memory found that a run with a full catalog need not wait for it.
+
+    The host of a virtual machine takes back what was not used for a while; a driver
+    that fetches its chunks would wait for it twenty times as long as it writes.
+    """
+    block = bytes(_TOUCHED_AT_ONCE)
+    with tempfile.TemporaryFile(dir=state_directory()) as file:
+        for _ in range(0, room, len(block)):
+            file.write(block)
+
+
+def _fill(
+    endpoints: Endpoints, ids: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Publish IDs under a pipeline of their own, and merge its buckets.
+
+    Raises:
+        FatalError: ``BENCH_WRONG``: it is not what was to be filled in.
+    """
+    folder = str(state_directory() / "bench" / "filler")
+    environment = program_environment(endpoints) | {STATE_DIRECTORY_VARIABLE: folder}
+    for begin in range(0, ids, _FILLED_AT_ONCE):
+        end = min(begin + _FILLED_AT_ONCE, ids)
+        say(f"publishing IDs {begin:,} to {end:,}")
+        run_program(
+            [sys.executable, "-m", "spark_jobs.dedup_bench"],
+            environment,
+            timeout_s=_FILL_TIMEOUT_S,
+            task={
+                "do": "fill",
+                "begin": begin,
+                "end": end,
+                "batch": fill_batch(ids),
+                "times": fill_times(ids),
+            },
+        )
+    say("merging buckets")
+    dsn = endpoints.home_dsn
+    merge_all(dsn, IDS_PIPELINE)
+    settle_catalog(dsn)
+    buckets = read_buckets(dsn, IDS_PIPELINE)
+    check_buckets([one.bucket for one in buckets], ids)
+    return {
+        "buckets": len(buckets),
+        "buckets_merged": sum(one.chunks > 0 for one in buckets),
+    }
+
+
+def check_buckets(found: Sequence[int], ids: int) -> None:
+    """See that events would meet IDs in every bucket that is alive, their own too.
+
+    Raises:
+        FatalError: ``BENCH_WRONG``.
+    """
+    begin = fill_times(ids)["begin_us"] // 1_000_000
+    wanted = [begin + number * BUCKET_SECONDS for number in range(BUCKETS_PER_HORIZON)]
+    if found != wanted:
+        raise wrong_result(f"The IDs are in buckets {found} instead of {wanted}.")
+
+
+def _check_lent(dsn: str, pipeline: BenchPipeline, ids: int) -> None:
+    found = count_lent(dsn, pipeline.name)
+    if found != ids:
+        raise wrong_result(
+            f"{pipeline.name} has {found} IDs from outside instead of {ids}."
+        )

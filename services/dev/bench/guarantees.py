@@ -1,0 +1,125 @@
+"""What each guarantee costs: the same events once by ID, once by offset, at least once.
+
+Every variant reads the same topic on the same machine, and so does Flink's XA sink,
+which is exactly once by offset. They take turns, since a machine is not always as fast;
+what counts are medians.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+
+from services.dev.bench.bench_world import (
+    PAGE_VIEWS,
+    bench_servers,
+    count_rows_in,
+    drop_table,
+    produce_rounds,
+    varied,
+)
+from services.dev.bench.flink_peer import (
+    FlinkDeduplication,
+    check_java_compiler,
+    run_flink_peer,
+)
+from services.dev.bench.rates import (
+    Rates,
+    check_verified,
+    measure_driver,
+    rates_of,
+    warm_up,
+    wrong_result,
+)
+from services.process.endpoints import Endpoints
+
+_WITH_IDS = "exactly_once"
+_WITHOUT_IDS = "exactly_once_without_ids"
+_PEER = "flink_xa_without_ids"
+#: Odd, for one to be the median.
+_TURNS = 3
+_ROUNDS = 4
+
+#: What each variant changes in the pipeline of page views.
+VARIANTS: Mapping[str, Mapping[str, object]] = {
+    _WITH_IDS: {},
+    _WITHOUT_IDS: {"deduplicate": "off"},
+    "at_least_once": {"guarantee": "at_least_once", "deduplicate": "off"},
+}
+
+
+def measure_guarantees(
+    *, events: int, seed: int, with_peers: bool, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure each variant over four rounds of ``events``, in turns.
+
+    Raises:
+        ConfigurationError: The peer cannot run here.
+        FatalError: A run did not end, or its table does not hold what it must.
+    """
+    if with_peers:
+        check_java_compiler()
+    total = _ROUNDS * events
+    turns: list[dict[str, Rates]] = []
+    with bench_servers() as endpoints:
+        distinct = produce_rounds(
+            endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
+        )
+        warm_up(endpoints, events=total, say=say)
+        for number in range(1, _TURNS + 1):
+            turn: dict[str, Rates] = {}
+            for variant in VARIANTS:
+                say(f"running {variant}, {number} of {_TURNS}")
+                rows = distinct if variant == _WITH_IDS else total
+                turn[variant] = _measure(endpoints, variant, number, events, rows)
+                say(f"{variant}: {turn[variant]}")
+            if with_peers:
+                say(f"running {_PEER}, {number} of {_TURNS}")
+                turn[_PEER] = _measure_peer(endpoints, number, events)
+                say(f"{_PEER}: {turn[_PEER]}")
+            turns.append(turn)
+    return {"events": total, "seed": seed, **figures_of(turns)}
+
+
+def figures_of(turns: Sequence[Mapping[str, Rates]]) -> dict[str, object]:
+    """Give the medians of each variant with its runs, and the ratio to the peer."""
+    figures: dict[str, object] = {}
+    for variant in turns[0]:
+        runs = [turn[variant] for turn in turns]
+        middle = Rates(
+            cold=median(one.cold for one in runs), warm=median(one.warm for one in runs)
+        )
+        figures[variant] = {**middle.figures(), "runs": [r.figures() for r in runs]}
+    if _PEER in turns[0]:
+        pairs = [(turn[_WITHOUT_IDS], turn[_PEER]) for turn in turns]
+        figures["ratio"] = round(median(our.warm / peer.warm for our, peer in pairs), 2)
+        figures["cold_ratio"] = round(
+            median(our.cold / peer.cold for our, peer in pairs), 2
+        )
+    return figures
+
+
+def _measure(
+    endpoints: Endpoints, variant: str, number: int, events: int, rows: int
+) -> Rates:
+    pipeline = varied(PAGE_VIEWS, f"{variant}_{number}", keys=VARIANTS[variant])
+    rates = measure_driver(endpoints, pipeline, events=events, rounds=_ROUNDS)
+    # Nothing was disturbed, so even at least once there is no repeat.
+    _check_rows(endpoints, pipeline.table, rows)
+    check_verified(endpoints.home_dsn, pipeline)
+    drop_table(endpoints.home_dsn, pipeline.table)
+    return rates
+
+
+def _measure_peer(endpoints: Endpoints, number: int, events: int) -> Rates:
+    table, total = f"bench_{_PEER}_{number}", _ROUNDS * events
+    batches = run_flink_peer(endpoints, FlinkDeduplication.NONE, table, events=total)
+    _check_rows(endpoints, table, total)
+    drop_table(endpoints.home_dsn, table)
+    return rates_of(batches, events, rounds=_ROUNDS)
+
+
+def _check_rows(endpoints: Endpoints, table: str, rows: int) -> None:
+    found = count_rows_in(endpoints.home_dsn, table)
+    if found != rows:
+        raise wrong_result(f"{table} holds {found} rows instead of {rows}.")

@@ -1,0 +1,93 @@
+"""Pairs of events of two topics, deduplicated, beside a peer.
+
+Two rounds in one run, as in ``throughput``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from psycopg import sql
+
+from services.dev.bench.bench_world import (
+    DUPLICATES,
+    JOINS,
+    LEFT_TOPIC,
+    RIGHT_TOPIC,
+    bench_servers,
+    checkpoint,
+    produce_rounds,
+)
+from services.dev.bench.rates import measure_driver, rates_of, warm_up, wrong_result
+from services.dev.bench.spark_peer import PeerQuery, run_spark_peer
+from sinks.postgres.server.connection import connect
+
+PEER = (
+    "Spark dropDuplicatesWithinWatermark and stream-stream join (RocksDB) + JDBC "
+    "append, at-least-once"
+)
+_PEER_TABLE = "bench_peer_pairs"
+_ROUNDS = 2
+_TOPICS = (LEFT_TOPIC, RIGHT_TOPIC)
+
+_DIFFERENCES = """
+WITH ours AS (SELECT user_id, left_id, left_at, right_id, right_at FROM {ours}),
+     peer AS (SELECT user_id, left_id, left_at, right_id, right_at FROM {peer})
+SELECT
+    (SELECT count(*) FROM ours),
+    (SELECT count(*) FROM (SELECT * FROM ours EXCEPT ALL SELECT * FROM peer) AS more),
+    (SELECT count(*) FROM (SELECT * FROM peer EXCEPT ALL SELECT * FROM ours) AS less)
+"""
+
+
+def measure_joins(
+    *, events: int, seed: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure the product and its peer over two rounds of ``events`` each.
+
+    Raises:
+        FatalError: A run did not end, or the pairs are not the peer's.
+    """
+    with bench_servers() as endpoints:
+        produce_rounds(
+            endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say, topics=_TOPICS
+        )
+        # IDs decide which topic an event is in: each has half of the events, or nearly.
+        warm_up(endpoints, events=events // 2, say=say, topic=LEFT_TOPIC)
+        say("running tallyweir")
+        ours = measure_driver(endpoints, JOINS, events=events, rounds=_ROUNDS)
+        say(f"tallyweir: {ours}")
+        say("running the peer")
+        checkpoint(endpoints.home_dsn)
+        batches = run_spark_peer(
+            endpoints,
+            PeerQuery.JOINS,
+            _PEER_TABLE,
+            events=_ROUNDS * events,
+            topics=_TOPICS,
+        )
+        peer = rates_of(batches, events)
+        pairs = _check_pairs(endpoints.home_dsn)
+        say(f"peer: {peer}")
+    return {
+        **ours.beside(peer, PEER),
+        "pairs": pairs,
+        "events": events,
+        "duplicates": DUPLICATES,
+        "seed": seed,
+    }
+
+
+def _check_pairs(dsn: str) -> int:
+    """Count the pairs, if both found the same."""
+    with connect(dsn, application_name="bench") as connection:
+        ((pairs, more, fewer),) = connection.execute(
+            sql.SQL(_DIFFERENCES).format(
+                ours=sql.Identifier(JOINS.table), peer=sql.Identifier(_PEER_TABLE)
+            )
+        ).fetchall()
+    if more or fewer or not pairs:
+        raise wrong_result(
+            f"Of {pairs} pairs the peer lacks {more}, and it has {fewer} others."
+        )
+    return int(pairs)

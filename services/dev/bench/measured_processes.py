@@ -1,0 +1,123 @@
+"""The processes of a pipeline under measurement, and the memory that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from services.dev.bench.bench_world import BenchPipeline, incomplete_run
+from services.local.embedded.kafka import EmbeddedKafka
+from services.local.embedded.postgres import EmbeddedPostgres
+from services.local.embedded.state_directory import state_directory
+from sinks.protocol.errors import FatalError
+
+#: Parts whose processes have one of their own for each session.
+SERVERS = ("broker", "postgres")
+_KIBI = 1024
+
+
+def processes_of(
+    driver: psutil.Process, pipeline: BenchPipeline
+) -> dict[str, list[psutil.Process]]:
+    """List the processes by part; of servers the first one, which has the others."""
+    directory = state_directory() / "bench"
+    below = driver.children(recursive=True)
+    postgres = [
+        EmbeddedPostgres(directory / name).daemon.find()
+        for name in ("postgres", *pipeline.databases)
+    ]
+    return {
+        "broker": _running([EmbeddedKafka(directory / "kafka").daemon.find()]),
+        "jvm": [process for process in below if _is_java(process)],
+        "python": [process for process in below if not _is_java(process)],
+        "driver": [driver],
+        "postgres": _running(postgres),
+    }
+
+
+def _is_java(process: psutil.Process) -> bool:
+    try:
+        return process.name() == "java"
+    except psutil.NoSuchProcess:
+        # A worker of Python may end at any time; a JVM does not.
+        return False
+
+
+def _running(servers: list[psutil.Process | None]) -> list[psutil.Process]:
+    found = [server for server in servers if server is not None]
+    assert len(found) == len(servers), "the benchmark's servers run"
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """What is in memory of some processes; what several share counts once.
+
+    Attributes:
+        own: Bytes that are no file's, those of shared memory among them.
+        files: Bytes of mapped files, which the kernel takes back when it needs them.
+    """
+
+    own: int
+    files: int
+
+    def __add__(self, other: Resident) -> Resident:
+        return Resident(own=self.own + other.own, files=self.files + other.files)
+
+
+_NOTHING = Resident(own=0, files=0)
+
+
+def memory_of(
+    driver: psutil.Process, pipeline: BenchPipeline
+) -> Mapping[str, Resident]:
+    """Weigh every part.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: the kernel does not let us look.
+    """
+    found = {}
+    for part, processes in processes_of(driver, pipeline).items():
+        sessions = [
+            session
+            for process in processes
+            if part in SERVERS
+            for session in process.children(recursive=True)
+        ]
+        weighed = [_resident(one.pid) for one in (*processes, *sessions)]
+        found[part] = sum(weighed, _NOTHING)
+    return found
+
+
+def _resident(process: int) -> Resident:
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except ProcessLookupError:
+        return _NOTHING
+    except FileNotFoundError as missing:
+        if Path("/proc/self/smaps_rollup").exists():
+            return _NOTHING
+        raise _hidden("The kernel does not tell what is in memory.") from missing
+    except PermissionError as refused:
+        raise _hidden("The memory of a process may not be looked at.") from refused
+    return parse_rollup(lines)
+
+
+def _hidden(saw: str) -> FatalError:
+    return incomplete_run(saw, fix="Measure on Linux, as who started the servers.")
+
+
+def parse_rollup(lines: Iterable[str]) -> Resident:
+    """Read what ``/proc/PID/smaps_rollup`` says of a process."""
+    sizes = {
+        name: int(rest.split()[0]) * _KIBI
+        for name, _, rest in (line.partition(":") for line in lines)
+        if name.startswith("Pss_")
+    }
+    return Resident(
+        own=sizes.get("Pss_Anon", 0) + sizes.get("Pss_Shmem", 0),
+        files=sizes.get("Pss_File", 0),
+    )

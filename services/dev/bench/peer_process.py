@@ -1,0 +1,57 @@
+"""A peer of the benchmarks: a process that prints a line of JSON for what it read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from services.dev.bench.bench_program import run_program
+from services.dev.bench.bench_world import run_timeout_s
+from services.dev.bench.driver_run import MeasuredBatch
+from sinks.postgres.server.connection import connect
+
+_CREATE_TABLE = """
+CREATE TABLE {table} (
+    event_id text, user_id bigint, page text, country text, viewed_at timestamptz,
+    value double precision
+)
+"""
+
+
+def run_peer_process(
+    command: Sequence[str], environment: Mapping[str, str], *, events: int
+) -> list[MeasuredBatch]:
+    """Run a peer, which reads so many events, to its end.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: it failed, or took too long.
+    """
+    lines = run_program(command, environment, timeout_s=run_timeout_s(events))
+    return [MeasuredBatch(**json.loads(line)) for line in lines]
+
+
+def create_peer_table(dsn: str, table: str) -> None:
+    """Make the table of page views for a peer that does not make it itself.
+
+    The login has the name of our schema, so what is not said to be in ``public`` would
+    be made beside the ledger.
+    """
+    with connect(dsn, application_name="bench") as connection:
+        target = sql.Identifier("public", table)
+        statement = sql.SQL(_CREATE_TABLE).format(table=target)
+        connection.execute(statement)
+
+
+def jdbc_url(dsn: str) -> str:
+    """Write the address of a database as JDBC does, without the login."""
+    fields = conninfo_to_dict(dsn)
+    return f"jdbc:postgresql://{fields['host']}:{fields['port']}/{fields['dbname']}"
+
+
+def login_environment(dsn: str) -> dict[str, str]:
+    """Return the login of a database, for the environment of a process."""
+    fields = conninfo_to_dict(dsn)
+    return {"PGUSER": str(fields["user"]), "PGPASSWORD": str(fields["password"])}

@@ -1,0 +1,84 @@
+"""A table whose rows are counted and dropped part by part, while it is written.
+
+Half an hour of rows has no room on every disk. From time to time the table gets
+another name and an empty one takes its place, in one transaction; a batch is published
+in one transaction too, so each batch is wholly in one part. The rows of a part are held
+against the ledger, as ``verify`` would do it: as many as the part's batches have
+committed, with offsets that add up to the batches' checksums. Then it is dropped.
+"""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from services.dev.bench.bench_world import BenchPipeline
+from services.dev.bench.rates import wrong_result
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.statements import load_statements
+
+_SQL = load_statements("services.dev.bench", "soak.sql")
+
+
+class RowParts:
+    """The parts of one table.
+
+    Args:
+        dsn: Of the home.
+        pipeline: That appends to the table.
+        rows_per_part: So many rows at least are one part.
+    """
+
+    def __init__(
+        self, dsn: str, pipeline: BenchPipeline, *, rows_per_part: int
+    ) -> None:
+        self.rows = 0
+        self._dsn = dsn
+        self._pipeline = pipeline
+        self._rows_per_part = rows_per_part
+        self._through_sequence = 0
+
+    def drop_some(self, committed: int) -> None:
+        """Count and drop a part, if there are enough rows.
+
+        Args:
+            committed: Events of all batches so far.
+
+        Raises:
+            FatalError: ``BENCH_WRONG``: the rows are not those of the ledger.
+        """
+        if committed - self.rows >= self._rows_per_part:
+            self.drop_all()
+
+    def drop_all(self) -> None:
+        """Count and drop all rows that are there; new ones may come.
+
+        Raises:
+            FatalError: As above.
+        """
+        names = {
+            "table": sql.Identifier(self._pipeline.table),
+            "part": sql.Identifier(f"{self._pipeline.table}_part"),
+        }
+        values: dict[str, object] = {
+            "pipeline": self._pipeline.name,
+            "after_sequence": self._through_sequence,
+        }
+        # As the driver connects, so that the new table is where the old one was.
+        with connect(self._dsn, application_name="bench") as connection:
+            # Waits for the batch that is being published; the next one waits.
+            connection.execute(_SQL["rename_part"].format(**names))
+            connection.execute(_SQL["begin_part"].format(**names))
+            ((through,),) = connection.execute(_SQL["last_sequence"], values).fetchall()
+            connection.commit()
+            values["through_sequence"] = through
+            (found,) = connection.execute(_SQL["count_part"].format(**names)).fetchall()
+            (claimed,) = connection.execute(_SQL["claimed_part"], values).fetchall()
+            if found != claimed:
+                raise wrong_result(
+                    f"Of the batches {self._through_sequence + 1} to {through} the "
+                    f"table holds {found} rows and their offsets' sum instead of "
+                    f"{claimed}."
+                )
+            connection.execute(_SQL["drop_part"].format(**names))
+        self.rows += int(found[0])
+        self._through_sequence = through

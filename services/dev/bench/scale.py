@@ -1,0 +1,264 @@
+"""How cost grows as work grows: one thing varied at a time, all else at a base point.
+
+Every point is a run of its own over two rounds of events, cold and warm, at the end of
+which the tables must hold each event once and ``verify`` must find nothing. Points with
+the same workload are measured once.
+
+The append table has no key but the event's ID, which differs for each event whatever
+the workload, so the keys that are varied are those of a window: how many users are
+counted decides how many groups are open at a time. That axis has the windows of
+``bench windows`` for its base, with all else as at the common one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from services.dev.bench.bench_world import (
+    DUPLICATES,
+    PAGE_VIEWS,
+    WINDOWS,
+    BenchPipeline,
+    bench_servers,
+    drop_table,
+    dsns_of,
+    failure_told,
+    produce_page_views,
+    varied,
+)
+from services.dev.bench.cost import CostedRun, measure_run
+from services.dev.bench.prediction import constants_of, predict
+from services.dev.bench.rates import check_rows, check_verified, warm_up
+from services.dev.bench.several_databases import running_participants
+from services.dev.bench.windows import check_counts, read_state
+from services.local.datasets.page_views import USERS
+from services.process.endpoints import Endpoints
+from sinks.postgres.server.branch_names import HOME
+
+_ROUNDS = 2
+#: What a page view takes that is not padded.
+_PLAIN_BYTES = 81
+_PADDED_BYTES = 1_024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is varied; the defaults are the base point.
+
+    Attributes:
+        task_slots: Tasks of Spark at a time.
+        kafka_partitions: Of the topic.
+        databases: That the rows are spread over, the home included.
+        branches: In which the home takes the rows of a batch.
+        event_bytes: About how long a message is.
+        window_keys: Users that are counted by window; None: views are appended.
+    """
+
+    task_slots: int = 4
+    kafka_partitions: int = 4
+    databases: int = 1
+    branches: int = 1
+    event_bytes: int = _PLAIN_BYTES
+    window_keys: int | None = None
+
+
+BASE = Workload()
+
+#: What each axis is measured at.
+AXES: Mapping[str, tuple[int, ...]] = {
+    "task_slots": (1, 2, 4),
+    "kafka_partitions": (1, 2, 4, 8),
+    "databases": (1, 2, 3),
+    "branches": (1, 2, 3),
+    "event_bytes": (_PLAIN_BYTES, _PADDED_BYTES),
+    "window_keys": (1, 100, USERS, 1_000_000),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class _World:
+    """The servers, what was produced already, and what was measured already.
+
+    Attributes:
+        endpoints: Home database and broker.
+        databases: The others, by name.
+        events: Of each round.
+        seed: Of the events.
+        say: Tells what is going on.
+        distinct: Events that differ, by topic.
+        measured: By workload.
+        failed: What went wrong, by workload.
+    """
+
+    endpoints: Endpoints
+    databases: Mapping[str, str]
+    events: int
+    seed: int
+    say: Callable[[str], None]
+    distinct: dict[str, int] = field(default_factory=dict)
+    measured: dict[Workload, dict[str, object]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def workload_at(axis: str, value: int) -> Workload:
+    """Return the base point with one thing changed."""
+    return replace(BASE, **{axis: value})
+
+
+#: Each of them once: the base point is on several axes.
+WORKLOADS = frozenset(
+    workload_at(axis, value) for axis, values in AXES.items() for value in values
+)
+
+
+def measure_scale(
+    *, events: int, seed: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure every point of every axis over two rounds of ``events`` each.
+
+    Raises:
+        FatalError: The run at the base point did not end, or its tables do not hold
+            each event once. Another of which that is true has no figure.
+    """
+    with bench_servers() as endpoints, running_participants() as databases:
+        world = _World(
+            endpoints=endpoints,
+            databases=databases,
+            events=events,
+            seed=seed,
+            say=say,
+        )
+        topic = _topic_of(world, BASE)
+        warm_up(endpoints, events=_ROUNDS * events, say=say, topic=topic)
+        # Nothing is predicted without it, so it is the first.
+        base = _run(world, BASE)
+        axes = {axis: _measure_axis(world, axis) for axis in AXES}
+    constants = constants_of(base.rates.warm, base.warm, cores=os.cpu_count() or 1)
+    return {
+        "axes": axes,
+        "base": asdict(BASE),
+        "predicted": predict(constants),
+        "verified": True,
+        "failed": world.failed,
+        "cores": os.cpu_count(),
+        "events": _ROUNDS * events,
+        "duplicates": DUPLICATES,
+        "seed": seed,
+    }
+
+
+def scale_tables(
+    figures: Mapping[str, Any],
+) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
+    """Return what people read: a table of all points, and one of the prediction."""
+    points = [
+        (
+            axis.replace("_", " "),
+            f"{one['value']:,}",
+            f"{one['cold_events_per_second']:,}",
+            f"{one['events_per_second']:,}",
+            f"{sum(one['cpu_seconds_per_million'].values()):.2f}",
+            one["log_bytes_per_event"],
+            one["shuffled_bytes_per_event"],
+            *(one["seconds_per_batch"][phase] for phase in ("stage", "publish")),
+        )
+        for axis, values in figures["axes"].items()
+        for one in values
+    ]
+    predicted = [
+        (one["nodes"], f"{one['events_per_second']:,}", one["bound_by"])
+        for one in figures["predicted"]["nodes"]
+    ]
+    return [
+        (
+            (
+                "axis",
+                "value",
+                "cold events/s",
+                "warm events/s",
+                "CPU us/event",
+                "log bytes/event",
+                "shuffled bytes/event",
+                "stage s/batch",
+                "publish s/batch",
+            ),
+            points,
+        ),
+        (("nodes", "predicted events/s", "bound by"), predicted),
+    ]
+
+
+def _measure_axis(world: _World, axis: str) -> list[dict[str, object]]:
+    """Return the figures of every point that did not fail."""
+    points = []
+    for value in AXES[axis]:
+        workload = workload_at(axis, value)
+        if workload not in world.measured:
+            with failure_told(world.failed, f"{axis} {value}", world.say):
+                _run(world, workload)
+        if workload in world.measured:
+            points.append({"value": value, **world.measured[workload]})
+    return points
+
+
+def _run(world: _World, workload: Workload) -> CostedRun:
+    topic = _topic_of(world, workload)
+    number = len(world.measured) + len(world.failed)
+    world.say(f"point {number + 1} of {len(WORKLOADS)}: {workload}")
+    pipeline = _pipeline_of(world, workload, topic, number)
+    run = measure_run(world.endpoints, pipeline, events=world.events, rounds=_ROUNDS)
+    figures = {**run.rates.figures(), **run.warm}
+    home = world.endpoints.home_dsn
+    if workload.window_keys is None:
+        check_rows(world.endpoints, pipeline, world.distinct[topic])
+    else:
+        check_counts(home, pipeline, world.distinct[topic])
+        figures["open_groups"] = read_state(home, pipeline).groups
+    check_verified(home, pipeline)
+    for dsn in dsns_of(world.endpoints, pipeline):
+        drop_table(dsn, pipeline.table)
+    world.say(f"{run.rates}")
+    world.measured[workload] = figures
+    return run
+
+
+def _topic_of(world: _World, workload: Workload) -> str:
+    """Return a topic with the workload's events; make it if none had such before."""
+    users = workload.window_keys or USERS
+    partitions, length = workload.kafka_partitions, workload.event_bytes
+    topic = f"bench-scale-{partitions}-{length}-{users}"
+    if topic not in world.distinct:
+        world.say(f"producing {_ROUNDS * world.events:,} page views to {topic}")
+        world.distinct[topic] = produce_page_views(
+            world.endpoints.kafka_bootstrap,
+            events=_ROUNDS * world.events,
+            duplicates=DUPLICATES,
+            seed=world.seed,
+            topics=[topic],
+            partitions=partitions,
+            users=users,
+            padding=length - _PLAIN_BYTES,
+        )
+    return topic
+
+
+def _pipeline_of(
+    world: _World, workload: Workload, topic: str, number: int
+) -> BenchPipeline:
+    output: dict[str, object] = {}
+    others = dict(list(world.databases.items())[: workload.databases - 1])
+    if others:
+        output |= {"database": [HOME, *others], "shard_by": ["event_id"]}
+    if workload.branches > 1:
+        output["branches"] = workload.branches
+    return varied(
+        PAGE_VIEWS if workload.window_keys is None else WINDOWS,
+        f"scale_{number}",
+        output=output,
+        databases=others,
+        topic=topic,
+        settings={"TALLYWEIR_SPARK_MASTER": f"local[{workload.task_slots}]"},
+    )

@@ -1,0 +1,24 @@
+"""Bytes that a server has written to its log, and that a catalog takes there."""
+
+from __future__ import annotations
+
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.statements import load_statements
+
+_SQL = load_statements("services.dev.bench", "server_bytes.sql")
+
+
+def read_log_bytes(dsn: str) -> int:
+    """Return what the server has written to its log so far, ever."""
+    return _read(dsn, "log_bytes")
+
+
+def read_catalog_bytes(dsn: str, pipeline: str) -> int:
+    """Return the room of a pipeline's seen IDs, indexes and all; 0 if it has none."""
+    return _read(dsn, "catalog_bytes", pipeline=pipeline)
+
+
+def _read(dsn: str, statement: str, **values: object) -> int:
+    with connect(dsn, application_name="bench") as connection:
+        ((number,),) = connection.execute(_SQL[statement], values).fetchall()
+    return int(number)

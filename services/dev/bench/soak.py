@@ -1,0 +1,399 @@
+"""A steady load for half an hour, at 80 % of what the pipeline sustains.
+
+The program that sends shares the machine, so the most that the pipeline sustains is
+found in the same run, beside it: for some minutes it sends whatever keeps a backlog of
+a few batches, and the ledger says what was committed per second. Then the backlog is
+read, and the rest of the run is at 80 % of that, whether the pipeline follows or not.
+
+Every ten seconds a look is taken at memory by process, rate, lag, phases, and the
+catalog of seen IDs. The horizon is an hour of event time, so the catalog becomes as
+large as it ever will be within minutes, and then buckets expire as others begin.
+
+At the end everything must have been read, each event committed once and each repeat
+counted, and ``verify`` must find nothing. Where all rows have no room on the disk they
+are counted and dropped part by part (``RowParts``); then the rows are what ``verify``
+cannot find, and each of its other checks must hold.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import psycopg
+
+from services.dev.bench.bench_world import (
+    PAGE_VIEWS,
+    BenchPipeline,
+    bench_servers,
+    incomplete_run,
+    varied,
+)
+from services.dev.bench.disk_room import check_room, free_bytes
+from services.dev.bench.driver_phases import read_phases
+from services.dev.bench.driver_run import read_batches, running_driver
+from services.dev.bench.measured_processes import memory_of
+from services.dev.bench.rates import check_rows, check_verified, wrong_result
+from services.dev.bench.row_parts import RowParts
+from services.dev.bench.server_bytes import read_catalog_bytes
+from services.dev.bench.soak_figures import (
+    WITHIN,
+    Sample,
+    expected_ids,
+    growth_per_id,
+    judge,
+    rate_while_loaded,
+    spans_of,
+)
+from services.dev.bench.soak_world import (
+    HORIZON_S,
+    ROWS_PER_PART,
+    RunningLoad,
+    Sent,
+    SoakTopic,
+    needs_of,
+    running_load,
+)
+from services.local.embedded.daemon import free_port
+from services.local.embedded.state_directory import state_directory
+from services.process.endpoints import Endpoints
+from sinks.metrics_endpoint import PORT_VARIABLE
+from sinks.postgres.audit import verify
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import FatalError
+
+_SQL = load_statements("services.dev.bench", "soak.sql")
+
+#: Of the most that is sustained.
+SHARE = 0.8
+_WARM_UP_EVENTS = 3_000_000
+#: Messages that wait while the most is measured: one batch is published and one is
+#: staged, and two are there to be planned.
+_BACKLOG = 2_000_000
+_MAXIMUM_S_MAX = 120.0
+_SETTLING_S_MAX = 60.0
+_SAMPLE_S = 10.0
+_POLL_S = 0.1
+#: A pipeline that reads fewer in a second is given up.
+_RATE_MIN = 2_000
+_START_TIMEOUT_S = 600.0
+#: What a run is expected to sustain at most, for what can be said before it.
+_EXPECTED_RATE = 150_000
+#: What ``verify`` cannot check without the rows.
+_CHECKS_OF_ROWS = {"append_outputs"}
+
+
+@dataclass(kw_only=True)
+class _Soak:
+    """A run under way.
+
+    Attributes:
+        endpoints: The benchmark's servers.
+        pipeline: Under load.
+        driver: Of the pipeline.
+        load: What sends.
+        topic: Where to.
+        port: Of the driver's metrics.
+        say: Tells how far it is.
+        parts: Set once rows are dropped.
+        samples: Of the steady load.
+    """
+
+    endpoints: Endpoints
+    pipeline: BenchPipeline
+    driver: subprocess.Popen[bytes]
+    load: RunningLoad
+    topic: SoakTopic
+    port: int
+    say: Callable[[str], None]
+    parts: RowParts | None = None
+    samples: list[Sample] = field(default_factory=list)
+
+    def count_read(self) -> int:
+        """Count the messages of all published batches.
+
+        Raises:
+            FatalError: The driver has ended.
+        """
+        if self.driver.poll() is not None:
+            raise incomplete_run(
+                "The driver has ended.",
+                fix="Run the pipeline by hand to see its messages.",
+            )
+        with connect(self.endpoints.home_dsn, application_name="bench") as connection:
+            try:
+                ((read,),) = connection.execute(
+                    _SQL["progress"], {"pipeline": self.pipeline.name}
+                ).fetchall()
+            except psycopg.errors.UndefinedTable:
+                return 0
+        return int(read)
+
+    def keep_backlog(self, *, until: Callable[[int], bool], timeout_s: float) -> None:
+        """Send as much as keeps messages waiting, until enough was read."""
+        deadline = time.monotonic() + timeout_s
+        while not until(read := self.count_read()):
+            if time.monotonic() > deadline:
+                raise _too_slow(read)
+            self.load.allow(read + _BACKLOG)
+            time.sleep(_POLL_S)
+
+    def read_all(self, *, timeout_s: float) -> int:
+        """Wait until nothing that was sent waits any more; return how much it was."""
+        deadline = time.monotonic() + timeout_s
+        while (read := self.count_read()) < (sent := self.topic.count_sent()):
+            if time.monotonic() > deadline:
+                raise _too_slow(read)
+            time.sleep(_POLL_S)
+        return sent
+
+    def hold(self, *, rate: float, seconds: float) -> float:
+        """Send at a steady rate, with a look every ten seconds; return when it began.
+
+        What waits for a look never holds up what is sent.
+        """
+        sent = self.topic.count_sent()
+        began = time.monotonic()
+        looking: Future[None] | None = None
+        with ThreadPoolExecutor(1, thread_name_prefix="soak-looks") as looks:
+            next_look = began
+            while (now := time.monotonic()) < began + seconds:
+                self.load.allow(sent + rate * (now - began))
+                if looking is not None and looking.done():
+                    looking.result()
+                    looking = None
+                if now >= next_look and looking is None:
+                    looking = looks.submit(self._look, began)
+                    next_look += _SAMPLE_S
+                time.sleep(_POLL_S)
+            if looking is not None:
+                looking.result()
+        return began
+
+    def _look(self, began: float) -> None:
+        sample = self.take_sample()
+        self.samples.append(sample)
+        self.say(
+            f"{sample.at - began:5.0f} s: {sample.lag:,} messages wait, "
+            f"{sample.our_bytes / 1e6:,.0f} MB, {sample.ids:,} IDs"
+        )
+        if self.parts is not None:
+            self.parts.drop_some(self.totals()[1])
+
+    def take_sample(self) -> Sample:
+        """Look at everything."""
+        read = self.count_read()
+        memory = memory_of(psutil.Process(self.driver.pid), self.pipeline)
+        with connect(self.endpoints.home_dsn, application_name="bench") as connection:
+            ((ids, committed, watermark, bucket_seconds),) = connection.execute(
+                _SQL["catalog"], {"pipeline": self.pipeline.name}
+            ).fetchall()
+        return Sample(
+            at=time.monotonic(),
+            sent=self.topic.count_sent(),
+            read=read,
+            own_bytes={part: one.own for part, one in memory.items()},
+            file_bytes={part: one.files for part, one in memory.items()},
+            ids=ids,
+            expected_ids=expected_ids(
+                committed,
+                watermark_s=watermark,
+                horizon_s=HORIZON_S,
+                bucket_seconds=bucket_seconds,
+            ),
+            catalog_bytes=read_catalog_bytes(
+                self.endpoints.home_dsn, self.pipeline.name
+            ),
+            phases=read_phases(self.port),
+        )
+
+    def totals(self) -> tuple[int, int, int]:
+        """Add up what the ledger says was read, committed, and a repeat."""
+        with connect(self.endpoints.home_dsn, application_name="bench") as connection:
+            ((read, committed, repeats),) = connection.execute(
+                _SQL["totals"], {"pipeline": self.pipeline.name}
+            ).fetchall()
+        return int(read), int(committed), int(repeats)
+
+
+def measure_soak(
+    *, minutes: float, seed: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Hold a load for so many minutes, and compare its first third with its last.
+
+    Raises:
+        ConfigurationError: ``BENCH_ROOM``.
+        FatalError: A program ended, or the result is not right.
+    """
+    seconds = 60 * minutes
+    _check_room(seconds, rate=_EXPECTED_RATE * SHARE, keeps_rows=False)
+    maximum_s = min(_MAXIMUM_S_MAX, seconds / 2)
+    settling_s = min(_SETTLING_S_MAX, seconds / 6)
+    port = free_port()
+    with bench_servers() as endpoints:
+        pipeline = varied(
+            PAGE_VIEWS,
+            "soak",
+            keys={"deduplicate": {"horizon": f"{HORIZON_S} seconds"}},
+            settings={PORT_VARIABLE: str(port)},
+        )
+        topic = SoakTopic(endpoints.kafka_bootstrap)
+        topic.create()
+        with ExitStack() as running:
+            soak = _Soak(
+                endpoints=endpoints,
+                pipeline=pipeline,
+                driver=running.enter_context(running_driver(endpoints, pipeline)),
+                load=running.enter_context(running_load(endpoints, seed=seed)),
+                topic=topic,
+                port=port,
+                say=say,
+            )
+            maximum = _find_maximum(soak, seconds=maximum_s)
+            rate = SHARE * maximum
+            say(f"at most {maximum:,.0f} events/s; sending {rate:,.0f}/s")
+            began = _hold(soak, rate=rate, seconds=seconds)
+            sent = soak.load.end()
+            say("reading the rest")
+            soak.read_all(timeout_s=sent.messages / _RATE_MIN)
+        _check(soak, sent)
+    spans = spans_of(soak.samples, began=began)
+    compared, holds = judge(spans, settling_s=settling_s, rate=rate)
+    return {
+        "minutes": minutes,
+        "maximum_events_per_second": round(maximum),
+        "share": SHARE,
+        "rate": round(rate),
+        "thirds": compared,
+        "bars": {"within": WITHIN},
+        "within_bars": holds,
+        "growth_bytes_per_id": growth_per_id(spans),
+        "settling_seconds": settling_s,
+        "horizon_seconds": HORIZON_S,
+        "sent": sent.messages,
+        "distinct": sent.distinct,
+        "sending_us_per_event": round(
+            sent.processor_seconds / sent.messages * 1_000_000, 2
+        ),
+        "rows_dropped": 0 if soak.parts is None else soak.parts.rows,
+        "verified": True,
+        "seed": seed,
+        "over_time": spans,
+    }
+
+
+def _find_maximum(soak: _Soak, *, seconds: float) -> float:
+    """Measure what is committed per second while something always waits."""
+    soak.say("warming up")
+    soak.keep_backlog(
+        until=lambda read: read >= _WARM_UP_EVENTS,
+        timeout_s=_START_TIMEOUT_S + _WARM_UP_EVENTS / _RATE_MIN,
+    )
+    soak.say(f"measuring the most that is sustained, {seconds:.0f} s")
+    began = time.time()
+    soak.keep_backlog(
+        until=lambda _read: time.time() >= began + seconds, timeout_s=2 * seconds
+    )
+    batches = read_batches(soak.endpoints.home_dsn, soak.pipeline)
+    return rate_while_loaded(batches, begin=began, end=began + seconds)
+
+
+def _hold(soak: _Soak, *, rate: float, seconds: float) -> float:
+    """Read what waits, see what there is room for, and hold the load."""
+    soak.read_all(timeout_s=_BACKLOG / _RATE_MIN)
+    if not _has_room(seconds, rate=rate):
+        _check_room(seconds, rate=rate, keeps_rows=False)
+        soak.say("all rows have no room; they are counted and dropped part by part")
+        soak.parts = RowParts(
+            soak.endpoints.home_dsn, soak.pipeline, rows_per_part=ROWS_PER_PART
+        )
+        # Those that were sent to find the maximum; to count them takes a while.
+        soak.parts.drop_all()
+    return soak.hold(rate=rate, seconds=seconds)
+
+
+def _has_room(seconds: float, *, rate: float) -> bool:
+    needs = needs_of(seconds * rate, rate=rate, keeps_rows=True)
+    return sum(needs.values()) <= free_bytes(state_directory())
+
+
+def _check_room(seconds: float, *, rate: float, keeps_rows: bool) -> None:
+    check_room(
+        free_bytes(state_directory()),
+        needs_of(seconds * rate, rate=rate, keeps_rows=keeps_rows),
+        fix="Make room, or measure fewer --minutes.",
+    )
+
+
+def _check(soak: _Soak, sent: Sent) -> None:
+    """A run that lost or doubled something has no figures.
+
+    Raises:
+        FatalError: ``BENCH_WRONG``.
+    """
+    found = soak.totals()
+    wanted = (sent.messages, sent.distinct, sent.messages - sent.distinct)
+    if found != wanted:
+        raise wrong_result(
+            f"The ledger has {found} messages, events and repeats instead of {wanted}."
+        )
+    dsn = soak.endpoints.home_dsn
+    if soak.parts is None:
+        check_rows(soak.endpoints, soak.pipeline, sent.distinct)
+        check_verified(dsn, soak.pipeline)
+        return
+    soak.parts.drop_all()
+    if soak.parts.rows != sent.distinct:
+        raise wrong_result(
+            f"There were {soak.parts.rows} rows for {sent.distinct} events."
+        )
+    with connect(dsn, application_name="bench") as connection:
+        receipt = verify(connection, soak.pipeline.name)
+    failed = [one for one in receipt.failed if one.name not in _CHECKS_OF_ROWS]
+    if failed:
+        raise wrong_result(f"verify failed: {failed}.")
+
+
+def _too_slow(read: int) -> FatalError:
+    return incomplete_run(
+        f"Only {read} messages were read.", fix="Measure on a quieter machine."
+    )
+
+
+def soak_tables(
+    figures: Mapping[str, Any],
+) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
+    """Return what people read: thirds compared, the bars, and the run."""
+    holds = figures["within_bars"]
+    return [
+        (
+            ("median of", "first third", "last third", "ratio"),
+            [
+                (name, f"{one['first']:,}", f"{one['last']:,}", one.get("ratio", ""))
+                for name, one in figures["thirds"].items()
+            ],
+        ),
+        (
+            ("bar", f"within {figures['bars']['within']:.0%}"),
+            [(name, "holds" if held else "missed") for name, held in holds.items()],
+        ),
+        (
+            ("at most events/s", "rate", "minutes", "sent", "us to send one"),
+            [
+                (
+                    f"{figures['maximum_events_per_second']:,}",
+                    f"{figures['rate']:,}",
+                    figures["minutes"],
+                    f"{figures['sent']:,}",
+                    figures["sending_us_per_event"],
+                )
+            ],
+        ),
+    ]

@@ -1,0 +1,245 @@
+"""What samples of a long run say: do memory, rate and catalog stay as they must."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from services.dev.bench.bench_world import incomplete_run
+from services.dev.bench.driver_phases import Phases
+from services.dev.bench.driver_run import MeasuredBatch
+from services.dev.bench.view_blocks import STEP_MICROS
+from services.local.datasets.page_views import FIRST_VIEW_MICROS
+from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, bits_per_id, rate_of_one
+
+#: How far the last third may be from the first, and the catalog from what is computed.
+WITHIN = 0.05
+#: The lag may rise by what arrives in so many seconds: a batch more or less waits.
+LAG_WITHIN_S = 5.0
+#: Parts of the pipeline itself; the broker's memory is not ours to keep flat.
+OUR_PARTS = ("jvm", "python", "driver", "postgres")
+#: An ID's share of the filters in the driver, by design.
+FILTER_BYTES_PER_ID = bits_per_id(rate_of_one(FALSE_POSITIVES)) / 8
+#: A fingerprint and its payload's hash, and what Postgres has beside them.
+STORED_BYTES_PER_ID = 25.0
+_THIRDS = 3
+_MICRO = 1_000_000
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A look at everything.
+
+    Attributes:
+        at: Seconds of a clock.
+        sent: Messages that the broker has.
+        read: Of them, in published batches.
+        own_bytes: Memory by part that is no file's; see ``Resident``.
+        file_bytes: Memory by part of files.
+        ids: In the catalog.
+        expected_ids: That should be there, by the ledger and the watermark.
+        catalog_bytes: Of the catalog's tables.
+        phases: Of the batches so far.
+    """
+
+    at: float
+    sent: int
+    read: int
+    own_bytes: Mapping[str, int]
+    file_bytes: Mapping[str, int]
+    ids: int
+    expected_ids: int
+    catalog_bytes: int
+    phases: Phases
+
+    @property
+    def lag(self) -> int:
+        """Messages that no published batch has."""
+        return max(0, self.sent - self.read)
+
+    @property
+    def our_bytes(self) -> int:
+        """Memory of the pipeline, by design and otherwise."""
+        return sum(self.own_bytes[part] for part in OUR_PARTS)
+
+    @property
+    def flat_bytes(self) -> float:
+        """Memory that must not grow: without what each live ID takes by design."""
+        return self.our_bytes - FILTER_BYTES_PER_ID * self.ids
+
+    @property
+    def computed_bytes(self) -> float:
+        """What the catalog should take."""
+        return STORED_BYTES_PER_ID * self.expected_ids
+
+
+def expected_ids(
+    committed: int,
+    *,
+    watermark_s: float | None,
+    horizon_s: int,
+    bucket_seconds: int,
+) -> int:
+    """Compute how many IDs are alive, since event time rises with each new event.
+
+    Args:
+        committed: Events of published batches, each of which has brought an ID.
+        watermark_s: That the newest batch began with, in seconds since 1970; buckets
+            are dropped by it. None before there was one.
+        horizon_s: IDs are kept for so long behind it.
+        bucket_seconds: They are forgotten by buckets.
+    """
+    if watermark_s is None:
+        return committed
+    live_from_s = (
+        math.floor((watermark_s - horizon_s) / bucket_seconds) * bucket_seconds
+    )
+    older = math.ceil((live_from_s * _MICRO - FIRST_VIEW_MICROS) / STEP_MICROS)
+    return committed - min(committed, max(0, older))
+
+
+def rate_while_loaded(
+    batches: Sequence[MeasuredBatch], *, begin: float, end: float
+) -> float:
+    """Return events per second from the first batch of a span of time to its last.
+
+    Args:
+        batches: Of a pipeline that always had something to read.
+        begin: Seconds since 1970.
+        end: The same.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: too few batches ended meanwhile.
+    """
+    inside = [one for one in batches if begin <= one.published_at <= end]
+    if len(inside) < _THIRDS:
+        raise incomplete_run(
+            f"Only {len(inside)} batches were published in {end - begin:.0f} s.",
+            fix="Measure on a quieter machine.",
+        )
+    seconds = inside[-1].published_at - inside[0].published_at
+    return sum(one.read for one in inside[1:]) / seconds
+
+
+def spans_of(samples: Sequence[Sample], *, began: float) -> list[Figures]:
+    """Describe each span between two samples."""
+    return [
+        {
+            "second": round(after.at - began),
+            "events_per_second": round(
+                (after.read - before.read) / (after.at - before.at)
+            ),
+            "sent_per_second": round(
+                (after.sent - before.sent) / (after.at - before.at)
+            ),
+            "lag_records": after.lag,
+            "memory_bytes": dict(after.own_bytes),
+            "file_bytes": dict(after.file_bytes),
+            "our_bytes": after.our_bytes,
+            "flat_bytes": round(after.flat_bytes),
+            "ids": after.ids,
+            "expected_ids": after.expected_ids,
+            "catalog_bytes": after.catalog_bytes,
+            "computed_bytes": round(after.computed_bytes),
+            "phases": _shares(before, after),
+        }
+        for before, after in pairwise(samples)
+    ]
+
+
+def _shares(before: Sample, after: Sample) -> dict[str, float]:
+    """Tell which share of the time batches were in each phase.
+
+    A batch is staged while the one before it is published, so they may be more than 1.
+    """
+    seconds = after.at - before.at
+    return {
+        phase: round((spent - before.phases.seconds.get(phase, 0.0)) / seconds, 3)
+        for phase, spent in after.phases.seconds.items()
+    }
+
+
+def judge(
+    spans: Sequence[Figures], *, settling_s: float, rate: float
+) -> tuple[Figures, dict[str, bool]]:
+    """Compare the first third of a run with the last, after it has settled.
+
+    Args:
+        spans: As ``spans_of`` describes them.
+        settling_s: The spans of so many seconds are left out.
+        rate: Events per second that were sent.
+
+    Returns:
+        Medians of both thirds with their ratios, and which bars hold.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: there are too few spans.
+    """
+    settled = [one for one in spans if one["second"] > settling_s]
+    third = len(settled) // _THIRDS
+    if not third:
+        raise incomplete_run(
+            f"Only {len(settled)} spans of the load were looked at.",
+            fix="Measure more --minutes, or on a quieter machine.",
+        )
+    thirds = settled[:third], settled[-third:]
+    compared = {
+        name: _compare(*([one[name] for one in part] for part in thirds))
+        for name in (
+            *("flat_bytes", "our_bytes", "events_per_second", "lag_records"),
+            *("ids", "catalog_bytes"),
+        )
+    }
+    compared["catalog_by_computed"] = _compare(
+        *([_by_computed(one) for one in part] for part in thirds)
+    )
+    memory, throughput = compared["flat_bytes"], compared["events_per_second"]
+    lag, catalog = compared["lag_records"], compared["catalog_by_computed"]
+    lag_max = lag["first"] + LAG_WITHIN_S * rate
+    # Who catches up reads more than comes, and need not go on so.
+    flat_rate = min(throughput["first"], rate)
+    return compared, {
+        "memory_flat": memory["last"] <= memory["first"] * (1 + WITHIN),
+        "throughput_flat": throughput["last"] >= flat_rate * (1 - WITHIN)
+        and lag["last"] <= lag_max,
+        "catalog_as_computed": all(
+            abs(catalog[part] - 1) <= WITHIN for part in ("first", "last")
+        ),
+    }
+
+
+def _by_computed(span: Figures) -> float:
+    return float(span["catalog_bytes"] / max(1, span["computed_bytes"]))
+
+
+def _compare(first: Sequence[float], last: Sequence[float]) -> dict[str, float]:
+    before, after = median(first), median(last)
+    compared = {"first": round(before, 3), "last": round(after, 3)}
+    return compared | ({"ratio": round(after / before, 3)} if before else {})
+
+
+def growth_per_id(spans: Sequence[Figures]) -> dict[str, float]:
+    """Tell by how much the driver's memory has grown with each ID more.
+
+    Nothing, where the catalog has not grown by a tenth: then it says nothing.
+    """
+    if not spans:
+        return {}
+    first, last = spans[0], spans[-1]
+    more = last["ids"] - first["ids"]
+    if more < last["ids"] / 10:
+        return {}
+    return {
+        "driver": round(
+            (last["memory_bytes"]["driver"] - first["memory_bytes"]["driver"]) / more, 2
+        ),
+        "driver_files": round(
+            (last["file_bytes"]["driver"] - first["file_bytes"]["driver"]) / more, 2
+        ),
+    }

@@ -1,0 +1,104 @@
+"""The load of ``bench soak``: a program that sends as many page views as it may.
+
+Reads where to send them as one line of JSON, then lines with a number each: how many
+messages it may have sent by then. Sends up to the last one, waits for the next line,
+and at their end says as JSON what it has sent.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from services.dev.bench.bench_world import DUPLICATES
+from services.dev.bench.view_blocks import ViewBlocks
+from services.kafka.topics import SILENT_LOG
+from sinks.kafka_settings import client_config
+
+_QUEUE_MAX = 400_000
+_POLL_S = 0.05
+
+
+class Load:
+    """Sends blocks of page views, and counts them.
+
+    Args:
+        bootstrap: The broker.
+        topic: An existing one.
+        seed: Another seed, other views.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, *, seed: int) -> None:
+        self.sent = 0
+        self.distinct = 0
+        self.failed = 0
+        self._topic = topic
+        self._blocks = ViewBlocks(duplicates=DUPLICATES, seed=seed)
+        self._next = self._blocks.next_block()
+        # As every producer of ours; only that it hears of failures alone, since a
+        # report for each message would cost more than to send it.
+        self._producer = Producer(
+            {
+                **client_config(bootstrap),
+                "acks": "all",
+                "enable.idempotence": True,
+                "delivery.report.only.error": True,
+                "queue.buffering.max.messages": 2 * _QUEUE_MAX,
+                "linger.ms": 20,
+                "batch.size": 262_144,
+                "compression.type": "lz4",
+                "partitioner": "consistent_random",
+                "on_delivery": self._note_failure,
+            },
+            logger=SILENT_LOG,
+        )
+
+    def send_until(self, allowed: int) -> None:
+        """Send whole blocks for as long as no message is beyond ``allowed``."""
+        while self.sent + len(self._next.keys) <= allowed:
+            while len(self._producer) > _QUEUE_MAX:
+                self._producer.poll(_POLL_S)
+            block = self._next
+            self._producer.produce_batch(
+                self._topic,
+                [
+                    {"key": key, "value": payload}
+                    for key, payload in zip(block.keys, block.payloads, strict=True)
+                ],
+            )
+            self.sent += len(block.keys)
+            self.distinct += block.distinct
+            self._next = self._blocks.next_block()
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until the broker has everything."""
+        while len(self._producer):
+            self._producer.flush(_POLL_S)
+
+    def _note_failure(self, _error: KafkaError | None, _message: Message) -> None:
+        self.failed += 1
+
+
+def main() -> None:
+    """Send what may be sent, until there is no more."""
+    task = json.loads(sys.stdin.readline())
+    load = Load(task["bootstrap"], task["topic"], seed=task["seed"])
+    busy = time.process_time()
+    for line in sys.stdin:
+        load.send_until(int(line))
+    load.flush()
+    figures = {
+        "sent": load.sent,
+        "distinct": load.distinct,
+        "failed": load.failed,
+        "processor_seconds": time.process_time() - busy,
+    }
+    sys.stdout.write(json.dumps(figures) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The peer that Spark offers without Tallyweir."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+
+from services.dev.bench.bench_world import TOPIC
+from services.dev.bench.driver_run import MeasuredBatch
+from services.dev.bench.peer_process import (
+    jdbc_url,
+    login_environment,
+    run_peer_process,
+)
+from services.local.embedded.jars import bench_jars
+from services.process.endpoints import Endpoints, child_environment
+
+
+class PeerQuery(StrEnum):
+    """What the peer makes of the page views; see ``spark_jobs.bench.jdbc_peer``."""
+
+    ROWS = "rows"
+    WINDOWS = "windows"
+    JOINS = "joins"
+
+
+def run_spark_peer(
+    endpoints: Endpoints,
+    query: PeerQuery,
+    table: str,
+    *,
+    events: int,
+    topics: Sequence[str] = (TOPIC,),
+) -> list[MeasuredBatch]:
+    """Let Spark read the topics, which hold so many events, to their end.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: it failed.
+    """
+    environment = child_environment(endpoints)
+    jars = ",".join(map(str, bench_jars()))
+    environment["TALLYWEIR_SPARK_JARS"] += f",{jars}"
+    environment["PEER_JDBC_URL"] = jdbc_url(endpoints.home_dsn)
+    return run_peer_process(
+        [
+            sys.executable,
+            "-m",
+            "spark_jobs.bench.jdbc_peer",
+            ",".join(topics),
+            table,
+            query,
+        ],
+        environment | login_environment(endpoints.home_dsn),
+        events=events,
+    )

@@ -1,0 +1,29 @@
+"""A driver that ends before its time, under measurement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from services.dev.bench.bench_world import PAGE_VIEWS, incomplete_run
+from services.dev.bench.driver_run import running_driver
+from services.process.endpoints import Endpoints
+from sinks.protocol.errors import FatalError
+
+_NOWHERE = Endpoints(kafka_bootstrap="localhost:1", home_dsn="host=localhost port=1")
+
+
+def _measure(file: Path) -> None:
+    with running_driver(_NOWHERE, replace(PAGE_VIEWS, file=file)) as driver:
+        assert driver.wait(timeout=60)
+        raise incomplete_run("The ledger holds nothing.", fix="-")
+
+
+def test_a_driver_that_ended_is_told_with_its_last_words(tmp_path: Path) -> None:
+    """Who measures need not look for its log to know why there is no figure."""
+    with pytest.raises(FatalError, match="BENCH_INCOMPLETE") as raised:
+        _measure(tmp_path / "missing.yaml")
+    assert "The ledger holds nothing." in raised.value.saw
+    assert "missing.yaml" in raised.value.saw

@@ -1,0 +1,166 @@
+"""Deduplicated, windowed counts with 100,000 live groups, beside a peer.
+
+Two rounds in one run, as in ``throughput``; after each quarter of a round the state of
+the windows is looked at, which must not grow with the windows that have come and gone.
+At the end the two halves of a batch are measured apart, by the groups that it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import sql
+
+from services.dev.bench.bench_world import (
+    DUPLICATES,
+    WINDOWS,
+    BenchPipeline,
+    bench_servers,
+    checkpoint,
+    produce_rounds,
+    run_timeout_s,
+)
+from services.dev.bench.driver_run import await_events, running_driver
+from services.dev.bench.rates import Rates, rates_of, warm_up, wrong_result
+from services.dev.bench.spark_peer import PeerQuery, run_spark_peer
+from services.dev.bench.touched_groups import (
+    measure_touched_groups,
+    touched_groups_table,
+)
+from services.process.endpoints import Endpoints
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.naming import state_table
+
+PEER = (
+    "Spark dropDuplicatesWithinWatermark and window counts (RocksDB), complete windows "
+    "only + JDBC append, at-least-once"
+)
+_PEER_TABLE = "bench_peer_windows"
+_RATES = ("cold_events_per_second", "events_per_second")
+_ROUNDS = 2
+_LOOKS_PER_ROUND = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSize:
+    """What the open windows take in the home database."""
+
+    groups: int
+    bytes: int
+
+
+def measure_windows(
+    *, events: int, seed: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure the product and its peer over two rounds of ``events`` each.
+
+    Raises:
+        FatalError: A run did not end, or the windows do not count each event once.
+    """
+    with bench_servers() as endpoints:
+        distinct = produce_rounds(
+            endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
+        )
+        warm_up(endpoints, events=_ROUNDS * events, say=say)
+        say("running tallyweir")
+        ours, states = _measure_driver(endpoints, events)
+        windows = check_counts(endpoints.home_dsn, WINDOWS, distinct)
+        say(f"tallyweir: {ours}")
+        say("running the peer")
+        checkpoint(endpoints.home_dsn)
+        batches = run_spark_peer(
+            endpoints, PeerQuery.WINDOWS, _PEER_TABLE, events=_ROUNDS * events
+        )
+        peer = rates_of(batches, events)
+        _check_peer(endpoints.home_dsn)
+        say(f"peer: {peer}")
+        touched = measure_touched_groups(endpoints, say=say)
+    return {
+        **ours.beside(peer, PEER),
+        "windows": windows,
+        "live_groups": [state.groups for state in states],
+        "state_bytes": [state.bytes for state in states],
+        "touched_groups": touched,
+        "events": events,
+        "duplicates": DUPLICATES,
+        "seed": seed,
+    }
+
+
+def windows_tables(
+    figures: Mapping[str, Any],
+) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
+    """Return what people read: the rates, and the halves of a batch."""
+    rates = [
+        (name, *(f"{figures[f'{whose}{key}']:,}" for key in _RATES))
+        for name, whose in (("tallyweir", ""), ("peer", "peer_"))
+    ]
+    return [
+        (("events/s", "cold", "warm"), rates),
+        touched_groups_table(figures["touched_groups"]),
+    ]
+
+
+def _measure_driver(endpoints: Endpoints, events: int) -> tuple[Rates, list[StateSize]]:
+    states = []
+    timeout_s = run_timeout_s(_ROUNDS * events)
+    looks = _ROUNDS * _LOOKS_PER_ROUND
+    with running_driver(endpoints, WINDOWS) as driver:
+        for look in range(1, looks + 1):
+            batches = await_events(
+                driver,
+                endpoints.home_dsn,
+                WINDOWS,
+                events=look * _ROUNDS * events // looks,
+                timeout_s=timeout_s,
+            )
+            states.append(read_state(endpoints.home_dsn, WINDOWS))
+    return rates_of(batches, events), states
+
+
+def read_state(dsn: str, pipeline: BenchPipeline) -> StateSize:
+    """Look at what a pipeline of windows keeps for those that are open."""
+    with connect(dsn, application_name="bench") as connection:
+        numbers = "SELECT pipeline_number FROM tallyweir.pipeline WHERE pipeline = %s"
+        ((number,),) = connection.execute(numbers, (pipeline.name,)).fetchall()
+        state = state_table(number, pipeline.table)
+        ((groups, size),) = connection.execute(
+            sql.SQL("SELECT count(*), pg_total_relation_size({}) FROM {}").format(
+                sql.Literal(state.as_string(connection)), state
+            )
+        ).fetchall()
+    return StateSize(groups=groups, bytes=size)
+
+
+def check_counts(dsn: str, pipeline: BenchPipeline, distinct: int) -> int:
+    """Count the windows, if all of them together count each event once.
+
+    Raises:
+        FatalError: They do not.
+    """
+    with connect(dsn, application_name="bench") as connection:
+        ((counted, windows),) = connection.execute(
+            sql.SQL("SELECT sum(views), count(DISTINCT window_start) FROM {}").format(
+                sql.Identifier(pipeline.table)
+            )
+        ).fetchall()
+    if counted != distinct:
+        raise wrong_result(f"The windows count {counted} of {distinct} events.")
+    return int(windows)
+
+
+def _check_peer(dsn: str) -> None:
+    with connect(dsn, application_name="bench") as connection:
+        ((rows, others),) = connection.execute(
+            sql.SQL(
+                "SELECT count(*), count(*) FILTER (WHERE peer.views IS DISTINCT FROM "
+                "ours.views) FROM {peer} AS peer LEFT JOIN {ours} AS ours "
+                "USING (window_start, user_id)"
+            ).format(
+                peer=sql.Identifier(_PEER_TABLE), ours=sql.Identifier(WINDOWS.table)
+            )
+        ).fetchall()
+    if others or not rows:
+        raise wrong_result(f"Of {rows} windows of the peer {others} have other counts.")

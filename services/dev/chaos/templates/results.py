@@ -1,0 +1,109 @@
+"""What a pipeline has made of its input, and where two of its runs differ."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.statements import load_statements
+
+_SQL = load_statements("services.dev.chaos.templates", "results.sql")
+
+#: What is compared beside the result tables.
+_LEDGER_TABLES = (
+    *("dead_letter", "duplicate_event", "late_event", "expired_event"),
+    *("filtered_event", "replaced_row", "outbox", "keyed_state", "keyed_timer"),
+    *("partition_progress", "watermark"),
+)
+#: Sums of doubles differ in their last digits when they are added in another order.
+_RELATIVE = 1e-9
+_ABSOLUTE = 1e-9
+_TOLD = 5
+
+Rows: TypeAlias = Sequence[tuple[Any, ...]]
+Results: TypeAlias = Mapping[str, Rows]
+
+
+def read_results(connection: Connection[TupleRow], pipeline: str) -> Results:
+    """Read every result table and what the ledger keeps of events, by table."""
+    given = {"pipeline": pipeline}
+    found: dict[str, Rows] = {}
+    for (table,) in connection.execute(_SQL["result_tables"], given).fetchall():
+        columns = connection.execute(_SQL["result_columns"], {"table": table})
+        found[table] = connection.execute(
+            _SQL["result_rows"].format(
+                columns=sql.SQL(", ").join(
+                    sql.Identifier(column) for (column,) in columns.fetchall()
+                ),
+                table=table_identifier(table),
+            )
+        ).fetchall()
+    for table in _LEDGER_TABLES:
+        found[f"tallyweir.{table}"] = connection.execute(_SQL[table], given).fetchall()
+    return found
+
+
+def compare_results(undisturbed: Results, killed: Results) -> list[str]:
+    """Tell every difference, a line each; numbers with fractions may differ a little.
+
+    Args:
+        undisturbed: How it should be.
+        killed: How it is.
+    """
+    told = [
+        f"{table}: only one of the runs has it"
+        for table in sorted({*undisturbed} ^ {*killed})
+    ]
+    for table in sorted({*undisturbed} & {*killed}):
+        told += _compare_table(table, undisturbed[table], killed[table])
+    return told
+
+
+def _compare_table(table: str, undisturbed: Rows, killed: Rows) -> list[str]:
+    wanted, found = _by_exact_part(undisturbed), _by_exact_part(killed)
+    counts = Counter({key: len(rows) for key, rows in wanted.items()})
+    counts.subtract({key: len(rows) for key, rows in found.items()})
+    told = [
+        f"{'missing' if count > 0 else 'too many'} ({abs(count)}): {key}"
+        for key, count in counts.items()
+        if count
+    ]
+    told += [
+        f"{key}: {was} became {became}"
+        for key, rows in wanted.items()
+        if not counts[key]
+        for was, became in zip(sorted(rows), sorted(found[key]), strict=True)
+        if not _are_close(was, became)
+    ]
+    shown = [f"{table}: {line}" for line in told[:_TOLD]]
+    if len(told) > _TOLD:
+        shown.append(f"{table}: and {len(told) - _TOLD} more")
+    return shown
+
+
+def _by_exact_part(rows: Rows) -> dict[str, list[tuple[float, ...]]]:
+    """File the inexact values of rows under the others."""
+    filed: defaultdict[str, list[tuple[float, ...]]] = defaultdict(list)
+    for row in rows:
+        exact = ["~" if _is_inexact(value) else value for value in row]
+        inexact = tuple(float(value) for value in row if _is_inexact(value))
+        filed[repr(exact)].append(inexact)
+    return filed
+
+
+def _is_inexact(value: object) -> bool:
+    return isinstance(value, float | Decimal)
+
+
+def _are_close(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return all(
+        a == b or math.isclose(a, b, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+        for a, b in zip(one, other, strict=True)
+    )

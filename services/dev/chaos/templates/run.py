@@ -1,0 +1,242 @@
+"""A template's trial: the same topic read twice, once by drivers that are killed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from schemas.contract import load_contract
+from services.dev.chaos.supervisor import PATIENCE_S, Supervisor
+from services.dev.chaos.templates.report import TemplateOptions, TemplateReport
+from services.dev.chaos.templates.results import compare_results, read_results
+from services.dev.chaos.templates.stream import PARTITIONS, TemplateStream
+from services.dev.chaos.templates.world import TemplateRun, TemplateWorld
+from services.dev.chaos.verdict import judge_replay
+from services.kafka.topic_log import TopicLog
+from services.kafka.topics import ensure_topic
+from services.local.templates.template import read_template
+from services.local.templates.written_files import write_files
+from services.operate.replay_process import run_replay
+from services.produce.faults import Message
+from services.produce.producer import EventProducer
+from services.produce.source_section import read_source_section
+from sinks.postgres.audit import Verdict, verify
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import FatalError
+
+_SQL = load_statements("services.dev.chaos.templates", "results.sql")
+
+#: A driver that is killed leaves batches for the kills to come.
+_BATCHES_PER_KILL = 3
+_BATCH_OFFSETS = 100_000
+_MID_BATCH_WAIT_S = 10.0
+_POLL_S = 0.1
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Topic:
+    """What the runs read."""
+
+    bootstrap: str
+    name: str
+
+    def send(self, messages: Iterable[Message]) -> int:
+        """Send them all; return how many, once the broker has them."""
+        producer = EventProducer(self.bootstrap)
+        for message in messages:
+            producer.send(
+                self.name,
+                key=message.key,
+                payload=message.payload,
+                partition=message.partition,
+            )
+        return producer.flush()
+
+    def count(self) -> int:
+        """Count what is there, which is where a run's offsets end."""
+        return sum(TopicLog(self.bootstrap, self.name).read_high_watermarks().values())
+
+
+def kill_template(
+    name: str, options: TemplateOptions, world: TemplateWorld, tell: Tell
+) -> TemplateReport:
+    """Run a template twice over one topic, kill one run's drivers, and compare.
+
+    The end of the stream, which closes every window, comes once both runs have read
+    the rest: what is still open must not depend on where the last batch began.
+
+    Raises:
+        FatalError: ``CHAOS_STUCK``: a run did not go on, or there was nothing to kill.
+        ConfigurationError: ``TEMPLATE_UNKNOWN``.
+    """
+    began = time.monotonic()
+    template = read_template(name)
+    topic = _Topic(bootstrap=world.kafka.bootstrap, name=f"chaos-{name}")
+    pipeline_file, *_ = write_files(
+        world.directory / name, template.files({"topic": topic.name}), replace=False
+    )
+    section = read_source_section(pipeline_file)
+    ensure_topic(topic.bootstrap, topic.name, partitions=PARTITIONS)
+    stream = TemplateStream(
+        contract=load_contract(section.choose_schema(None), pipeline_file),
+        event_id=section.event_id,
+        dataset=template.dataset,
+        events=options.events,
+        seed=options.seed,
+        now=dt.datetime.now(dt.UTC),
+    )
+    sent = topic.send(stream.body())
+    tell(f"{name}: {sent:,} messages are in {topic.name}")
+    share = max(1, sent // (_BATCHES_PER_KILL * (options.kills + 2)))
+    undisturbed = world.make_run(
+        template, pipeline_file, "undisturbed", batch=_BATCH_OFFSETS
+    )
+    killed = world.make_run(template, pipeline_file, "killed", batch=share)
+    with undisturbed.supervised(tell) as supervisor:
+        _finish(undisturbed, supervisor, sent)
+    tell(f"{name}: the undisturbed run has read them")
+    with killed.supervised(tell) as supervisor:
+        _Killer(killed, supervisor, options, sent, tell).run()
+        _await_done(killed, sent)
+        topic.send(stream.end())
+        _finish(killed, supervisor, topic.count())
+    with undisturbed.supervised(tell) as supervisor:
+        _finish(undisturbed, supervisor, topic.count())
+    return _judge(name, options, topic, undisturbed, killed, began=began)
+
+
+class _Killer:
+    """Kills drivers in mid-batch, spread over what is there to read."""
+
+    def __init__(
+        self,
+        run: TemplateRun,
+        supervisor: Supervisor,
+        options: TemplateOptions,
+        messages: int,
+        tell: Tell,
+    ) -> None:
+        self._run = run
+        self._supervisor = supervisor
+        self._kills = options.kills
+        self._messages = messages
+        self._tell = tell
+        self._source = random.Random(f"{options.seed}/{run.pipeline}")  # noqa: S311
+
+    def run(self) -> None:
+        """Kill as often as is wanted."""
+        for number in range(self._kills):
+            share = (number + self._source.uniform(0.1, 0.6)) / (self._kills + 2)
+            _await_read(self._run, int(share * self._messages))
+            moment = self._source.uniform(0.02, 0.98)
+            self._kill(moment)
+            self._tell(
+                f"{self._run.pipeline}: kill {number + 1}/{self._kills}, at "
+                f"{moment:.0%} of a batch, {_read_progress(self._run):,} messages read"
+            )
+
+    def _kill(self, moment: float) -> None:
+        give_up = time.monotonic() + PATIENCE_S
+        while time.monotonic() < give_up:
+            driver = self._supervisor.await_mid_batch(moment, _MID_BATCH_WAIT_S)
+            if driver is not None and driver.is_in_batch:
+                self._supervisor.kill(driver)
+                return
+            if _read_progress(self._run) >= self._messages:
+                break
+        raise _stuck(f"{self._run.pipeline} had no batch left to be killed in")
+
+
+def _finish(run: TemplateRun, supervisor: Supervisor, messages: int) -> None:
+    """Let a run do what there is to do, and end its driver."""
+    _await_done(run, messages)
+    if not supervisor.drain():
+        raise _stuck(f"the driver of {run.pipeline} did not drain")
+
+
+def _await_done(run: TemplateRun, messages: int) -> None:
+    """Wait until so many messages are read and every timer that is due was called."""
+    _await_read(run, messages)
+    began = time.monotonic()
+    waiting = threading.Event()
+    with run.connect() as connection:
+        given = {"pipeline": run.pipeline}
+        while connection.execute(_SQL["due_timers"], given).fetchone() != (0,):
+            if time.monotonic() - began > PATIENCE_S:
+                raise _stuck(f"{run.pipeline} leaves timers that are due")
+            waiting.wait(_POLL_S)
+
+
+def _await_read(run: TemplateRun, messages: int) -> None:
+    waiting = threading.Event()
+    last, since = -1, time.monotonic()
+    while (now := _read_progress(run)) < messages:
+        if now > last:
+            last, since = now, time.monotonic()
+        elif time.monotonic() - since > PATIENCE_S:
+            raise _stuck(f"{run.pipeline} has read {now:,} of {messages:,} messages")
+        waiting.wait(_POLL_S)
+
+
+def _read_progress(run: TemplateRun) -> int:
+    return _count(run, "progress")
+
+
+def _count(run: TemplateRun, statement: str) -> int:
+    with run.connect() as connection:
+        row = connection.execute(_SQL[statement], {"pipeline": run.pipeline}).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _judge(  # noqa: PLR0913 (keyword-only but for the runs)
+    name: str,
+    options: TemplateOptions,
+    topic: _Topic,
+    undisturbed: TemplateRun,
+    killed: TemplateRun,
+    *,
+    began: float,
+) -> TemplateReport:
+    results, failed = [], []
+    for run in (undisturbed, killed):
+        with run.connect() as connection:
+            results.append(read_results(connection, run.pipeline))
+            failed += [
+                f"{run.directory.name}: {one}"
+                for one in verify(connection, run.pipeline).failed
+            ]
+    replayed = judge_replay(
+        run_replay(
+            killed.pipeline_file, killed.driver_environment(killed.directory / "replay")
+        )
+    )
+    if replayed.verdict is Verdict.FAILED:
+        failed.append(f"killed: {replayed}")
+    return TemplateReport(
+        template=name,
+        kills=options.kills,
+        messages=topic.count(),
+        undisturbed_batches=_count(undisturbed, "batches"),
+        killed_batches=_count(killed, "batches"),
+        rows={table: len(rows) for table, rows in results[0].items()},
+        differences=tuple(compare_results(*results)),
+        failed_checks=tuple(failed),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _stuck(what: str) -> FatalError:
+    return FatalError(
+        "CHAOS_STUCK",
+        saw=f"{what}, after {PATIENCE_S:.0f} s.",
+        why="The pipeline must go on by itself after every kill.",
+        fix="Run again with --keep and look into the drivers' logs; if nothing was "
+        "left to read, send more events.",
+    )

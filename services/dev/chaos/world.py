@@ -1,0 +1,196 @@
+"""Broker, database servers, topic and pipeline of one run, and nobody else's.
+
+Everything lies in ``chaos`` inside of the state directory. Each database has a server
+of its own, so that each can be killed by itself, and a proxy before it, through which
+the drivers reach it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from services.dev.chaos.plan import HOME, ChaosPlan
+from services.dev.chaos.wire_proxy import WireProxy, wire_proxy
+from services.dev.chaos.workload import PARTITIONS, SPAN_US
+from services.kafka.topics import ensure_topic
+from services.local.embedded.kafka import EmbeddedKafka
+from services.local.embedded.postgres import EmbeddedPostgres
+from services.local.embedded.state_directory import (
+    STATE_DIRECTORY_VARIABLE,
+    exclusive,
+    state_directory,
+)
+from services.process.driver_process import stop_leftovers
+from services.process.endpoints import Endpoints, child_environment
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.connection import pin
+from sinks.postgres.server.databases import DATABASES_VARIABLE
+
+PIPELINE = "chaos"
+TOPIC = "chaos-events"
+EVENTS_TABLE = "chaos_events"
+
+_HERE = Path(__file__).parent
+_CONTRACT = "chaos_event.v1.avsc"
+_PIPELINE_FILE = "chaos.yaml"
+_DRIVER_MEMORY = "1g"
+
+#: Events wait for their turn in stages; their times may lie as far apart.
+_STAGES_OF_DELAY = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosWorld:
+    """Where one run takes place.
+
+    Attributes:
+        directory: All of its files.
+        kafka: The broker.
+        servers: The database servers, by database name.
+        proxies: The network before each.
+        pipeline_file: What the drivers run.
+        batch_offsets_max: Offsets that a batch may read.
+    """
+
+    directory: Path
+    kafka: EmbeddedKafka
+    servers: Mapping[str, EmbeddedPostgres]
+    proxies: Mapping[str, WireProxy]
+    pipeline_file: Path
+    batch_offsets_max: int
+
+    @property
+    def participants(self) -> dict[str, str]:
+        """Connection strings past the proxies, by name, without home's."""
+        return {name: one.dsn for name, one in self.servers.items() if name != HOME}
+
+    def connect(self, database: str = HOME) -> psycopg.Connection[tuple[Any, ...]]:
+        """Connect past the proxy, in autocommit; errors are psycopg's own."""
+        connection = psycopg.connect(
+            self.servers[database].dsn,
+            autocommit=True,
+            connect_timeout=5,
+            application_name="tallyweir chaos",
+        )
+        pin(connection)
+        return connection
+
+    def driver_environment(self, state: Path) -> dict[str, str]:
+        """The environment of a driver that keeps its files in ``state``."""
+        return self._environment(
+            state, {name: proxy.dsn for name, proxy in self.proxies.items()}
+        )
+
+    @property
+    def replay_environment(self) -> dict[str, str]:
+        """The environment of a replay, which goes past the proxies."""
+        dsns = {name: server.dsn for name, server in self.servers.items()}
+        return self._environment(self.directory / "replay", dsns)
+
+    def _environment(self, state: Path, dsns: Mapping[str, str]) -> dict[str, str]:
+        endpoints = Endpoints(kafka_bootstrap=self.kafka.bootstrap, home_dsn=dsns[HOME])
+        participants = {name: dsn for name, dsn in dsns.items() if name != HOME}
+        environment = child_environment(endpoints) | {
+            STATE_DIRECTORY_VARIABLE: str(state),
+            "TALLYWEIR_BATCH_OFFSETS_MAX": str(self.batch_offsets_max),
+            "TALLYWEIR_DRIVER_MEMORY": _DRIVER_MEMORY,
+        }
+        if participants:
+            environment[DATABASES_VARIABLE] = json.dumps(participants)
+        return environment
+
+
+@contextmanager
+def chaos_world(plan: ChaosPlan, *, keep: bool) -> Iterator[ChaosWorld]:
+    """Make a fresh world; end what an earlier run left of its own.
+
+    Args:
+        plan: Says how many databases.
+        keep: Whether the files stay. Servers stop in any case.
+
+    Raises:
+        RetryableError: A server did not start.
+
+    Crash:
+        A run that is killed leaves its servers and drivers running; the next one ends
+        them, and deletes their data.
+    """
+    directory = state_directory() / "chaos"
+    with exclusive(directory), ExitStack() as stack:
+        pipeline_file = directory / _PIPELINE_FILE
+        kafka = EmbeddedKafka(directory / "kafka")
+        stop_leftovers(pipeline_file)
+        _stop_former_servers(directory)
+        _delete_files(directory)
+        if not keep:
+            stack.callback(_delete_files, directory)
+        servers = {
+            name: EmbeddedPostgres(directory / f"postgres-{name}")
+            for name in plan.options.database_names
+        }
+        everything: list[EmbeddedKafka | EmbeddedPostgres] = [kafka, *servers.values()]
+        for server in everything:
+            stack.callback(server.stop)
+        with ThreadPoolExecutor() as starters:
+            for start in [starters.submit(server.start) for server in everything]:
+                start.result()
+        ensure_topic(kafka.bootstrap, TOPIC, partitions=PARTITIONS)
+        migrate(servers[HOME].dsn)
+        _write_pipeline(pipeline_file, plan)
+        proxies = {
+            name: stack.enter_context(wire_proxy(server.dsn))
+            for name, server in servers.items()
+        }
+        yield ChaosWorld(
+            directory=directory,
+            kafka=kafka,
+            servers=servers,
+            proxies=proxies,
+            pipeline_file=pipeline_file,
+            batch_offsets_max=plan.batch_offsets_max,
+        )
+
+
+def _stop_former_servers(directory: Path) -> None:
+    EmbeddedKafka(directory / "kafka").stop()
+    for former in directory.glob("postgres-*"):
+        EmbeddedPostgres(former).stop()
+
+
+def _delete_files(directory: Path) -> None:
+    """Delete what servers and drivers, all of them stopped, have written."""
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != "lock":
+            # Who waits for the lock waits for this very file.
+            entry.unlink()
+
+
+def _write_pipeline(path: Path, plan: ChaosPlan) -> None:
+    shutil.copy(_HERE / _CONTRACT, path.with_name(_CONTRACT))
+    stage_us = SPAN_US * plan.stage_records / max(1, plan.records)
+    databases = ", ".join(plan.options.database_names)
+    sharded = f", database: [{databases}], shard_by: [event_id]"
+    text = (_HERE / "pipeline.yaml").read_text("utf-8")
+    path.write_text(
+        text.format(
+            # A window closes when no event for it can still be under way.
+            watermark_delay_s=3_600 + math.ceil(_STAGES_OF_DELAY * stage_us / 1e6),
+            append="{table: "
+            + EVENTS_TABLE
+            + (sharded if plan.options.databases > 1 else "")
+            + "}",
+        ),
+        "utf-8",
+    )

@@ -1,0 +1,27 @@
+"""A Chromium for tests of pages: the one that is here, else Debian's."""
+
+from __future__ import annotations
+
+import shutil
+
+from services.dev.debian_packages import install_packages, why_not_installable
+
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def find_chromium() -> str | None:
+    """Return the path of a Chromium; None if there is none."""
+    found = (shutil.which(name) for name in _PROGRAMS)
+    return next((path for path in found if path), None)
+
+
+def why_no_chromium() -> str | None:
+    """Make sure that there is a Chromium; say why there is none and none can be had."""
+    if find_chromium() is not None:
+        return None
+    reason = why_not_installable()
+    if reason is not None:
+        return f"there is no Chromium, and {reason}"
+    if not install_packages("Chromium", "chromium") or find_chromium() is None:
+        return "there is no Chromium, and Debian's could not be installed"
+    return None

@@ -1,0 +1,142 @@
+"""The demo against a system that runs already: send, wait, count.
+
+Nothing is started, stopped or made here. The pipeline ``departures`` is somebody
+else's, in containers or on a cluster, and has read nothing yet.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from services.dev.demo.drill import DrillReport
+from services.dev.demo.flight_stream import FlightStream
+from services.dev.demo.ledger import Ledger
+from services.dev.demo.progress import Progress, Watcher
+from services.dev.demo.scenario import Scenario
+from services.dev.demo.world import PIPELINE, PIPELINE_SOURCE, TOPIC, DemoWorld
+from services.kafka.topic_log import TopicLog
+from services.local.embedded.state_directory import state_directory
+from services.process.driver_process import SILENCE_MAX_S
+from services.process.endpoints import (
+    Endpoints,
+    given_home_dsn,
+    require_kafka_bootstrap,
+    shown_dsn,
+)
+from sinks.postgres.server.connection import connect
+from sinks.postgres.server.databases import parse_databases
+from sinks.protocol.errors import ConfigurationError, RetryableError
+from sinks.protocol.offsets import TopicPartition
+
+_POLL_S = 1.0
+#: Sent and acknowledged before the others. A partition that no event came from does not
+#: hold the watermark, and a driver that already runs could read a day of one partition
+#: before the first event of another. These are within the hour, in every partition.
+_FIRST_MESSAGES = 40
+
+
+@contextmanager
+def external_world() -> Iterator[DemoWorld]:
+    """Find the servers that the environment names.
+
+    Raises:
+        ConfigurationError: It names none, or the topic already has events.
+        RetryableError: A server does not answer.
+    """
+    bootstrap = require_kafka_bootstrap()
+    dsn = given_home_dsn()
+    if dsn is None:
+        raise ConfigurationError(
+            "SETTING_MISSING",
+            saw="TALLYWEIR_HOME_DSN is not set.",
+            why="The results are counted in the home database.",
+            fix="Set it, or TALLYWEIR_HOME_DSN_FILE.",
+        )
+    _refuse_used_topic(TopicLog(bootstrap, TOPIC))
+    home = connect(dsn, application_name="tallyweir demo")
+    try:
+        home.autocommit = True
+        yield DemoWorld(
+            directory=state_directory(),
+            endpoints=Endpoints(kafka_bootstrap=bootstrap, home_dsn=dsn),
+            has_own_servers=False,
+            shown_dsn=shown_dsn(dsn),
+            pipeline_file=PIPELINE_SOURCE,
+            topic=TOPIC,
+            home=home,
+            databases=parse_databases(os.environ, {}),
+        )
+    finally:
+        home.close()
+
+
+def send_and_wait(
+    world: DemoWorld, scenario: Scenario, watcher: Watcher
+) -> DrillReport:
+    """Send all messages; return when the pipeline has committed them.
+
+    Raises:
+        RetryableError: ``DEMO_NOT_READ`` when nothing was committed for a while, or a
+            server went away.
+    """
+    bootstrap = world.endpoints.kafka_bootstrap
+    stream = FlightStream(bootstrap, world.pipeline_file, scenario)
+    progress = Progress()
+
+    def show(total: int) -> None:
+        watcher.show(replace(progress, sent=total))
+
+    sent = stream.send(_FIRST_MESSAGES, show) + stream.send(None, show)
+    watcher.tell(f"{sent:,} messages sent")
+    ends = {
+        place: position.log_end_offset
+        for place, position in TopicLog(bootstrap, world.topic).read_positions().items()
+    }
+    _await_positions(Ledger(world.home, PIPELINE), ends, watcher)
+    return DrillReport(
+        expectation=stream.expectation,
+        expected=stream.expected,
+        kills=0,
+        kills_wanted=0,
+        checkpoint_deletions=0,
+    )
+
+
+def _await_positions(
+    ledger: Ledger, ends: Mapping[TopicPartition, int], watcher: Watcher
+) -> None:
+    positions = ledger.read_visible_positions()
+    deadline = time.monotonic() + SILENCE_MAX_S
+    while any(positions.get(place, 0) < end for place, end in ends.items()):
+        if time.monotonic() > deadline:
+            raise RetryableError(
+                "DEMO_NOT_READ",
+                saw=f"Nothing was committed for {SILENCE_MAX_S:.0f} s.",
+                why="The pipeline's driver reads what was sent.",
+                fix=f"See to the driver: its log, and tallyweir status {PIPELINE}.",
+            )
+        time.sleep(_POLL_S)
+        former, positions = positions, ledger.read_visible_positions()
+        if positions != former:
+            deadline = time.monotonic() + SILENCE_MAX_S
+            read = sum(positions.values())
+            watcher.tell(f"committed up to offset {read:,}, over all partitions")
+
+
+def _refuse_used_topic(log: TopicLog) -> None:
+    used = [
+        str(place)
+        for place, position in log.read_positions().items()
+        if position.log_end_offset
+    ]
+    if used:
+        raise ConfigurationError(
+            "DEMO_TOPIC_IN_USE",
+            saw=f"{', '.join(sorted(used))} of the topic already have events.",
+            why="The demo counts from zero; its events have the same IDs each time.",
+            fix="Start with fresh data; for compose: docker compose down -v.",
+        )

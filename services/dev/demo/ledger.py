@@ -1,0 +1,123 @@
+"""What the home database says while a driver works: the demo's only authority."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.offsets import TopicPartition
+
+_SQL = load_statements("services.dev.demo", "ledger.sql")
+
+AIRLINES = "airlines"
+TABLES = (
+    AIRLINES,
+    "departures",
+    "departures_by_hour",
+    "departures_by_hour_revisions",
+)
+
+
+class Ledger:
+    """A pipeline's state, read afresh by every call.
+
+    Args:
+        connection: In autocommit, so that no call sees an old snapshot.
+        pipeline: Its name.
+    """
+
+    def __init__(self, connection: Connection[TupleRow], pipeline: str) -> None:
+        self._connection = connection
+        self._pipeline = {"pipeline": pipeline}
+
+    def read_last_sequence(self) -> int:
+        """Return the number of the batch that was published last, 0 for none.
+
+        Waits for a publish transaction that is under way, whoever began it.
+        """
+        with translated("reading the ledger"):
+            row = self._connection.execute(
+                _SQL["last_sequence"], self._pipeline
+            ).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def read_positions(self) -> dict[TopicPartition, int]:
+        """Return the next offset to read of each partition."""
+        with translated("reading the ledger"):
+            rows = self._connection.execute(
+                _SQL["positions"], self._pipeline
+            ).fetchall()
+        return {TopicPartition(topic, part): offset for topic, part, offset in rows}
+
+    def read_visible_positions(self) -> dict[TopicPartition, int]:
+        """Return, of each partition, up to where all results can be seen everywhere.
+
+        Empty before the pipeline's first start.
+        """
+        with translated("reading the ledger"):
+            rows = self._connection.execute(
+                _SQL["visible_positions"], self._pipeline
+            ).fetchall()
+        return {TopicPartition(topic, part): offset for topic, part, offset in rows}
+
+    def read_repeated_id(self) -> str:
+        """Return an event's ID that came more than once; empty when none did."""
+        with translated("reading the repeats"):
+            row = self._connection.execute(
+                _SQL["repeated_id"], self._pipeline
+            ).fetchone()
+        return "" if row is None else str(row[0])
+
+
+def refuse_used_database(connection: Connection[TupleRow], pipeline: str) -> None:
+    """Make sure that the demo finds nothing of anybody's in its way.
+
+    Raises:
+        ConfigurationError: ``DEMO_DATABASE_IN_USE``.
+    """
+    with translated("looking for the demo's tables"):
+        rows = connection.execute(
+            _SQL["tables_there"], {"tables": list(TABLES)}
+        ).fetchall()
+        found = [f"table {name}" for (name,) in rows]
+        if _is_true(connection, "ledger_there") and _is_true(
+            connection, "pipeline_there", pipeline=pipeline
+        ):
+            found.append(f"pipeline {pipeline}")
+    if found:
+        raise ConfigurationError(
+            "DEMO_DATABASE_IN_USE",
+            saw=f"The home database already has {', '.join(found)}.",
+            why="The demo counts from zero and does not touch what it did not make.",
+            fix="Let TALLYWEIR_HOME_DSN name an empty database (createdb demo), or "
+            "unset it: the demo then brings its own server.",
+        )
+
+
+def create_airlines(
+    connection: Connection[TupleRow], airlines: Sequence[tuple[str, str]]
+) -> None:
+    """Make the lookup table that the pipeline enriches with.
+
+    Crash:
+        It is there whole or not at all.
+    """
+    with (
+        translated("making the lookup table"),
+        connection.transaction(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(_SQL["create_airlines"])
+        cursor.executemany(_SQL["insert_airline"], airlines)
+
+
+def _is_true(
+    connection: Connection[TupleRow], statement: str, **values: object
+) -> bool:
+    row = connection.execute(_SQL[statement], values).fetchone()
+    return row is not None and bool(row[0])

@@ -1,0 +1,167 @@
+"""Servers, topic and tables of the demo's own, so that nobody's are touched.
+
+Everything lies in ``demo`` inside of the state directory, laid out like a state
+directory, so that the other commands find the demo's servers when they are told that
+it is theirs.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from psycopg import Connection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
+
+from services.dev.demo.ledger import create_airlines, refuse_used_database
+from services.dev.demo.scenario import PARTITIONS
+from services.kafka.topics import ensure_topic
+from services.local.datasets.flights import read_airlines
+from services.local.embedded.kafka import EmbeddedKafka
+from services.local.embedded.postgres import EmbeddedPostgres
+from services.local.embedded.state_directory import (
+    ROOT,
+    STATE_DIRECTORY_VARIABLE,
+    exclusive,
+    state_directory,
+)
+from services.process.driver_process import stop_leftovers
+from services.process.endpoints import (
+    Endpoints,
+    child_environment,
+    given_home_dsn,
+    given_kafka_bootstrap,
+)
+from sinks.postgres.schema.migrations import migrate
+from sinks.postgres.server.connection import connect
+
+PIPELINE = "departures"
+TOPIC = "flight-departures"
+
+PIPELINE_SOURCE = ROOT / "spark_jobs" / "pipelines" / "departures.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoWorld:
+    """Where one demo takes place.
+
+    Attributes:
+        directory: All of its files.
+        endpoints: Its Kafka and its home database.
+        has_own_servers: Whether one of them is embedded.
+        shown_dsn: The home database for people: with the password only where that
+            is the demo's own.
+        pipeline_file: The pipeline, reading the demo's topic.
+        topic: It has ``PARTITIONS`` partitions and is empty.
+        home: A connection in autocommit.
+        databases: Connection strings of the others that have results; the demo's own
+            pipeline has none.
+    """
+
+    directory: Path
+    endpoints: Endpoints
+    has_own_servers: bool
+    shown_dsn: str
+    pipeline_file: Path
+    topic: str
+    home: Connection[TupleRow]
+    databases: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the driver has Spark keep its checkpoint."""
+        return self.directory / "checkpoints"
+
+    def driver_environment(self) -> dict[str, str]:
+        """The environment in which a driver works here."""
+        return child_environment(self.endpoints) | {
+            STATE_DIRECTORY_VARIABLE: str(self.directory)
+        }
+
+
+@contextmanager
+def demo_world(*, keep: bool) -> Iterator[DemoWorld]:
+    """Make a fresh world; end what an earlier demo left of its own.
+
+    Args:
+        keep: Whether embedded servers go on when the block ends well. When it ends
+            by an error or a signal they are stopped in any case.
+
+    Raises:
+        ConfigurationError: A given database has the demo's tables already.
+        RetryableError: A server does not answer.
+
+    Crash:
+        A demo that is killed leaves its servers and its driver running; the next
+        one ends them, and deletes their data.
+    """
+    directory = state_directory() / "demo"
+    with exclusive(directory), ExitStack() as servers:
+        kafka = EmbeddedKafka(directory / "kafka")
+        postgres = EmbeddedPostgres(directory / "postgres")
+        pipeline_file = directory / PIPELINE_SOURCE.name
+        stop_leftovers(pipeline_file)
+        kafka.stop()
+        postgres.stop()
+        _delete_files(directory)
+        given_dsn, given_bootstrap = given_home_dsn(), given_kafka_bootstrap()
+        if given_dsn is None:
+            servers.callback(postgres.stop)
+            postgres.start()
+        dsn = postgres.dsn if given_dsn is None else given_dsn
+        home = connect(dsn, application_name="tallyweir demo")
+        servers.callback(home.close)
+        home.autocommit = True
+        refuse_used_database(home, PIPELINE)
+        if given_bootstrap is None:
+            servers.callback(kafka.stop)
+            kafka.start()
+        bootstrap = given_bootstrap or kafka.bootstrap
+        topic = f"{TOPIC}-demo-{uuid.uuid4().hex[:12]}" if given_bootstrap else TOPIC
+        ensure_topic(bootstrap, topic, partitions=PARTITIONS)
+        migrate(dsn)
+        create_airlines(home, read_airlines())
+        _write_pipeline(pipeline_file, topic)
+        yield DemoWorld(
+            directory=directory,
+            endpoints=Endpoints(kafka_bootstrap=bootstrap, home_dsn=dsn),
+            has_own_servers=given_dsn is None or given_bootstrap is None,
+            shown_dsn=dsn if given_dsn is None else _without_password(dsn),
+            pipeline_file=pipeline_file,
+            topic=topic,
+            home=home,
+        )
+        if keep:
+            home.close()
+            servers.pop_all()
+            return
+        servers.close()
+        _delete_files(directory)
+
+
+def _delete_files(directory: Path) -> None:
+    """Delete what the servers and drivers of a demo, all stopped, have written."""
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != "lock":
+            # Who waits for the lock waits for this very file.
+            entry.unlink()
+
+
+def _without_password(dsn: str) -> str:
+    fields = conninfo_to_dict(dsn)
+    fields.pop("password", None)
+    return make_conninfo("", **fields)
+
+
+def _write_pipeline(path: Path, topic: str) -> None:
+    text = PIPELINE_SOURCE.read_text("utf-8")
+    named = text.replace(f"topic: {TOPIC}", f"topic: {topic}", 1)
+    assert topic in named, "the pipeline reads the topic that is named here"
+    path.write_text(named, "utf-8")

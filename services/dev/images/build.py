@@ -1,0 +1,196 @@
+"""Builds ``tallyweir/services`` and ``tallyweir/spark`` by the container engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.dev.images.wheelhouse import fetch_wheels
+from services.local.datasets.flights import fetch_archive
+from services.local.embedded.jars import ensure_jars
+from services.local.embedded.state_directory import ROOT
+from sinks.protocol.errors import ConfigurationError, RetryableError
+
+_OUTPUT_LINES_SHOWN = 20
+_SERVICES_LOCKS = ("requirements-services.lock",)
+_SPARK_LOCKS = ("requirements-build.lock", "requirements-spark.lock")
+#: The bases of the Dockerfiles, by their tags without the digest.
+_STAND_INS = {
+    "python": "python:3.11-slim-bookworm",
+    "java": "eclipse-temurin:17-jre",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltImage:
+    """An image that is there.
+
+    Attributes:
+        name: With its tag, such as ``tallyweir/services:0.1.0``.
+        image_id: Its digest in this engine.
+        size_b: Bytes, of all its layers.
+    """
+
+    name: str
+    image_id: str
+    size_b: int
+
+
+def image_name(kind: str) -> str:
+    """Return the name and tag of an image, ``services`` or ``spark``."""
+    return f"tallyweir/{kind}:{version()}"
+
+
+def version() -> str:
+    """Return the product's version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return str(project["version"])
+
+
+def build_images(
+    *, uses_stand_ins: bool, tell: Callable[[str], None]
+) -> list[BuiltImage]:
+    """Fetch what the locks list, then build both images without a network.
+
+    Args:
+        uses_stand_ins: Whether to build the public bases from Debian's packages first,
+            which takes root; else the engine pulls them by their digests.
+        tell: Called with a line about each step.
+
+    Raises:
+        ConfigurationError: ``ENGINE_MISSING``.
+        RetryableError: ``IMAGE_NOT_BUILT``, or something could not be fetched.
+    """
+    check_engine()
+    # The only place of a clone that is for what can be made again, wherever the state
+    # directory of this process is: Docker sees nothing outside of the clone.
+    context = ROOT / ".tallyweir" / "images"
+    tell("fetching wheels and jars by their hashes")
+    fetch_wheels(context / "services", _SERVICES_LOCKS)
+    fetch_wheels(context / "spark", _SPARK_LOCKS)
+    _copy(ensure_jars("spark"), context / "jars")
+    _copy([fetch_archive()], context / "datasets")
+    bases: dict[str, str] = {}
+    if uses_stand_ins:
+        tell("building stand-ins for the public bases from Debian's packages")
+        build_stand_ins(context / "broker")
+        bases = _STAND_INS
+    images = []
+    for kind in ("services", "spark"):
+        tell(f"building {image_name(kind)}")
+        images.append(_build(kind, bases))
+    return images
+
+
+def build_stand_ins(broker_jars: Path) -> None:
+    """Build the images of docker/bases that are not there yet."""
+    _copy(ensure_jars("broker"), broker_jars)
+    _run(
+        [str(ROOT / "docker" / "bases" / "build")],
+        {"TALLYWEIR_BROKER_JARS": str(broker_jars)},
+    )
+
+
+def registry_answers() -> bool:
+    """Whether the engine can pull the base that every image of ours begins with."""
+    dockerfile = (ROOT / "docker" / "services.Dockerfile").read_text("utf-8")
+    base = re.search(r"^ARG PYTHON_BASE=(\S+)$", dockerfile, re.MULTILINE)
+    assert base is not None
+    command = ["docker", "pull", "--quiet", base[1]]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def check_engine() -> None:
+    """Make sure that a container engine answers.
+
+    Raises:
+        ConfigurationError: ``ENGINE_MISSING``.
+    """
+    command = ["docker", "version", "--format", "{{.Server.Version}}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+        saw = done.stderr.strip().splitlines()[-1]
+    except FileNotFoundError:
+        saw = "There is no docker command on the path."
+    raise ConfigurationError(
+        "ENGINE_MISSING",
+        saw=saw,
+        why="Images are built and run by a container engine.",
+        fix="Install Docker and start it; on Debian: apt-get install docker.io",
+    )
+
+
+def _build(kind: str, bases: dict[str, str]) -> BuiltImage:
+    name = image_name(kind)
+    arguments = {
+        "VERSION": version(),
+        "REVISION": _git("rev-parse", "HEAD"),
+        # Of the commit, not of the build: the same commit makes the same image.
+        "CREATED": _git("log", "-1", "--format=%cI"),
+        **{
+            f"{base.upper()}_BASE": tag
+            for base, tag in bases.items()
+            if kind == "spark" or base == "python"
+        },
+    }
+    given = [f"--build-arg={key}={value}" for key, value in arguments.items()]
+    dockerfile = f"docker/{kind}.Dockerfile"
+    _run(
+        [
+            *("docker", "build", "--network=none", *given),
+            *(f"--tag={name}", f"--file={dockerfile}", "."),
+        ]
+    )
+    inspect = ["docker", "image", "inspect", name]
+    shown = subprocess.run(inspect, capture_output=True, check=True).stdout
+    (image,) = json.loads(shown)
+    return BuiltImage(name=name, image_id=image["Id"], size_b=image["Size"])
+
+
+def _copy(files: list[Path], directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    for file in files:
+        shutil.copy2(file, directory)
+
+
+def _git(*arguments: str) -> str:
+    """Ask git about this clone; a source archive has no history and no answer."""
+    done = subprocess.run(
+        ["git", *arguments],  # noqa: S607 - wherever the path has it
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip()
+
+
+def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.strip().splitlines()[-_OUTPUT_LINES_SHOWN:])
+        raise RetryableError(
+            "IMAGE_NOT_BUILT",
+            saw=f"{' '.join(command[:2])} ended with {done.returncode}:\n{tail}",
+            why="Without all of its layers there is no image.",
+            fix="See to what the last lines say. Where no registry can be reached, "
+            "tallyweir images --stand-ins makes the bases from Debian's packages.",
+        )

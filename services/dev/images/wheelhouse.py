@@ -1,0 +1,61 @@
+"""The packages of an image's lock, fetched for the Python and machine of the image.
+
+An image is built without a network, so that it can hold nothing but what its lock
+lists; pip checks every hash twice, here and when the image installs it.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from services.local.embedded.state_directory import ROOT
+from sinks.protocol.errors import RetryableError
+
+#: Of the images' base, whatever runs here.
+PYTHON_VERSION = "3.11"
+
+#: Tags of wheels that run on Debian 12, newest first.
+_GLIBC = ("manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014")
+_OUTPUT_LINES_SHOWN = 10
+
+
+def fetch_wheels(directory: Path, locks: tuple[str, ...]) -> None:
+    """Fill a directory with what the locks list, and with nothing else.
+
+    Args:
+        directory: Emptied first; pip's own cache spares the second download.
+        locks: Names of lock files at the root of the repository.
+
+    Raises:
+        RetryableError: ``WHEELS_NOT_FETCHED``.
+    """
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    machine = platform.machine()
+    tags = [f"--platform={glibc}_{machine}" for glibc in _GLIBC]
+    for lock in locks:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-I", "-m", "pip", "download"),
+                *("--disable-pip-version-check", "--no-input", "--progress-bar=off"),
+                *("--require-hashes", "--no-deps", "--no-build-isolation"),
+                *(f"--python-version={PYTHON_VERSION}", "--implementation=cp", *tags),
+                *("-d", str(directory), "-r", str(ROOT / lock)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            tail = "\n".join(done.stdout.strip().splitlines()[-_OUTPUT_LINES_SHOWN:])
+            raise RetryableError(
+                "WHEELS_NOT_FETCHED",
+                saw=f"pip did not bring all of {lock}:\n{tail}",
+                why="The image holds exactly the packages of its lock.",
+                fix="Check that pip can reach a package index, then start again.",
+            )

@@ -1,0 +1,134 @@
+"""Who sends: API keys, of which only hashes are kept, as ``tw_<id>_<secret>``."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
+
+from services.process.hashed_secrets import HashedSecret, SecretRing, draw_secret
+from services.process.refusals import RefusedError
+from sinks.protocol.errors import ConfigurationError
+
+ACTIVE_KEYS_MAX = 2
+PREFIX_BYTES_MAX = 64
+
+#: What a key begins with.
+PREFIX = "tw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey(HashedSecret):
+    """One key, as the keys file has it.
+
+    Attributes:
+        producer: Whose it is.
+        topics: What it is for.
+        id_prefix: What all event IDs of the producer begin with.
+    """
+
+    producer: str
+    topics: frozenset[str]
+    id_prefix: str
+
+
+class KeyRing:
+    """All keys, ready to be asked.
+
+    Raises:
+        ConfigurationError: ``KEYS_CONFLICT``: two keys have one id, a producer has
+            too many, or two producers of a topic have IDs that could be the same.
+    """
+
+    def __init__(self, keys: Iterable[ApiKey], *, now: dt.datetime) -> None:
+        self.keys = tuple(keys)
+        _require_distinct(self.keys)
+        _require_two_at_most(self.keys, now)
+        _require_scopes_apart(self.keys)
+        self._ring = SecretRing(PREFIX, self.keys)
+
+    def authenticate(self, authorization: bytes | None, now: dt.datetime) -> ApiKey:
+        """Find the key of a request by its ``Authorization`` header.
+
+        Raises:
+            RefusedError: ``UNAUTHENTICATED``, whatever the reason.
+        """
+        key = self._ring.find(authorization, now)
+        if key is None:
+            raise RefusedError(
+                "UNAUTHENTICATED",
+                status=401,
+                saw="The request has no valid API key.",
+                why="Event IDs belong to the producer who sends them.",
+                fix="Send the header Authorization: Bearer tw_ID_SECRET.",
+            )
+        return key
+
+
+def make_key(
+    *,
+    producer: str,
+    topics: Iterable[str],
+    id_prefix: str,
+    not_after: dt.datetime | None,
+) -> tuple[ApiKey, str]:
+    """Make a key; return it and its text, which exists nowhere else."""
+    kept, text = draw_secret(PREFIX, not_after=not_after)
+    key = ApiKey(
+        id=kept.id,
+        producer=producer,
+        sha256=kept.sha256,
+        topics=frozenset(topics),
+        id_prefix=id_prefix,
+        not_after=kept.not_after,
+    )
+    return key, text
+
+
+def _require_distinct(keys: tuple[ApiKey, ...]) -> None:
+    if len({key.id for key in keys}) != len(keys):
+        raise _conflict(
+            "Two keys have the same id.",
+            why="An id must say which key it is.",
+            fix="Remove one of them.",
+        )
+
+
+def _require_two_at_most(keys: tuple[ApiKey, ...], now: dt.datetime) -> None:
+    for producer in {key.producer for key in keys}:
+        own = [key for key in keys if key.producer == producer]
+        if sum(key.is_active(now) for key in own) > ACTIVE_KEYS_MAX:
+            raise _conflict(
+                f"The producer {producer} has more than {ACTIVE_KEYS_MAX} active keys.",
+                why="Two are for rotation; more are keys that nobody looks after.",
+                fix="Revoke one: tallyweir ingest-keys revoke ID.",
+            )
+        if len({key.id_prefix for key in own}) > 1:
+            raise _conflict(
+                f"The keys of {producer} have different ID prefixes.",
+                why="A retry with the other key would be another event.",
+                fix="Give them the same --id-prefix.",
+            )
+
+
+def _require_scopes_apart(keys: tuple[ApiKey, ...]) -> None:
+    # Expired keys count: their events' IDs are still remembered.
+    for one, other in combinations(keys, 2):
+        shared = one.topics & other.topics
+        if one.producer == other.producer or not shared:
+            continue
+        if one.id_prefix.startswith(other.id_prefix) or other.id_prefix.startswith(
+            one.id_prefix
+        ):
+            raise _conflict(
+                f"{one.producer} ({one.id_prefix!r}) and {other.producer} "
+                f"({other.id_prefix!r}) both write to {min(shared)}, and the ID "
+                "prefix of one begins the other's.",
+                why="One of them could name the other's events, and so drop them.",
+                fix="Choose prefixes of which none begins another, such as NAME:.",
+            )
+
+
+def _conflict(saw: str, *, why: str, fix: str) -> ConfigurationError:
+    return ConfigurationError("KEYS_CONFLICT", saw=saw, why=why, fix=fix)

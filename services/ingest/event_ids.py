@@ -1,0 +1,200 @@
+"""The producer's ID: required, and inside the scope of who sends it.
+
+The rule: **every ID that a pipeline reads begins with the ID prefix of the producer
+that sent it, and no prefix of a topic's producers begins with another's.** So two
+producers never name the same event, and nobody can use up an ID before its owner.
+
+Where a header holds the ID, the service writes the prefix in front: into
+``ce_source`` where the pipeline reads ``ce_id`` and ``ce_source``, else into the
+header itself. Where a field holds it, the producer writes the prefix, because the
+service changes no field; only a text field that is absent is filled in, from
+``Idempotency-Key``. ``key_file`` keeps the prefixes apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from schemas.codec import EventRecord
+from services.ingest.cloud_events import has_control_characters, kafka_headers
+from services.ingest.served_topics import ServedTopic
+from services.process.refusals import RefusedError
+
+#: As long as the pipelines allow.
+ID_BYTES_MAX = 256
+
+#: What stands for the source of an event that has none.
+KEY_SOURCE = "idempotency-key"
+
+KafkaHeaders = list[tuple[str, str | bytes | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedEvent:
+    """An event that is ready for Kafka.
+
+    Attributes:
+        event_id: As the producer gets it back: what the pipeline reads.
+        key: The message's key.
+        payload: The message's value.
+        headers: The message's headers; None for none.
+    """
+
+    event_id: str
+    key: bytes
+    payload: bytes
+    headers: KafkaHeaders | None
+
+
+def name_event(
+    topic: ServedTopic,
+    prefix: str,
+    record: EventRecord,
+    *,
+    attributes: Mapping[str, object] | None,
+    idempotency_key: str | None,
+) -> NamedEvent:
+    """Find an event's ID, see that it is the producer's own, and write the event.
+
+    Args:
+        topic: Where the event goes.
+        prefix: What the producer's IDs begin with.
+        record: The event.
+        attributes: Of the CloudEvent that it came as.
+        idempotency_key: Of the request, if it is for this event alone.
+
+    Raises:
+        RefusedError: ``ID_MISSING``, ``ID_MALFORMED``, ``ID_MISMATCH``,
+            ``ID_OUT_OF_SCOPE`` or ``RECORD_MISFIT``.
+    """
+    if topic.id_field_type is not None:
+        return _by_field(topic, prefix, record, attributes, idempotency_key)
+    return _by_header(topic, prefix, record, attributes, idempotency_key)
+
+
+def _by_field(
+    topic: ServedTopic,
+    prefix: str,
+    record: EventRecord,
+    attributes: Mapping[str, object] | None,
+    idempotency_key: str | None,
+) -> NamedEvent:
+    field = topic.section.event_id
+    if record.get(field) is None:
+        if idempotency_key is None or topic.id_field_type != "string":
+            raise _missing(f"The event's field {field} holds its ID, and is not there.")
+        record[field] = prefix + idempotency_key
+    payload = topic.encode(record)
+    found = record[field]
+    if isinstance(found, bytes):
+        key = found
+        shown = found.decode(errors="replace")
+    else:
+        shown = str(found)
+        key = shown.encode()
+    if idempotency_key is not None and shown not in {
+        idempotency_key,
+        prefix + idempotency_key,
+    }:
+        raise _mismatch(f"the field {field}")
+    _check_id(key, f"The field {field}")
+    if not key.startswith(prefix.encode()):
+        raise RefusedError(
+            "ID_OUT_OF_SCOPE",
+            status=403,
+            saw=f"The field {field} does not begin with {prefix!r}.",
+            why="IDs of this producer do, so that no other can use them up.",
+            fix=f"Let every ID begin with {prefix!r}, or ask for another prefix.",
+        )
+    headers = None
+    if attributes is not None:
+        headers = _scoped_headers(prefix, attributes)
+    return NamedEvent(event_id=shown, key=key, payload=payload, headers=headers)
+
+
+def _by_header(
+    topic: ServedTopic,
+    prefix: str,
+    record: EventRecord,
+    attributes: Mapping[str, object] | None,
+    idempotency_key: str | None,
+) -> NamedEvent:
+    header = topic.section.id_header
+    assert header is not None, "the ID is in a field or in a header"
+    payload = topic.encode(record)
+    if header != "ce_id":
+        if idempotency_key is None:
+            raise _missing("The request has no header Idempotency-Key.")
+        event_id = prefix + idempotency_key
+        _check_id(event_id.encode(), "The ID with the producer's prefix")
+        headers = [] if attributes is None else _scoped_headers(prefix, attributes)
+        # The pipeline reads the last header of the name.
+        headers.append((header, event_id.encode()))
+        return NamedEvent(
+            event_id=event_id, key=event_id.encode(), payload=payload, headers=headers
+        )
+    if attributes is None:
+        if idempotency_key is None:
+            raise _missing("There is neither a CloudEvent nor an Idempotency-Key.")
+        attributes = {
+            "specversion": "1.0",
+            "id": idempotency_key,
+            "source": KEY_SOURCE,
+            "type": topic.contract.reference,
+        }
+    event_id = str(attributes["id"])
+    if idempotency_key not in {None, event_id}:
+        raise _mismatch("the CloudEvent's id")
+    _check_id(event_id.encode(), "The ID")
+    return NamedEvent(
+        event_id=event_id,
+        key=event_id.encode(),
+        payload=payload,
+        headers=_scoped_headers(prefix, attributes),
+    )
+
+
+def _scoped_headers(prefix: str, attributes: Mapping[str, object]) -> KafkaHeaders:
+    source = f"{prefix}{attributes['source']}"
+    _check_id(source.encode(), "The source with the producer's prefix")
+    return list(kafka_headers({**attributes, "source": source}).items())
+
+
+def _check_id(identity: bytes, what: str) -> None:
+    if not identity:
+        raise _missing(f"{what} is empty.")
+    if len(identity) > ID_BYTES_MAX:
+        raise _malformed(f"{what} has more than {ID_BYTES_MAX} bytes.")
+    if has_control_characters(identity.decode(errors="ignore")):
+        raise _malformed(f"{what} holds control characters.")
+
+
+def _missing(saw: str) -> RefusedError:
+    return RefusedError(
+        "ID_MISSING",
+        status=422,
+        saw=saw,
+        why="Without its producer's ID a repeat of an event counts as another one.",
+        fix="Give each event an ID of its own, the same at every retry.",
+    )
+
+
+def _malformed(saw: str) -> RefusedError:
+    return RefusedError(
+        "ID_MALFORMED",
+        status=422,
+        saw=saw,
+        why="The pipeline would put the event aside.",
+        fix="Use a short plain text, such as a UUID.",
+    )
+
+
+def _mismatch(where: str) -> RefusedError:
+    return RefusedError(
+        "ID_MISMATCH",
+        status=422,
+        saw=f"Idempotency-Key is another ID than {where}.",
+        why="Two IDs for one event could make it count twice.",
+        fix="Send one of them, or both the same.",
+    )

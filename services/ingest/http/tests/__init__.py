@@ -1,1 +1,0 @@
-"""Tests of the HTTP service that need no server."""

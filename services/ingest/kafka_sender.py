@@ -1,0 +1,213 @@
+"""Messages to Kafka from an event loop, and the broker's reports back to it.
+
+The client's own threads send. The loop takes the reports by itself, on a short timer
+while any are awaited. A thread of ours for them was slower by a sixth: the client asks
+for Python's lock at each report, and would ask for it against the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from services.ingest.event_ids import NamedEvent
+from services.kafka.topics import SILENT_LOG
+from sinks.kafka_settings import client_config
+
+#: After so long without an acknowledgement an event's outcome is unknown.
+DELIVERY_TIMEOUT_S = 10.0
+#: Messages wait so long for others to share a request to the broker.
+LINGER_MS = 2
+
+_POLL_S = 0.001
+#: Errors of the client as a whole come this way too, also when nothing is awaited.
+_IDLE_POLL_S = 0.1
+# Every other error may follow an earlier try that the broker took.
+_SURELY_REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD})
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What became of one message.
+
+    Attributes:
+        partition: Where it lies; -1 unless it was delivered.
+        offset: Where it lies; -1 unless it was delivered.
+        error: The client's name of what went wrong; None for a delivered message.
+        is_unknown: Whether it may be in Kafka although there is an error.
+    """
+
+    partition: int
+    offset: int
+    error: str | None = None
+    is_unknown: bool = False
+
+
+def producer_settings(
+    bootstrap: str, *, delivery_timeout_s: float
+) -> dict[str, str | int | float | bool]:
+    """The client's settings: idempotent, acknowledged by all, hardly waiting."""
+    return {
+        **client_config(bootstrap),
+        "acks": "all",
+        "enable.idempotence": True,
+        "delivery.timeout.ms": int(delivery_timeout_s * 1_000),
+        "linger.ms": LINGER_MS,
+        "batch.size": 262_144,
+        "compression.type": "lz4",
+        "partitioner": "consistent_random",
+    }
+
+
+class KafkaSender:
+    """An idempotent producer for one event loop.
+
+    Args:
+        bootstrap: ``host:port``, several separated by commas.
+        loop: Where ``send`` is called and its answers are awaited.
+        on_fatal: Called on the loop when the client can never send again.
+        delivery_timeout_s: See ``DELIVERY_TIMEOUT_S``.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        on_fatal: Callable[[str], None],
+        delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
+    ) -> None:
+        self.delivery_timeout_s = delivery_timeout_s
+        self._loop = loop
+        self._on_fatal = on_fatal
+        self._producer = Producer(
+            {
+                **producer_settings(bootstrap, delivery_timeout_s=delivery_timeout_s),
+                "error_cb": self._notice_error,
+            },
+            logger=SILENT_LOG,
+        )
+        self._is_idle = True
+        self._is_closed = False
+        self._timer = loop.call_later(_IDLE_POLL_S, self._poll)
+
+    def send(
+        self, topic: str, events: Sequence[NamedEvent]
+    ) -> asyncio.Future[list[Delivery]]:
+        """Take messages over; the answer has one delivery for each, in order.
+
+        It comes at the latest when the delivery timeout is over, and is never an
+        exception.
+
+        Crash:
+            Each message may or may not be in Kafka, until its delivery says so.
+        """
+        batch = _Batch(self._loop.create_future(), len(events))
+        for number, event in enumerate(events):
+            try:
+                self._producer.produce(
+                    topic,
+                    value=event.payload,
+                    key=event.key,
+                    headers=event.headers,
+                    on_delivery=_Report(self, batch, number),
+                )
+            except BufferError:
+                # It was not taken over, so it is safe to say that all can be repeated.
+                batch.settle(number, Delivery(-1, -1, "QUEUE_FULL", is_unknown=True))
+            except KafkaException as exc:
+                batch.settle(number, _failure(exc.args[0]))
+        if self._is_idle:
+            self._schedule(is_idle=False)
+        return batch.answer
+
+    def knows_topics(self, topics: Sequence[str], *, timeout_s: float) -> bool:
+        """Whether the broker answers and has the topics; blocks until it does."""
+        try:
+            found = self._producer.list_topics(timeout=timeout_s).topics
+        except KafkaException:
+            return False
+        return all(name in found and found[name].error is None for name in topics)
+
+    def stop_polling(self) -> None:
+        """Take no more reports: all that somebody waits for have come."""
+        self._is_closed = True
+        self._timer.cancel()
+
+    def flush(self) -> int:
+        """Wait until every message is settled; return how many are not.
+
+        Blocks, and is called after ``stop_polling``, from any thread: nobody is told.
+        """
+        assert self._is_closed, "a report would reach the loop from another thread"
+        return self._producer.flush(self.delivery_timeout_s + 1.0)
+
+    def settle(self, batch: _Batch, number: int, delivery: Delivery) -> None:
+        """Pass a report on, as long as the loop takes any."""
+        if not self._is_closed:
+            batch.settle(number, delivery)
+
+    def _poll(self) -> None:
+        try:
+            self._producer.poll(0)
+        finally:
+            self._schedule(is_idle=len(self._producer) == 0)
+
+    def _schedule(self, *, is_idle: bool) -> None:
+        self._timer.cancel()
+        self._is_idle = is_idle
+        self._timer = self._loop.call_later(
+            _IDLE_POLL_S if is_idle else _POLL_S, self._poll
+        )
+
+    def _notice_error(self, error: KafkaError) -> None:
+        if error.fatal() and not self._is_closed:
+            self._on_fatal(error.name())
+
+
+class _Batch:
+    """The messages of one request."""
+
+    __slots__ = ("_deliveries", "_missing", "answer")
+
+    def __init__(self, answer: asyncio.Future[list[Delivery]], size: int) -> None:
+        self.answer = answer
+        self._missing = size
+        self._deliveries: list[Delivery | None] = [None] * size
+
+    def settle(self, number: int, delivery: Delivery) -> None:
+        """Note one message's delivery; the last one gives the answer."""
+        self._deliveries[number] = delivery
+        self._missing -= 1
+        # The request that waited may be gone, and its future with it.
+        if self._missing == 0 and not self.answer.done():
+            self.answer.set_result([one for one in self._deliveries if one])
+
+
+class _Report:
+    """Called by the client with what the broker said of one message."""
+
+    __slots__ = ("_batch", "_number", "_sender")
+
+    def __init__(self, sender: KafkaSender, batch: _Batch, number: int) -> None:
+        self._sender = sender
+        self._batch = batch
+        self._number = number
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            delivery = _failure(error)
+        else:
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None, "a delivered message has a place"
+            assert offset is not None, "a delivered message has a place"
+            delivery = Delivery(partition, offset)
+        self._sender.settle(self._batch, self._number, delivery)
+
+
+def _failure(error: KafkaError) -> Delivery:
+    is_unknown = error.code() not in _SURELY_REFUSED
+    return Delivery(-1, -1, error.name(), is_unknown=is_unknown)

@@ -1,0 +1,137 @@
+"""What of a request's headers counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from services.process.refusals import RefusedError
+
+JSON = "application/json"
+AVRO = "avro/binary"
+CLOUD_EVENT = "application/cloudevents+json"
+CLOUD_EVENT_BATCH = "application/cloudevents-batch+json"
+MEDIA_TYPES = frozenset({JSON, AVRO, CLOUD_EVENT, CLOUD_EVENT_BATCH})
+
+_CE = b"ce-"
+_ONCE = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"idempotency-key",
+    }
+)
+
+
+@dataclass(slots=True)
+class RequestHead:
+    """The headers that mean something here; each may be there once.
+
+    Attributes:
+        values: By name, as they came.
+        cloud_event: Attributes of a CloudEvent in binary mode, by their names.
+        repeated: A header that is there twice; None if there is none.
+    """
+
+    values: dict[bytes, bytes] = field(default_factory=dict)
+    cloud_event: dict[str, str] = field(default_factory=dict)
+    repeated: bytes | None = None
+
+    @classmethod
+    def read(cls, headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
+        """Sort out what counts; raises nothing, whatever the headers."""
+        head = cls()
+        for name, value in headers:
+            if name in _ONCE:
+                if name in head.values:
+                    head.repeated = name
+                head.values[name] = value
+            elif name.startswith(_CE):
+                attribute = name[len(_CE) :].decode("latin-1")
+                if attribute in head.cloud_event:
+                    head.repeated = name
+                head.cloud_event[attribute] = value.decode("latin-1")
+        return head
+
+    @property
+    def authorization(self) -> bytes | None:
+        """The credentials, if they are there once."""
+        if self.repeated == b"authorization":
+            return None
+        return self.values.get(b"authorization")
+
+    @property
+    def content_length(self) -> int | None:
+        """The body's declared size; the server has checked that it is a number."""
+        length = self.values.get(b"content-length")
+        return None if length is None else int(length)
+
+    def media_type(self) -> str:
+        """Name the body's form, one of ``MEDIA_TYPES``.
+
+        Raises:
+            RefusedError: ``HEADER_REPEATED``, ``CONTENT_ENCODED`` or
+                ``MEDIA_TYPE_UNKNOWN``.
+        """
+        if self.repeated is not None:
+            raise RefusedError(
+                "HEADER_REPEATED",
+                status=400,
+                saw=f"The header {self.repeated[:40].decode('latin-1')} came twice.",
+                why="Two programs could take different ones.",
+                fix="Send it once.",
+            )
+        encoding = self.values.get(b"content-encoding", b"identity")
+        if encoding.strip().lower() != b"identity":
+            raise RefusedError(
+                "CONTENT_ENCODED",
+                status=415,
+                saw="The body is compressed.",
+                why="A small body could become any size.",
+                fix="Send it as it is.",
+            )
+        media_type = _media_type(self.values.get(b"content-type", b""))
+        if media_type is None:
+            raise RefusedError(
+                "MEDIA_TYPE_UNKNOWN",
+                status=415,
+                saw="The content type is none that is read here.",
+                why="Bytes are read as what they are called, never by a guess.",
+                fix=f"Send one of {', '.join(sorted(MEDIA_TYPES))}, in UTF-8.",
+            )
+        return media_type
+
+    def idempotency_key(self) -> str | None:
+        """The request's ``Idempotency-Key``, without the quotes it may have.
+
+        Raises:
+            RefusedError: ``ID_MALFORMED``.
+        """
+        raw = self.values.get(b"idempotency-key")
+        if raw is None:
+            return None
+        text = raw.strip().decode("latin-1")
+        if len(text) > 1 and text[0] == text[-1] == '"':
+            text = text[1:-1]
+        if not text or not text.isascii() or not text.isprintable():
+            raise RefusedError(
+                "ID_MALFORMED",
+                status=422,
+                saw="Idempotency-Key is empty or not printable ASCII.",
+                why="It is the event's ID, which must be the same everywhere.",
+                fix="Use a short plain text, such as a UUID.",
+            )
+        return text
+
+
+@lru_cache(maxsize=64)
+def _media_type(header: bytes) -> str | None:
+    name, _, parameters = header.decode("latin-1").lower().partition(";")
+    charset = parameters.replace(" ", "").replace('"', "")
+    if charset not in {"", "charset=utf-8"}:
+        return None
+    media_type = name.strip()
+    return media_type if media_type in MEDIA_TYPES else None

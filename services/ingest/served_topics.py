@@ -1,0 +1,162 @@
+"""The topics that the service takes events for: those of its pipeline files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.codec import EventRecord, decode, encode
+from schemas.contract import Contract, load_contract
+from schemas.errors import DecodeError, EncodeError
+from schemas.wire_format import frame
+from services.ingest.json_records import compile_reader, misfit
+from services.process.refusals import RefusedError
+from services.produce.source_section import SourceSection, read_source_section
+from sinks.protocol.errors import ConfigurationError
+
+#: Types of a field that can hold an ID.
+_ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTopic:
+    """A topic and what its events are.
+
+    Attributes:
+        name: The topic's.
+        section: As the pipeline file has it.
+        contract: What events are checked and written by.
+        read_json: Makes a record of a parsed JSON object; raises ``RefusedError``.
+        id_field_type: Type of the field that holds the ID; None where a header does.
+    """
+
+    name: str
+    section: SourceSection
+    contract: Contract
+    read_json: Callable[[object], EventRecord] = field(repr=False)
+    id_field_type: str | None
+
+    def read_avro(self, body: bytes) -> EventRecord:
+        """Read one Avro datum, strictly and to its last byte.
+
+        Raises:
+            RefusedError: ``RECORD_MISFIT``.
+        """
+        schema_id = self.contract.schema_id
+        try:
+            return decode(frame(schema_id, body), {schema_id: self.contract})
+        except DecodeError as exc:
+            raise misfit(self.contract.reference, str(exc)) from exc
+
+    def encode(self, record: EventRecord) -> bytes:
+        """Write a record as the pipeline's wire format.
+
+        Raises:
+            RefusedError: ``RECORD_MISFIT``: it does not fit the contract.
+        """
+        try:
+            return encode(self.contract, record)
+        except EncodeError as exc:
+            saw = exc.saw.partition(": ")[2].rstrip(".")
+            raise misfit(self.contract.reference, saw) from exc
+
+
+def read_served_topics(pipelines: Iterable[Path]) -> dict[str, ServedTopic]:
+    """Read what pipeline files say of their topics; by topic.
+
+    Raises:
+        ConfigurationError: A file is no pipeline or reads several contracts, two
+            files contradict each other about a topic, or the ID is to be in a field
+            that cannot hold one.
+        ContractError: A contract is missing or unsafe.
+    """
+    served: dict[str, ServedTopic] = {}
+    for path in pipelines:
+        section = read_source_section(path)
+        contract = load_contract(_only_schema(path, section), path)
+        for name in section.topics:
+            topic = _serve(name, section, contract)
+            _check_agreement(path, topic, served.setdefault(name, topic))
+    return served
+
+
+def _only_schema(path: Path, section: SourceSection) -> str:
+    """Return a file's contract; with several nothing says which a body is of."""
+    schema, *others = section.schemas
+    if others:
+        raise ConfigurationError(
+            "INGEST_SEVERAL_CONTRACTS",
+            saw=f"{path} reads {', '.join(section.schemas)}.",
+            why="Nothing in a request says which of them its events are of.",
+            fix="Give the service files of its own, one for each topic: source.topic, "
+            "source.event_id and the one source.schema of the topic are enough.",
+        )
+    return schema
+
+
+def _check_agreement(path: Path, topic: ServedTopic, known: ServedTopic) -> None:
+    if (known.contract, known.section.event_id) != (
+        topic.contract,
+        topic.section.event_id,
+    ):
+        raise ConfigurationError(
+            "TOPIC_CONTRADICTION",
+            saw=f"{path} reads {topic.name} as {topic.contract.reference} with the ID "
+            f"in {topic.section.event_id}, another file as {known.contract.reference} "
+            f"with the ID in {known.section.event_id}.",
+            why="An event is written once, and both pipelines must read it.",
+            fix="Give the pipelines topics of their own, or the same source.",
+        )
+
+
+def _serve(name: str, section: SourceSection, contract: Contract) -> ServedTopic:
+    id_field_type = None
+    if section.id_header is None:
+        types = {field.name: field.type for field in contract.fields}
+        id_field_type = types.get(section.event_id)
+        if id_field_type not in _ID_TYPES:
+            found = f"is a {id_field_type}" if id_field_type else "does not exist"
+            raise ConfigurationError(
+                "ID_FIELD_UNUSABLE",
+                saw=f"The field {section.event_id} of {contract.reference} {found}.",
+                why="The pipeline knows repeats by it.",
+                fix=f"Name a field of type {', '.join(sorted(_ID_TYPES))}, or "
+                "header:ce_id.",
+            )
+    return ServedTopic(
+        name=name,
+        section=section,
+        contract=contract,
+        read_json=compile_reader(contract),
+        id_field_type=id_field_type,
+    )
+
+
+def require_served(
+    served: Mapping[str, ServedTopic], allowed: frozenset[str], name: str
+) -> ServedTopic:
+    """Find a topic for a producer.
+
+    Raises:
+        RefusedError: ``TOPIC_NOT_ALLOWED``, the same whether or not the topic
+            exists; ``TOPIC_NOT_SERVED`` for one that the producer may write to.
+    """
+    if name not in allowed:
+        raise RefusedError(
+            "TOPIC_NOT_ALLOWED",
+            status=403,
+            saw="The key is not for this topic.",
+            why="A key is for the topics that it was made for.",
+            fix="Correct the path, or ask for a key with this topic.",
+        )
+    topic = served.get(name)
+    if topic is None:
+        raise RefusedError(
+            "TOPIC_NOT_SERVED",
+            status=404,
+            saw="No pipeline file of this service names the topic.",
+            why="Without its contract no event can be checked.",
+            fix="Ask the operator to start the service with the topic's pipeline file.",
+        )
+    return topic

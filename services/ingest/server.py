@@ -1,0 +1,74 @@
+"""The ingest process, and an end that loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from services.ingest.application import IngestApplication
+from services.ingest.kafka_sender import DELIVERY_TIMEOUT_S
+from services.ingest.key_file import KeyFile
+from services.ingest.request_body import BODY_TIMEOUT_S
+from services.ingest.served_topics import ServedTopic
+from services.kafka.topics import ensure_topic
+from services.process.http_server import DrainingServer, listen
+from sinks.protocol.errors import FatalError
+
+#: The longest that a request in flight can take, and a little more.
+DRAIN_TIMEOUT_S = round(BODY_TIMEOUT_S + DELIVERY_TIMEOUT_S) + 2
+
+
+def serve(  # noqa: PLR0913 (keyword-only; the settings of a service)
+    *,
+    bootstrap: str,
+    served: Mapping[str, ServedTopic],
+    keys: KeyFile,
+    host: str,
+    port: int,
+    public_names: Iterable[str],
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then answer what is in flight and return.
+
+    Args:
+        bootstrap: Of the broker.
+        served: Topics by name.
+        keys: Who may send.
+        host: Address to listen on.
+        port: 0 for any; the log says which.
+        public_names: By which it is asked, beside ``host`` and loopback's.
+
+    Raises:
+        ConfigurationError: The address or a name cannot be used, or a topic is
+            missing.
+        RetryableError: The broker does not answer.
+        FatalError: The Kafka client can never send again; start anew.
+    """
+    for name in served:
+        ensure_topic(bootstrap, name)
+    with listen(host, port) as listener:
+        fatal: list[str] = []
+
+        def end(error: str) -> None:
+            fatal.append(error)
+            server.should_exit = True
+
+        server = DrainingServer(
+            IngestApplication(
+                bootstrap=bootstrap, served=served, keys=keys, on_fatal=end
+            ),
+            names=(host, *public_names),
+            drain_timeout_s=DRAIN_TIMEOUT_S,
+        )
+        log = structlog.get_logger()
+        address, chosen = listener.getsockname()[:2]
+        log.info("ingest listens", host=address, port=chosen, topics=sorted(served))
+        server.run(sockets=[listener])
+        log.info("ingest stopped")
+    if fatal:
+        raise FatalError(
+            "KAFKA_CLIENT_BROKEN",
+            saw=f"The Kafka client gave up: {fatal[0]}.",
+            why="It cannot tell any more what the broker has.",
+            fix="Start the service again; unanswered events are safe to repeat.",
+        )

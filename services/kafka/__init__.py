@@ -1,0 +1,1 @@
+"""What the broker holds and allows: topics, positions, transactions, rights."""

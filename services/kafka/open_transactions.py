@@ -1,0 +1,245 @@
+"""What waits in Kafka behind transactions that are still open, since when and of whom.
+
+Nobody who reads committed records only sees any of it: their log ends before it. Who
+has a transaction open, brokers note in a topic of their own, which is read here; the
+format is that of Kafka's ``TransactionLogKey`` and ``TransactionLogValue``.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from services.kafka.topic_log import BROKER_TIMEOUT_S
+from services.kafka.topics import SILENT_LOG
+from sinks.kafka_settings import client_config
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition
+
+_LOG = "__transaction_state"
+#: Ongoing, or about to be committed or aborted.
+_OPEN = frozenset({1, 2, 3})
+_FETCHED = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction that some producer has not ended.
+
+    Attributes:
+        transactional_id: As the producer's settings have it.
+        began_at: When its first record was sent.
+        places: The partitions that it has written to.
+    """
+
+    transactional_id: str
+    producer_id: int
+    began_at: datetime
+    places: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBack:
+    """What readers of committed records cannot read yet of a partition.
+
+    Attributes:
+        stable_offset: The first offset that waits.
+        offsets: How many wait; the ends of transactions are among them.
+        transactions: Those that hold it; empty where they cannot be found out.
+    """
+
+    place: TopicPartition
+    stable_offset: int
+    offsets: int
+    transactions: tuple[OpenTransaction, ...]
+
+    def told(self) -> str:
+        """Say it in a sentence."""
+        waits = (
+            f"{self.offsets:,} offsets of {self.place} from {self.stable_offset:,} on "
+            "wait behind an open transaction"
+        )
+        if not self.transactions:
+            return (
+                f"{waits}; kafka-transactions.sh describe-producers --topic "
+                f"{self.place.topic} --partition {self.place.partition} tells whose."
+            )
+        whose = " and ".join(
+            f"{one.transactional_id!r} (producer id {one.producer_id}), open since "
+            f"{one.began_at:%Y-%m-%d %H:%M:%S} UTC"
+            for one in self.transactions
+        )
+        return f"{waits}, of the transactional id {whose}."
+
+
+def find_held_back(
+    bootstrap: str, broker: Mapping[TopicPartition, BrokerPosition]
+) -> tuple[HeldBack, ...]:
+    """Tell what waits behind open transactions; raises nothing.
+
+    Args:
+        bootstrap: ``host:port``, several separated by commas.
+        broker: What Kafka says of the topics.
+    """
+    held = {place: at for place, at in sorted(broker.items()) if at.held_back}
+    if not held:
+        return ()
+    try:
+        found = _read_open(bootstrap)
+    except KafkaException:
+        # Without the right to read that topic the rest is worth telling.
+        found = []
+    return tuple(
+        HeldBack(
+            place=place,
+            stable_offset=at.log_end_offset,
+            offsets=at.held_back,
+            transactions=tuple(one for one in found if place in one.places),
+        )
+        for place, at in held.items()
+    )
+
+
+def _read_open(bootstrap: str) -> list[OpenTransaction]:
+    consumer = Consumer(
+        {
+            **client_config(bootstrap),
+            # Nothing is committed, and no group is asked for.
+            "group.id": "tallyweir-transactions",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        },
+        logger=SILENT_LOG,
+    )
+    try:
+        known = consumer.list_topics(_LOG, timeout=BROKER_TIMEOUT_S).topics[_LOG]
+        if known.error is not None:
+            raise KafkaException(known.error)
+        consumer.assign([KafkaTopicPartition(_LOG, one, 0) for one in known.partitions])
+        newest = _read_newest(consumer, len(known.partitions))
+    finally:
+        consumer.close()
+    return list(open_transactions(newest.items()))
+
+
+def _read_newest(consumer: Consumer, partitions: int) -> dict[bytes, bytes]:
+    newest: dict[bytes, bytes] = {}
+    ended = 0
+    give_up = time.monotonic() + BROKER_TIMEOUT_S
+    while ended < partitions:
+        if time.monotonic() > give_up:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
+        for message in consumer.consume(_FETCHED, timeout=0.2):
+            error = message.error()
+            if error is not None:
+                if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+                    raise KafkaException(error)
+                ended += 1
+                continue
+            key, value = message.key(), message.value()
+            assert isinstance(key, bytes), "the brokers' keys are no text"
+            if value is None:
+                newest.pop(key, None)
+            else:
+                assert isinstance(value, bytes)
+                newest[key] = value
+    return newest
+
+
+def open_transactions(
+    entries: Iterable[tuple[bytes, bytes]],
+) -> Iterable[OpenTransaction]:
+    """Read the newest entries of the brokers' log; those of ended ones are left out.
+
+    An entry of a version that is not known here is left out as well.
+    """
+    for key, value in entries:
+        try:
+            found = _read_entry(_Cursor(key), _Cursor(value))
+        except (struct.error, IndexError, UnicodeDecodeError):
+            continue
+        if found is not None:
+            yield found
+
+
+def _read_entry(key: _Cursor, value: _Cursor) -> OpenTransaction | None:
+    if key.number(">h") != 0:
+        return None
+    transactional_id = key.text(key.number(">h"))
+    version = value.number(">h")
+    if version not in (0, 1):
+        return None
+    value.is_compact = version == 1
+    producer_id = value.number(">q")
+    # The producer's epoch, and after how long the transaction is aborted.
+    value.number(">h")
+    value.number(">i")
+    status = value.number(">b")
+    places: set[TopicPartition] = set()
+    for _ in range(value.length(">i")):
+        topic = value.text(value.length(">h"))
+        places.update(
+            TopicPartition(topic, value.number(">i")) for _ in range(value.length(">i"))
+        )
+        value.skip_tags()
+    # When it changed last, and when it began.
+    value.number(">q")
+    began_ms = value.number(">q")
+    if status not in _OPEN:
+        return None
+    return OpenTransaction(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        began_at=datetime.fromtimestamp(began_ms / 1_000, UTC),
+        places=frozenset(places),
+    )
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """Reads what Kafka's messages consist of, in either of their encodings."""
+
+    content: bytes
+    at: int = 0
+    is_compact: bool = False
+
+    def number(self, form: str) -> int:
+        (number,) = struct.unpack_from(form, self.content, self.at)
+        self.at += struct.calcsize(form)
+        return int(number)
+
+    def length(self, form: str) -> int:
+        """Read how many follow; none for null."""
+        if not self.is_compact:
+            return max(0, self.number(form))
+        return max(0, self._varint() - 1)
+
+    def text(self, length: int) -> str:
+        self.at += length
+        return self.content[self.at - length : self.at].decode()
+
+    def skip_tags(self) -> None:
+        """Pass over what newer brokers may add to a part."""
+        if not self.is_compact:
+            return
+        for _ in range(self._varint()):
+            self._varint()
+            size = self._varint()
+            self.at += size
+
+    def _varint(self) -> int:
+        number = shift = 0
+        while True:
+            byte = self.content[self.at]
+            self.at += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:  # noqa: PLR2004
+                return number
+            shift += 7

@@ -1,0 +1,151 @@
+"""Where a pipeline stands in Kafka: its offsets beside the logs and their clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from services.kafka.topic_log import TopicLog
+from services.kafka.topic_times import TopicTimes
+from services.process.endpoints import Endpoints
+from sinks.postgres import audit
+from sinks.postgres.server.connection import connect
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import BrokerPosition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOffsets:
+    """One partition; what is unknown is None.
+
+    Attributes:
+        next_offset: The next to read.
+        next_time: When Kafka got the record there; None if there is none yet.
+        log_start: None, like the end, if the partition is not in Kafka.
+        lag: Offsets that are still to be read.
+        headroom_s: Until Kafka deletes the next record, by ``retention.ms``; negative
+            when it may do so at any time.
+    """
+
+    topic: str
+    partition: int
+    next_offset: int
+    next_time: datetime | None
+    log_start: int | None
+    log_end: int | None
+    lag: int | None
+    headroom_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredOffsets:
+    """Where a pipeline stands by the home database, and the topics that it reads."""
+
+    next_offsets: Mapping[TopicPartition, int]
+    topics: tuple[str, ...]
+
+
+def read_offsets(
+    endpoints: Endpoints, pipeline: str, *, now: datetime
+) -> tuple[PartitionOffsets, ...]:
+    """Read the pipeline's offsets, then the broker's.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN`` or ``TOPIC_MISSING``.
+        RetryableError: A server does not answer.
+    """
+    with connect(endpoints.home_dsn, application_name="tallyweir offsets") as home:
+        stored = read_stored_offsets(home, pipeline)
+    return compare_offsets(endpoints.kafka_bootstrap, stored, now=now)
+
+
+def read_stored_offsets(home: Connection[TupleRow], pipeline: str) -> StoredOffsets:
+    """Read the pipeline's offsets, and which topics it reads.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server does not answer.
+    """
+    return StoredOffsets(
+        next_offsets=audit.read_next_offsets(home, pipeline),
+        topics=audit.read_source(home, pipeline).topics,
+    )
+
+
+def compare_offsets(
+    bootstrap: str, found: StoredOffsets, *, now: datetime
+) -> tuple[PartitionOffsets, ...]:
+    """Read the broker's offsets, and put a pipeline's beside them.
+
+    Raises:
+        ConfigurationError: ``TOPIC_MISSING``.
+        RetryableError: The broker does not answer.
+    """
+    stored = found.next_offsets
+    if not stored:
+        return ()
+    broker = TopicLog(bootstrap, *found.topics).read_positions()
+    times = TopicTimes(bootstrap)
+    retention = times.retention_of(found.topics)
+    next_times = times.times_at(
+        {
+            place: max(offset, broker[place].log_start_offset)
+            for place, offset in stored.items()
+            if place in broker and offset < broker[place].log_end_offset
+        }
+    )
+
+    def headroom_s(place: TopicPartition) -> float | None:
+        kept, appended = retention.get(place.topic), next_times.get(place)
+        if kept is None or appended is None:
+            return None
+        return (appended + kept - now).total_seconds()
+
+    return tuple(
+        _partition(place, offset, broker, next_times.get(place), headroom_s(place))
+        for place, offset in sorted(stored.items())
+    )
+
+
+def offsets_at(
+    bootstrap: str,
+    home: Connection[TupleRow],
+    pipeline: str,
+    moment: datetime,
+    broker: Mapping[TopicPartition, BrokerPosition],
+) -> dict[TopicPartition, int]:
+    """Find where each partition that the pipeline reads was at a moment.
+
+    Raises:
+        RetryableError: A server does not answer.
+    """
+    ends = {
+        place: broker[place].log_end_offset
+        for place in audit.read_next_offsets(home, pipeline)
+        if place in broker
+    }
+    return TopicTimes(bootstrap).offsets_at(moment, ends)
+
+
+def _partition(
+    place: TopicPartition,
+    next_offset: int,
+    broker: Mapping[TopicPartition, BrokerPosition],
+    next_time: datetime | None,
+    headroom_s: float | None,
+) -> PartitionOffsets:
+    log = broker.get(place)
+    return PartitionOffsets(
+        topic=place.topic,
+        partition=place.partition,
+        next_offset=next_offset,
+        next_time=next_time,
+        log_start=None if log is None else log.log_start_offset,
+        log_end=None if log is None else log.log_end_offset,
+        lag=None if log is None else max(log.log_end_offset - next_offset, 0),
+        headroom_s=headroom_s,
+    )

@@ -1,0 +1,145 @@
+"""Made-up events that happen now, for the ready pipelines: endless, and repeatable.
+
+The same seed gives the same events but for their times, which are those of the clock
+less a little for what is on its way, and their IDs, which are other ones at each start:
+a second run's events are new events, not the first one's with another payload.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import random
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from schemas.codec import EventRecord
+from services.local.datasets.flights import read_flights
+from services.local.datasets.page_views import COUNTRIES, PAGES
+
+Clock = Callable[[], dt.datetime]
+
+USERS = 200
+DEVICES = 20
+MACHINES = 8
+_ACTIONS = {"view": 70, "search": 18, "add_to_cart": 9, "purchase": 3}
+#: Events reach a producer at most this much after they happened.
+_LAG_S = 2.0
+#: So many of a machine's readings are far too hot.
+_ODD_MACHINE_SHARE = 0.002
+_HOT_DEGREES = 40.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """Events of one contract.
+
+    Attributes:
+        contract: Its reference.
+        events: From a seed and a clock to endless events, or all that there are.
+    """
+
+    contract: str
+    events: Callable[[int, Clock], Iterator[EventRecord]]
+
+
+def _page_views(seed: int, clock: Clock) -> Iterator[EventRecord]:
+    chance = random.Random(seed)  # noqa: S311 - nothing secret
+    ids = _ids(seed, clock)
+    while True:
+        yield {
+            "event_id": _uuid(ids),
+            "user_id": chance.randrange(USERS),
+            # A few pages have most of the views.
+            "page": PAGES[min(int(chance.expovariate(0.2)), len(PAGES) - 1)],
+            "country": chance.choice(COUNTRIES),
+            "viewed_at": _lately(chance, clock),
+            "value": round(chance.expovariate(1.0), 2),
+        }
+
+
+def _user_actions(seed: int, clock: Clock) -> Iterator[EventRecord]:
+    chance = random.Random(seed)  # noqa: S311 - nothing secret
+    ids = _ids(seed, clock)
+    while True:
+        yield {
+            "event_id": _uuid(ids),
+            "user_id": chance.randrange(USERS),
+            "action": chance.choices(list(_ACTIONS), list(_ACTIONS.values()))[0],
+            "page": chance.choice(PAGES),
+            "acted_at": _lately(chance, clock),
+        }
+
+
+def _sensor_readings(seed: int, clock: Clock) -> Iterator[EventRecord]:
+    chance = random.Random(seed)  # noqa: S311 - nothing secret
+    run = _uuid(_ids(seed, clock))[:8]
+    for number in itertools.count():
+        device = chance.randrange(DEVICES)
+        yield {
+            "event_id": f"{run}-{number}",
+            "device": f"device-{device:02}",
+            "value": round(chance.gauss(20.0 + device, 1.0), 3),
+            "measured_at": _lately(chance, clock),
+        }
+
+
+def _machine_readings(seed: int, clock: Clock) -> Iterator[EventRecord]:
+    chance = random.Random(seed)  # noqa: S311 - nothing secret
+    run = _uuid(_ids(seed, clock))[:8]
+    revolutions = [0] * MACHINES
+    for number in itertools.count():
+        machine = chance.randrange(MACHINES)
+        revolutions[machine] += chance.randrange(20, 30)
+        odd = chance.random() < _ODD_MACHINE_SHARE
+        yield {
+            "event_id": f"{run}-{number}",
+            "machine": f"machine-{machine}",
+            "revolutions": revolutions[machine],
+            "temperature": round(
+                chance.gauss(60.0, 2.0) + (_HOT_DEGREES if odd else 0.0), 2
+            ),
+            "read_at": clock(),
+        }
+
+
+def _orders(seed: int, clock: Clock) -> Iterator[EventRecord]:
+    chance = random.Random(seed)  # noqa: S311 - nothing secret
+    ids = _ids(seed, clock)
+    while True:
+        yield {
+            "order_id": _uuid(ids),
+            "customer_id": chance.randrange(USERS),
+            "amount_cents": chance.randrange(100, 50_000),
+            "currency": chance.choice(("EUR", "USD", "GBP")),
+            "ordered_at": _lately(chance, clock),
+        }
+
+
+def _flights(_seed: int, _clock: Clock) -> Iterator[EventRecord]:
+    return read_flights()
+
+
+DATASETS: Mapping[str, Dataset] = {
+    "page_views": Dataset(contract="page_view.v1", events=_page_views),
+    "user_actions": Dataset(contract="user_action.v1", events=_user_actions),
+    "sensor_readings": Dataset(contract="sensor_reading.v1", events=_sensor_readings),
+    "machine_readings": Dataset(
+        contract="machine_reading.v1", events=_machine_readings
+    ),
+    "orders": Dataset(contract="order.v1", events=_orders),
+    "flights": Dataset(contract="flight_departure.v1", events=_flights),
+}
+
+
+def _ids(seed: int, clock: Clock) -> random.Random:
+    return random.Random(f"{seed} {clock().isoformat()}")  # noqa: S311 - nothing secret
+
+
+def _uuid(chance: random.Random) -> str:
+    return str(uuid.UUID(int=chance.getrandbits(128), version=4))
+
+
+def _lately(chance: random.Random, clock: Clock) -> dt.datetime:
+    return clock() - dt.timedelta(seconds=chance.random() * _LAG_S)

@@ -1,0 +1,208 @@
+"""Fetches the jars that Spark and Kafka need, and takes none with another hash.
+
+``jars.lock`` lists every jar, transitive ones too, so that a resolver only downloads.
+Maven does it where it is installed, because it honours the machine's settings; else
+the Ivy that pyspark ships.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from services.local.embedded.java import find_java
+from services.local.embedded.state_directory import ROOT, exclusive, state_directory
+from sinks.protocol.errors import ConfigurationError, RetryableError
+
+JAR_LOCK = ROOT / "jars.lock"
+
+_FETCH_TIMEOUT_S = 900
+_OUTPUT_LINES_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jar:
+    """One artifact of a Maven repository.
+
+    Attributes:
+        group: Maven's ``groupId``.
+        artifact: Maven's ``artifactId``.
+        version: Exact, never a range.
+        sha256: Lower-case hex digest of the file.
+    """
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+
+def spark_jars() -> list[Path]:
+    """What Spark needs to read Kafka and Avro; fetched on first use."""
+    return ensure_jars("spark")
+
+
+def broker_classpath() -> str:
+    """A Java class path that holds a whole Kafka broker; fetched on first use."""
+    return ":".join(map(str, ensure_jars("broker")))
+
+
+def bench_jars() -> list[Path]:
+    """The JDBC driver of the benchmark's peer; fetched on first use."""
+    return ensure_jars("bench")
+
+
+def flink_jars() -> list[Path]:
+    """Apache Flink, another peer of the benchmark; fetched on first use."""
+    return ensure_jars("flink")
+
+
+@functools.cache
+def locked_jars(section: str, *, lock: Path = JAR_LOCK) -> tuple[Jar, ...]:
+    """The jars of one section of the lock file."""
+    entries = tomllib.loads(lock.read_text())[section]
+    jars = []
+    for coordinates, sha256 in entries.items():
+        group, artifact, version = coordinates.split(":")
+        jars.append(Jar(group=group, artifact=artifact, version=version, sha256=sha256))
+    return tuple(jars)
+
+
+def ensure_jars(section: str) -> list[Path]:
+    """The files of one section, each checked against its hash when it was fetched.
+
+    Raises:
+        RetryableError: A jar could not be fetched.
+        ConfigurationError: A fetched jar has another hash than the lock says.
+
+    Crash:
+        A jar is moved into place only after it was verified, so a file that is there
+        is good; the next call fetches what is missing.
+    """
+    directory = state_directory() / "jars"
+    jars = locked_jars(section)
+    if any(not (directory / jar.file_name).exists() for jar in jars):
+        with exclusive(directory):
+            missing = [j for j in jars if not (directory / j.file_name).exists()]
+            if missing:
+                _fetch(missing, directory, section)
+    return [directory / jar.file_name for jar in jars]
+
+
+def verify_jar(jar: Jar, path: Path) -> None:
+    """Refuse a file that is not the locked one.
+
+    Raises:
+        ConfigurationError: The file's SHA-256 is another.
+    """
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != jar.sha256:
+        raise ConfigurationError(
+            "JAR_CHANGED",
+            saw=f"{path} has SHA-256 {found}, the lock says {jar.sha256}.",
+            why="Code that is not the reviewed code must not run.",
+            fix=f"remove {path} and start again; if the same hash returns, find out "
+            "who serves it before you change jars.lock",
+        )
+
+
+def _fetch(jars: list[Jar], directory: Path, section: str) -> None:
+    sys.stderr.write(f"tallyweir: fetching {len(jars)} jars ({section})\n")
+    with tempfile.TemporaryDirectory(dir=directory, prefix="fetch-") as work:
+        fetched = Path(work) / "out"
+        maven = shutil.which("mvn")
+        if maven:
+            command = _maven_command(maven, jars, Path(work), fetched)
+        else:
+            command = _ivy_command(jars, Path(work), fetched)
+        output = _run(command, Path(work))
+        for jar in jars:
+            path = fetched / jar.file_name
+            if not path.exists():
+                raise _not_fetched(jar, command[0], output)
+            verify_jar(jar, path)
+        for jar in jars:
+            (fetched / jar.file_name).replace(directory / jar.file_name)
+
+
+def _run(command: list[str], work: Path) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=work,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=_FETCH_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end after {_FETCH_TIMEOUT_S} s"
+    return done.stdout
+
+
+def _not_fetched(jar: Jar, tool: str, output: str) -> RetryableError:
+    tail = "\n".join(output.strip().splitlines()[-_OUTPUT_LINES_SHOWN:])
+    return RetryableError(
+        "JARS_NOT_FETCHED",
+        saw=f"{tool} did not bring {jar.group}:{jar.artifact}:{jar.version}:\n{tail}",
+        why="Spark and Kafka need the jars that jars.lock lists.",
+        fix="check the network, or install Maven with settings for your mirror "
+        "(on Debian: apt-get install maven), then start again",
+    )
+
+
+def _maven_command(maven: str, jars: list[Jar], work: Path, out: Path) -> list[str]:
+    # Everything transitive is excluded: the lock is complete, and some parent poms
+    # name repositories that need not answer.
+    dependencies = "".join(
+        f"<dependency><groupId>{jar.group}</groupId>"
+        f"<artifactId>{jar.artifact}</artifactId><version>{jar.version}</version>"
+        "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId>"
+        "</exclusion></exclusions></dependency>"
+        for jar in jars
+    )
+    (work / "pom.xml").write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>tallyweir</groupId>"
+        "<artifactId>jars</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>"
+    )
+    return [
+        *(maven, "--batch-mode", "--quiet", "dependency:copy-dependencies"),
+        f"-DoutputDirectory={out}",
+    ]
+
+
+def _ivy_command(jars: list[Jar], work: Path, out: Path) -> list[str]:
+    dependencies = "".join(
+        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} "
+        f'rev={quoteattr(jar.version)} transitive="false" conf="default->master"/>'
+        for jar in jars
+    )
+    (work / "ivy.xml").write_text(
+        '<ivy-module version="2.0"><info organisation="tallyweir" module="jars"/>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
+    )
+    # Found, not imported: pyspark belongs to spark_jobs.
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    return [
+        *(str(find_java()), "-jar", str(ivy), "-ivy", str(work / "ivy.xml")),
+        *("-retrieve", f"{out}/[artifact]-[revision].[ext]", "-types", "jar", "bundle"),
+    ]

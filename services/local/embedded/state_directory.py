@@ -1,0 +1,91 @@
+"""Where Tallyweir keeps what it may make again: jars, and the embedded servers' data.
+
+``.tallyweir`` beside the launcher, or where ``TALLYWEIR_STATE_DIR`` says.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sinks.protocol.errors import ConfigurationError
+
+ROOT = Path(__file__).resolve().parents[3]
+STATE_DIRECTORY_VARIABLE = "TALLYWEIR_STATE_DIR"
+
+_SEPARATORS = ',:\\"\n'
+_PRIVATE = 0o700
+
+
+def state_directory() -> Path:
+    """The absolute path of the state directory, made when missing.
+
+    What is made here is for this user alone; who names a directory that is there
+    decides who may look into it.
+
+    Raises:
+        ConfigurationError: ``STATE_DIRECTORY``: it cannot be written, or its path has
+            a character that separates paths in settings of Java, Kafka or Spark.
+    """
+    given = os.environ.get(STATE_DIRECTORY_VARIABLE)
+    directory = Path(given).expanduser().absolute() if given else ROOT / ".tallyweir"
+    if set(_SEPARATORS) & set(str(directory)):
+        raise _unusable(directory, 'its path has one of , : \\ " or a line break')
+    is_own = not given or not directory.exists()
+    try:
+        directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(directory, str(error.strerror)) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise _unusable(directory, "it cannot be written")
+    if is_own and directory.stat().st_mode & 0o077:
+        # A former version made it for everybody; of another user's it is his to do.
+        with suppress(PermissionError):
+            directory.chmod(_PRIVATE)
+    return directory
+
+
+def _unusable(directory: Path, what: str) -> ConfigurationError:
+    return ConfigurationError(
+        "STATE_DIRECTORY",
+        saw=f"The state directory {directory} cannot be used: {what}.",
+        why="Jars, logs, scratch files and the embedded servers' data are kept there.",
+        fix=f"Set {STATE_DIRECTORY_VARIABLE} to a directory that can be written.",
+    )
+
+
+def share_fetched(other: Path) -> None:
+    """Let another state directory use what was fetched or prepared for this one.
+
+    That never changes, so sharing it spares a download.
+    """
+    for name in ("jars", "datasets", "class_archive", "notebook"):
+        shared = state_directory() / name
+        shared.mkdir(parents=True, exist_ok=True)
+        (other / name).symlink_to(shared)
+
+
+@contextmanager
+def exclusive(directory: Path) -> Iterator[None]:
+    """Hold ``directory`` against other Tallyweir processes; waits for its turn.
+
+    The kernel gives the lock back however the holder dies.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Replace a file so that a reader sees the old text or the new, never a part."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

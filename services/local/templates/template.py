@@ -1,0 +1,221 @@
+"""Templates: pipeline files that work as they are, and the values one may set.
+
+Beside ``NAME.yaml``, or a file in Python, lies ``NAME.template.yaml``, which says what
+the pipeline is for and which places of the file are parameters. What stands in a place
+is its default, so a template is tested as it is read; setting a parameter replaces that
+text and nothing else, comments included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from services.local.datasets.flights import read_file
+from services.local.embedded.state_directory import ROOT
+from services.local.templates.places import Places, open_places
+from sinks.protocol.errors import ConfigurationError
+
+TEMPLATES = ROOT / "spark_jobs" / "pipelines"
+_ENDING = ".template.yaml"
+
+
+class ParameterType(StrEnum):
+    """What a parameter's value may be."""
+
+    TOPIC = "topic"
+    TABLE = "table"
+    NAME = "name"
+    DURATION = "duration"
+    NUMBER = "number"
+
+
+#: Everything that these match is one plain value of YAML.
+_SHAPES = {
+    ParameterType.TOPIC: (r"[A-Za-z0-9._-]{1,249}", "letters, digits, . _ and -"),
+    ParameterType.TABLE: (
+        r"([a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,62}",
+        "small letters, digits and _, after a schema and a dot if need be",
+    ),
+    ParameterType.NAME: (r"[a-z][a-z0-9-]{0,62}", "small letters, digits and -"),
+    ParameterType.DURATION: (
+        r"[0-9]{1,9} ?(ms|milliseconds?|s|seconds?|minutes?|hours?|days?|weeks?)",
+        'a number and a unit, such as "30 seconds"',
+    ),
+    ParameterType.NUMBER: (r"[0-9]{1,9}", "a whole number"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One value that a user may set.
+
+    Attributes:
+        name: What ``--set`` calls it.
+        type: What it may be.
+        help: What it is for, in a few words.
+        places: Where it stands in the pipeline file, each a path of keys.
+        default: What stands there.
+    """
+
+    name: str
+    type: ParameterType
+    help: str
+    places: tuple[str, ...]
+    default: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A ready pipeline.
+
+    Attributes:
+        name: What a user calls it.
+        title: What it does, in one line.
+        file: The pipeline file.
+        parameters: What may be set.
+        companions: Further files that belong beside the pipeline file.
+        tables: A file of SQL that makes the tables it looks things up in, if any.
+        rows: Files of the flights' data set with the rows of such tables, by table.
+        dataset: The made-up events that fit it.
+    """
+
+    name: str
+    title: str
+    file: Path
+    parameters: tuple[Parameter, ...]
+    companions: tuple[Path, ...]
+    tables: Path | None
+    rows: Mapping[str, str]
+    dataset: str
+
+    def render(self, values: Mapping[str, str]) -> str:
+        """Return the pipeline file with parameters set.
+
+        Raises:
+            ConfigurationError: ``PARAMETER_UNKNOWN`` or ``PARAMETER_VALUE``.
+        """
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name, value in values.items():
+            if name not in known:
+                raise ConfigurationError(
+                    "PARAMETER_UNKNOWN",
+                    saw=f"The template {self.name} has no parameter {name!r}.",
+                    why="Nothing would read it.",
+                    fix=f"Set one of {', '.join(known)}.",
+                )
+            _check_value(known[name], value)
+        places = open_places(self.file)
+        text = places.text
+        replaced = [
+            (places.find(place), places.written(value))
+            for name, value in values.items()
+            for place in known[name].places
+        ]
+        # From the end, so that what is before keeps its place.
+        for found, value in sorted(replaced, key=lambda one: -one[0].start):
+            text = text[: found.start] + value + text[found.end :]
+        return text
+
+    def files(self, values: Mapping[str, str]) -> dict[str, bytes]:
+        """Return everything that belongs to it, by name, the pipeline file first.
+
+        Raises:
+            ConfigurationError: As ``render``, or ``read_file``.
+        """
+        beside = [*self.companions]
+        if self.tables is not None:
+            beside.append(self.tables)
+        return {
+            self.file.name: self.render(values).encode(),
+            **{path.name: path.read_bytes() for path in beside},
+            **{name: read_file(name) for name in self.rows.values()},
+        }
+
+
+def template_names() -> list[str]:
+    """Name every template."""
+    return sorted(p.name.removesuffix(_ENDING) for p in TEMPLATES.glob(f"*{_ENDING}"))
+
+
+def read_template(name: str) -> Template:
+    """Read a template by its name.
+
+    Raises:
+        ConfigurationError: ``TEMPLATE_UNKNOWN``.
+    """
+    known = template_names()
+    if name not in known:
+        raise ConfigurationError(
+            "TEMPLATE_UNKNOWN",
+            saw=f"There is no template {name!r}.",
+            why="Templates are the pipelines that come with Tallyweir.",
+            fix=f"Choose one of {', '.join(known)}." if known else "None is installed.",
+        )
+    described = yaml.safe_load((TEMPLATES / f"{name}{_ENDING}").read_text("utf-8"))
+    file = TEMPLATES / described.get("file", f"{name}.yaml")
+    places = open_places(file)
+    tables = described.get("tables")
+    return Template(
+        name=name,
+        title=described["title"],
+        file=file,
+        parameters=tuple(
+            _read_parameter(key, value, places)
+            for key, value in described.get("parameters", {}).items()
+        ),
+        companions=tuple(TEMPLATES / file for file in described.get("companions", ())),
+        tables=None if tables is None else TEMPLATES / tables,
+        rows=described.get("rows", {}),
+        dataset=described["dataset"],
+    )
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, str]:
+    """Read ``NAME=VALUE`` of a command line.
+
+    Raises:
+        ConfigurationError: ``PARAMETER_VALUE``: not of that form.
+    """
+    values: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigurationError(
+                "PARAMETER_VALUE",
+                saw=f"--set is {setting!r}.",
+                why="It is a parameter and its value.",
+                fix="Write it like topic=page-views.",
+            )
+        values[name.strip()] = value.strip()
+    return values
+
+
+def _read_parameter(name: str, described: dict[str, Any], file: Places) -> Parameter:
+    places = tuple(described["at"])
+    defaults = {file.find(place).value for place in places}
+    assert len(defaults) == 1, f"{name} stands for {sorted(defaults)}"
+    return Parameter(
+        name=name,
+        type=ParameterType(described["type"]),
+        help=described["help"],
+        places=places,
+        default=defaults.pop(),
+    )
+
+
+def _check_value(parameter: Parameter, value: str) -> None:
+    shape, words = _SHAPES[parameter.type]
+    if not re.fullmatch(shape, value, re.ASCII):
+        raise ConfigurationError(
+            "PARAMETER_VALUE",
+            saw=f"{parameter.name} is {value!r}.",
+            why=f"It is a {parameter.type}: {words}.",
+            fix=f"Its default is {parameter.default!r}.",
+        )

@@ -1,0 +1,1 @@
+"""What an operator does with pipelines: acts, redrives, replays, profiles, costs."""

@@ -1,0 +1,143 @@
+"""What was used, times its price; docs/cost.md has the same formulas in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.operate.cost.prices import Budget, Prices
+from sinks.postgres.audit import Usage
+
+GB = 1_000_000_000
+HOURS_OF_DAY = 24
+#: 365.25 days / 12.
+HOURS_OF_MONTH = 730.5
+_SECONDS_OF_HOUR = 3_600
+_MILLION = 1_000_000
+#: Steps whose bytes cross the network: records from Kafka, rows to Postgres.
+_MOVING = ("read", "copy", "copy_keys")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One line of the bill: a quantity, its price, and the product of the two."""
+
+    quantity: float
+    unit: str
+    price: float
+
+    @property
+    def cost(self) -> float:
+        return self.quantity * self.price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a span has cost.
+
+    Attributes:
+        items: What was paid for, by name.
+        steps: The part of ``compute`` that each step had, by its CPU seconds; ``other``
+            is Spark, planning and publishing.
+        tables: What each output's rows have cost: the total without storage divided by
+            rows, and the table's own storage.
+        hours: Of the span.
+        read: Records of the span.
+    """
+
+    currency: str
+    items: Mapping[str, Item]
+    steps: Mapping[str, float]
+    tables: Mapping[str, float]
+    hours: float
+    read: int
+
+    @property
+    def total(self) -> float:
+        return sum(item.cost for item in self.items.values())
+
+    @property
+    def per_million(self) -> float | None:
+        """Cost of a million records; None for none."""
+        return self.total / self.read * _MILLION if self.read else None
+
+    @property
+    def per_day(self) -> float:
+        """Cost of a day at the rate of the span."""
+        return self.total / self.hours * HOURS_OF_DAY if self.hours else 0.0
+
+    @property
+    def per_month(self) -> float:
+        """Cost of a month at the rate of the span."""
+        return self.per_day / HOURS_OF_DAY * HOURS_OF_MONTH
+
+
+def shares_of_budget(estimate: Estimate, budget: Budget) -> dict[str, float]:
+    """Return what is used of each limit, by what it is of; above 1 it is passed.
+
+    Where nothing was read, a million records cost nothing that is known.
+    """
+    shares = {}
+    if budget.per_day is not None:
+        shares["a day"] = estimate.per_day / budget.per_day
+    if budget.per_million_events is not None:
+        per_million = estimate.per_million or 0.0
+        shares["a million records"] = per_million / budget.per_million_events
+    return shares
+
+
+def estimate_cost(usage: Usage, prices: Prices) -> Estimate:
+    """Multiply what was used with its prices."""
+    hours, reserved = usage.hours, prices.reserved
+    vcpu_hours = usage.cpu_s / _SECONDS_OF_HOUR
+    gib_hours = 0.0
+    if reserved is not None:
+        vcpu_hours = reserved.vcpus * hours
+        gib_hours = reserved.memory_gib * hours
+    stored = sum(one.bytes or 0 for one in usage.outputs.values())
+    items = {
+        "compute": Item(quantity=vcpu_hours, unit="vCPU hours", price=prices.vcpu_hour),
+        "memory": Item(quantity=gib_hours, unit="GiB hours", price=prices.gib_hour),
+        "wal": Item(quantity=usage.wal_bytes / GB, unit="GB", price=prices.wal_gb),
+        "network": Item(
+            quantity=moved_bytes(usage) / GB, unit="GB", price=prices.network_gb
+        ),
+        "storage": Item(
+            quantity=stored / GB * hours / HOURS_OF_MONTH,
+            unit="GB months",
+            price=prices.storage_gb_month,
+        ),
+    }
+    return Estimate(
+        currency=prices.currency,
+        items=items,
+        steps=_steps(usage, items["compute"].cost),
+        tables=_tables(usage, items),
+        hours=hours,
+        read=usage.read,
+    )
+
+
+def moved_bytes(usage: Usage) -> int:
+    """Return the bytes of records read and of rows staged, as they lie in memory."""
+    return sum(usage.steps[name].bytes for name in _MOVING if name in usage.steps)
+
+
+def _steps(usage: Usage, compute: float) -> dict[str, float]:
+    if not usage.cpu_s:
+        return {}
+    of_cpu_s = compute / usage.cpu_s
+    steps = {name: one.cpu_seconds * of_cpu_s for name, one in usage.steps.items()}
+    return {**steps, "other": max(0.0, compute - sum(steps.values()))}
+
+
+def _tables(usage: Usage, items: Mapping[str, Item]) -> dict[str, float]:
+    rows = sum(one.rows for one in usage.outputs.values())
+    stored = sum(one.bytes or 0 for one in usage.outputs.values())
+    storage = items["storage"].cost
+    shared = sum(item.cost for item in items.values()) - storage
+    return {
+        name: (shared * one.rows / rows if rows else 0.0)
+        + (storage * (one.bytes or 0) / stored if stored else 0.0)
+        for name, one in usage.outputs.items()
+    }

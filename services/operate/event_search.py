@@ -1,0 +1,93 @@
+"""Finds an event in Kafka by its ID, in what a batch has read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from schemas.codec import EventRecord, decode
+from schemas.contract import Contract
+from schemas.errors import DecodeError
+from services.kafka.topic_log import BROKER_TIMEOUT_S
+from services.kafka.topics import SILENT_LOG
+from sinks.kafka_settings import client_config
+from sinks.protocol.offsets import OffsetRange
+
+#: A batch may have millions of records, and somebody waits for the answer.
+_RECORDS_MAX = 300_000
+_FETCHED = 10_000
+
+
+def find_event(
+    bootstrap: str,
+    ranges: Iterable[OffsetRange],
+    writers: Mapping[int, Contract],
+    *,
+    id_field: str,
+    event_id: str,
+) -> EventRecord | None:
+    """Return the first event with an ID; None if it is not there, or not found in time.
+
+    Args:
+        bootstrap: ``host:port``, several separated by commas.
+        ranges: What to look through.
+        writers: The contracts of the events, by schema id.
+        id_field: The field that holds the ID.
+        event_id: As people write it.
+    """
+    consumer = Consumer(
+        {
+            **client_config(bootstrap),
+            "group.id": "tallyweir-why",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        },
+        logger=SILENT_LOG,
+    )
+    try:
+        for part in ranges:
+            for message in _read(consumer, part):
+                event = _decoded(message, writers)
+                if event is not None and str(event.get(id_field)) == event_id:
+                    return event
+    except KafkaException:
+        return None
+    finally:
+        consumer.close()
+    return None
+
+
+def _read(consumer: Consumer, part: OffsetRange) -> Iterable[Message]:
+    place = part.topic_partition
+    consumer.assign(
+        [KafkaTopicPartition(place.topic, place.partition, part.from_offset)]
+    )
+    read = 0
+    give_up = time.monotonic() + BROKER_TIMEOUT_S
+    while read < _RECORDS_MAX and time.monotonic() < give_up:
+        for message in consumer.consume(_FETCHED, timeout=0.2):
+            offset = message.offset()
+            # At the end of the log, or of what it still has, nothing follows.
+            if message.error() is not None or offset is None:
+                return
+            if offset >= part.until_offset:
+                return
+            read += 1
+            yield message
+            if offset == part.until_offset - 1:
+                return
+
+
+def _decoded(message: Message, writers: Mapping[int, Contract]) -> EventRecord | None:
+    value = message.value()
+    if not isinstance(value, bytes):
+        return None
+    try:
+        return decode(value, writers)
+    except DecodeError:
+        return None

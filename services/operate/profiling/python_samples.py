@@ -1,0 +1,90 @@
+"""Samples a driver's Python and its Python workers from outside, by py-spy.
+
+Each sample stops a process for well under a millisecond, a hundred times a second.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from services.operate.profiling.flame_graph import Stack, fold
+from sinks.protocol.errors import ConfigurationError
+
+_RATE = 100
+#: Starting, and writing what was found.
+_GRACE_S = 60
+_PROCESS = re.compile(r"process (?P<id>[0-9]+):")
+
+
+def sample_python(process_id: int, seconds: int, directory: Path) -> Counter[Stack]:
+    """Sample a driver and all Python processes below it, those included that it starts.
+
+    Args:
+        process_id: Of the driver.
+        seconds: For how long; the call takes as long.
+        directory: For a file that goes with it.
+
+    Returns:
+        How often each stack was seen working; the outermost frame tells the driver
+        from its workers.
+
+    Raises:
+        ConfigurationError: ``PROFILER_MISSING`` or ``PROFILER_REFUSED``.
+    """
+    beside = Path(sys.executable).with_name("py-spy")
+    program = str(beside) if beside.exists() else shutil.which("py-spy")
+    if program is None:
+        raise ConfigurationError(
+            "PROFILER_MISSING",
+            saw="There is no py-spy here.",
+            why="It samples Python processes.",
+            fix="Install the packages of requirements-spark.lock, which has it.",
+        )
+    file = directory / "python.folded"
+    done = subprocess.run(
+        [
+            *(program, "record", "--pid", str(process_id), "--subprocesses"),
+            *("--format", "raw", "--rate", str(_RATE), "--duration", str(seconds)),
+            # A frame for each function, and not for each of its lines.
+            *("--function", "--output", str(file)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=seconds + _GRACE_S,
+        check=False,
+    )
+    if done.returncode or not file.exists():
+        told = " ".join((done.stderr or done.stdout).split())
+        told = told.partition("Stack backtrace")[0].strip()[-300:]
+        raise ConfigurationError(
+            "PROFILER_REFUSED",
+            saw=f"py-spy could not sample process {process_id}: {told}",
+            why="It has ended, or this user may not look into it: its own may if the "
+            "kernel lets it, and one with CAP_SYS_PTRACE.",
+            fix="Run this as the driver's user; if kernel.yama.ptrace_scope is 1 or "
+            "more, as root or with that capability.",
+        )
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        found = fold(lines)
+    named: Counter[Stack] = Counter()
+    for stack, samples in found.items():
+        named[_named(stack, process_id)] += samples
+    return named
+
+
+def _named(stack: Stack, driver: int) -> Stack:
+    """Put who it was in the place of a process's number and command line."""
+    match = _PROCESS.match(stack[0])
+    if match is None:
+        return ("driver", *stack)
+    who = "driver" if int(match["id"]) == driver else "Python workers"
+    rest = stack[1:]
+    # A child's stack stands on those of its parents, of which each has such a frame.
+    while rest and _PROCESS.match(rest[0]):
+        rest, who = rest[1:], "Python workers"
+    return (who, *rest)

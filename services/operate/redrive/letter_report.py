@@ -1,0 +1,162 @@
+"""A dead letter with its payload in hex, and decoded as far as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import ContractError
+from schemas.event_contracts import load_event_contracts
+from schemas.payload_report import PayloadReport, report_payload
+from services.operate.redrive.source_records import Headers
+from sinks.postgres.audit import WholeLetter
+
+#: Bytes of a payload that are shown; the table has the rest.
+HEX_BYTES_MAX = 4_096
+
+
+def letter_json(
+    letter: WholeLetter, headers: Headers | None, beside: Path | None
+) -> dict[str, Any]:
+    """Return what is known of a dead letter, for who may see what records hold.
+
+    Args:
+        letter: As the home database has it.
+        headers: Of its record; None if its topic has it no more, or was not asked.
+        beside: The pipeline file, or the folder of the contracts that are files.
+    """
+    return {
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "event_id": letter.event_id,
+        "batch": letter.sequence,
+        "kafka_timestamp": letter.kafka_timestamp,
+        **content_json(
+            key=letter.key,
+            payload=letter.payload,
+            headers=headers,
+            schemas=letter.schemas,
+            beside=beside,
+        ),
+        "contracts": list(letter.schemas),
+        "redrives": [asdict(one) for one in letter.redrives],
+    }
+
+
+def content_json(
+    *,
+    key: bytes | None,
+    payload: bytes | None,
+    headers: Headers | None,
+    schemas: Sequence[str],
+    beside: Path | None,
+) -> dict[str, Any]:
+    """Return what a record holds, in hex and decoded as far as it goes.
+
+    Args:
+        key: Of the record.
+        payload: Its value.
+        headers: None if they are not known.
+        schemas: The contracts of the pipeline that has read it.
+        beside: The pipeline file, or the folder of the contracts that are files.
+    """
+    report = _report(payload, schemas, beside)
+    return {
+        "headers": None if headers is None else _header_texts(headers),
+        "key_hex": _hex(key),
+        "payload_hex": _hex(payload),
+        "payload_bytes": None if payload is None else len(payload),
+        "decoded": None if report is None else asdict(report),
+    }
+
+
+def _report(
+    payload: bytes | None, schemas: Sequence[str], beside: Path | None
+) -> PayloadReport | None:
+    try:
+        contracts = load_event_contracts(schemas, beside)
+    except ContractError:
+        # A contract that is a file somewhere else; the bytes are shown all the same.
+        return None
+    return report_payload(payload, contracts)
+
+
+def told(found: Mapping[str, Any]) -> Sequence[str]:
+    """Tell what ``letter_json`` has found in lines."""
+    lines = [
+        f"{found['reason']}: {found['detail']}",
+        f"batch {found['batch']}",
+        f"Kafka's timestamp: {found['kafka_timestamp'] or '-'}",
+        f"ID: {found['event_id'] or 'unreadable'}",
+    ]
+    if found["headers"] is None:
+        lines.append(
+            "headers: unknown, as the topic does not have the record any more, or a "
+            "batch run has read it"
+        )
+    elif not found["headers"]:
+        lines.append("headers: none")
+    else:
+        lines += [f"header {name}: {value}" for name, value in found["headers"]]
+    lines.append(f"key (hex): {found['key_hex'] or '-'}")
+    lines.append(f"payload (hex): {found['payload_hex'] or '-'}")
+    lines += _told_decoded(found["decoded"], found["contracts"])
+    for one in found["redrives"]:
+        place = (
+            "whether it was sent is not known"
+            if one["new_offset"] is None
+            else f"now at partition {one['new_partition']} offset {one['new_offset']}"
+        )
+        lines.append(
+            f"sent again at {one['asked_at']} by {one['asked_by']}: {one['reason']}; "
+            f"{place}"
+        )
+    return lines
+
+
+def _told_decoded(
+    decoded: Mapping[str, Any] | None, contracts: Sequence[str]
+) -> list[str]:
+    if decoded is None:
+        return [
+            (
+                f"not decoded: {', '.join(contracts)} is a file beside the pipeline "
+                "file; give that file instead of the pipeline's name"
+            )
+        ]
+    lines = [
+        (
+            f"schema id {decoded['schema_id'] or '-'}, written by "
+            f"{decoded['writer'] or 'an unknown contract'}, read as "
+            f"{', '.join(decoded['readers'])}"
+        )
+    ]
+    lines += [
+        f"  bytes {one['from_byte']} to {one['until_byte']}: {one['name']} "
+        f"({one['type']}) = {one['value']}"
+        for one in decoded["fields"]
+    ]
+    if decoded["failed_field"] is not None:
+        lines.append(f"  byte {decoded['failed_at']}: {decoded['failed_field']} fails")
+    problem = decoded["problem"]
+    lines.append(
+        "it decodes: sending it again may help" if problem is None else f"! {problem}"
+    )
+    return lines + [f"difference: {one}" for one in decoded["differences"]]
+
+
+def _hex(content: bytes | None) -> str | None:
+    if content is None:
+        return None
+    shown = content[:HEX_BYTES_MAX].hex()
+    rest = len(content) - HEX_BYTES_MAX
+    return f"{shown} and {rest} bytes more" if rest > 0 else shown
+
+
+def _header_texts(headers: Headers) -> list[tuple[str, str | None]]:
+    return [
+        (name, None if value is None else value.decode(errors="backslashreplace"))
+        for name, value in headers
+    ]

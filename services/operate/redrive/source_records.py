@@ -1,0 +1,219 @@
+"""The headers of records that became dead letters: the home database has only the rest.
+
+They are where the record was read, for as long as the topic keeps it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from services.kafka.topic_log import BROKER_TIMEOUT_S, SILENCE_MAX_S
+from services.kafka.topics import SILENT_LOG
+from sinks.kafka_settings import client_config
+from sinks.postgres.steering import RecordPosition
+from sinks.protocol.errors import RetryableError
+from sinks.protocol.offsets import is_kafka_topic
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+#: Further than this it is quicker to begin to read anew, which takes a round trip or
+#: two; what is read over comes many records at a time.
+_READ_OVER_MAX = 5_000
+_POLL_S = 0.5
+#: Letters lie far apart: what is fetched ahead is thrown away.
+_FETCHED_AHEAD_KB = 2_048
+_NO_TOPIC = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - its public name
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRecord:
+    """A record by its place, and by what must be found there."""
+
+    position: RecordPosition
+    key: bytes | None = field(repr=False)
+    payload: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRecord:
+    """A record as its topic holds it."""
+
+    key: bytes | None = field(repr=False)
+    payload: bytes | None = field(repr=False)
+    headers: Headers = field(repr=False)
+
+
+class SourceRecords:
+    """Reads single records of topics; joins no group and commits no offsets.
+
+    Args:
+        bootstrap: ``host:port``, several separated by commas.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._consumer = Consumer(
+            {
+                **client_config(bootstrap),
+                "group.id": "tallyweir-redrive",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+                "queued.max.messages.kbytes": _FETCHED_AHEAD_KB,
+            },
+            logger=SILENT_LOG,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def read_headers(
+        self, records: Iterable[KnownRecord]
+    ) -> dict[RecordPosition, Headers]:
+        """Return the headers of each record that its topic still holds.
+
+        A record with another key or payload at that place is another topic's of the
+        same name, and counts as gone.
+
+        Args:
+            records: In the order of their positions.
+
+        Raises:
+            RetryableError: ``KAFKA_UNREACHABLE``.
+        """
+        found: dict[RecordPosition, Headers] = {}
+        partitions = groupby(
+            records, key=lambda one: (one.position.topic, one.position.partition)
+        )
+        for (topic, partition), group in partitions:
+            wanted = self._kept(topic, partition, list(group))
+            for record, message in self._read(topic, partition, wanted):
+                if (message.key(), message.value()) == (record.key, record.payload):
+                    found[record.position] = _headers(message)
+        return found
+
+    def read_whole(
+        self, positions: Iterable[RecordPosition]
+    ) -> dict[RecordPosition, ReadRecord]:
+        """Return what the topics hold at some positions; what is gone is left out.
+
+        Raises:
+            RetryableError: ``KAFKA_UNREACHABLE``.
+        """
+        found: dict[RecordPosition, ReadRecord] = {}
+        ordered = sorted(
+            positions, key=lambda one: (one.topic, one.partition, one.offset)
+        )
+        for (topic, partition), group in groupby(
+            ordered, key=lambda one: (one.topic, one.partition)
+        ):
+            asked = [KnownRecord(position=one, key=None, payload=None) for one in group]
+            wanted = self._kept(topic, partition, asked)
+            for record, message in self._read(topic, partition, wanted):
+                found[record.position] = ReadRecord(
+                    key=_bytes(message.key()),
+                    payload=_bytes(message.value()),
+                    headers=_headers(message),
+                )
+        return found
+
+    def _kept(
+        self, topic: str, partition: int, records: Sequence[KnownRecord]
+    ) -> list[KnownRecord]:
+        """Leave out what the topic's log does not reach back to, or forward."""
+        if not is_kafka_topic(topic):
+            # Kafka has none of that name, and need not answer.
+            return []
+        place = KafkaTopicPartition(topic, partition)
+        try:
+            start, end = self._consumer.get_watermark_offsets(
+                place, timeout=BROKER_TIMEOUT_S
+            )
+        except KafkaException as error:
+            if error.args[0].code() in _NO_TOPIC:
+                return []
+            raise self._unreachable(f"answered {error.args[0].str()}") from error
+        return [one for one in records if start <= one.position.offset < end]
+
+    def _read(
+        self, topic: str, partition: int, records: Sequence[KnownRecord]
+    ) -> Iterator[tuple[KnownRecord, Message]]:
+        reached: int | None = None
+        ahead: Message | None = None
+        for record in records:
+            wanted = record.position.offset
+            if reached is None or wanted > reached + _READ_OVER_MAX:
+                place = KafkaTopicPartition(topic, partition, wanted)
+                self._consumer.assign([place])
+                ahead = None
+            if ahead is None or _offset(ahead) < wanted:
+                ahead = self._next_from(wanted)
+            if ahead is None:
+                # The end: whatever lies behind was compacted away.
+                return
+            reached = _offset(ahead)
+            if reached == wanted:
+                yield record, ahead
+
+    def _next_from(self, offset: int) -> Message | None:
+        """Return the first record from an offset on; None at the end of the log."""
+        give_up = time.monotonic() + SILENCE_MAX_S
+        while time.monotonic() < give_up:
+            message = self._consumer.poll(_POLL_S)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                if _offset(message) >= offset:
+                    return message
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                return None
+            else:
+                raise self._unreachable(f"answered {error.str()}")
+        raise self._unreachable("sent nothing while a record was read")
+
+    def _unreachable(self, what: str) -> RetryableError:
+        return RetryableError(
+            "KAFKA_UNREACHABLE",
+            saw=f"The broker at {self._bootstrap} {what}.",
+            why="Only Kafka has the headers of a record.",
+            fix="Check that the broker runs and that TALLYWEIR_KAFKA_BOOTSTRAP names "
+            "it.",
+        )
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "a record that was read has an offset"
+    return offset
+
+
+def _bytes(content: object) -> bytes | None:
+    assert content is None or isinstance(content, bytes), "nothing decodes it"
+    return content
+
+
+def _headers(message: Message) -> Headers:
+    return tuple(
+        (name, value.encode() if isinstance(value, str) else value)
+        for name, value in _as_list(message.headers())
+    )
+
+
+def _as_list(
+    headers: object,
+) -> list[tuple[str, str | bytes | None]]:
+    assert headers is None or isinstance(headers, list)
+    return headers or []

@@ -1,0 +1,81 @@
+"""Erases a person's events by the IDs that producers give, and says what went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from services.operate.id_fingerprints import fingerprints_of
+from sinks.postgres import steering
+from sinks.postgres.steering import ActRequest, Erasure, ErasureRequest, Tombs
+
+#: Positions that are told; the receipt has all.
+_POSITIONS_TOLD = 20
+
+
+def erase_events(  # noqa: PLR0913 - an act and what names the events
+    home: Connection[TupleRow],
+    act: ActRequest,
+    *,
+    ids: Sequence[str] = (),
+    source: str | None = None,
+    where: tuple[str, str] | None = None,
+    keys: Sequence[str] = (),
+    receipt: Tombs | None = None,
+) -> Erasure:
+    """Erase events and keys, by ``steering.erase``.
+
+    Args:
+        home: To the home, by a role that may change its ledger.
+        act: The pipeline, and why.
+        ids: Producers' IDs.
+        source: Their ``ce_source``, if they belong to sources.
+        where: A table of the pipeline, and a condition on its rows.
+        keys: Of functions' state.
+        receipt: Tombstones of former erasures.
+
+    Raises:
+        ConfigurationError: As ``steering.erase``.
+        RetryableError: As ``steering.erase``.
+    """
+
+    def fingerprints(secret: bytes, text: str) -> Sequence[bytes]:
+        return fingerprints_of(secret, text, source)
+
+    request = ErasureRequest(
+        act=act,
+        ids=tuple(ids),
+        has_source=source is not None,
+        where=where,
+        keys=tuple(keys),
+        receipt=receipt,
+    )
+    return steering.erase(home, request, fingerprints)
+
+
+def erasure_told(pipeline: str, erasure: Erasure) -> tuple[str, ...]:
+    """Say what went, or would go, and where it still is."""
+    lines = []
+    for place, rows in erasure.rows.items():
+        side = place.removeprefix("aside:")
+        did = "blanked in" if side != place else "taken out of"
+        lines.append(f"{rows} {'row' if rows == 1 else 'rows'} {did} {side}")
+    lines.append(
+        f"{erasure.ids} IDs and {len(erasure.positions)} positions of pipeline "
+        f"{pipeline} are under a tombstone of act {erasure.epoch}."
+    )
+    if not erasure.positions:
+        return tuple(lines)
+    more = len(erasure.positions) - _POSITIONS_TOLD
+    return (
+        *lines,
+        "Kafka still has the records, until its retention ends, at:",
+        *(
+            f"  {topic}[{partition}] offset {offset}"
+            for topic, partition, offset in erasure.positions[:_POSITIONS_TOLD]
+        ),
+        *([f"  and {more} more; see the receipt"] if more > 0 else []),
+        "What the relay has sent of them, dead letters or messages, is with Kafka too.",
+    )

@@ -1,0 +1,1 @@
+"""What every process needs: endpoints, a server, logs, tenure, a driver as a child."""

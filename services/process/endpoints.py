@@ -1,0 +1,274 @@
+"""Which Kafka and which home database this process works with.
+
+The environment decides; what it does not name is embedded, and started when needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.local.embedded.class_archive import class_archive
+from services.local.embedded.jars import spark_jars
+from services.local.embedded.java import java_home
+from services.local.embedded.state_directory import (
+    ROOT,
+    STATE_DIRECTORY_VARIABLE,
+    state_directory,
+)
+from sinks.protocol.errors import ConfigurationError
+from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, read_setting
+
+KAFKA_VARIABLE = "TALLYWEIR_KAFKA_BOOTSTRAP"
+ACTS_DSN_VARIABLE = "TALLYWEIR_ACTS_DSN"
+
+#: On which no broker listens.
+_NOBODYS_PORT = 1
+
+# Any of libpq's own variables that says where a server is.
+_LIBPQ_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """Where the outside world is.
+
+    Attributes:
+        kafka_bootstrap: ``host:port``, several separated by commas.
+        home_dsn: A libpq connection string or URI, which may hold a password; empty
+            for libpq's defaults, which the ``PG*`` variables set.
+    """
+
+    kafka_bootstrap: str
+    home_dsn: str
+
+    def __repr__(self) -> str:
+        return f"Endpoints({self.kafka_bootstrap}, {shown_dsn(self.home_dsn)})"
+
+
+def given_kafka_bootstrap(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The broker that the environment names, or None: the embedded one."""
+    return environ.get(KAFKA_VARIABLE) or None
+
+
+def require_kafka_bootstrap(environ: Mapping[str, str] = os.environ) -> str:
+    """The broker that the environment names.
+
+    Raises:
+        ConfigurationError: It names none; what is embedded needs no rights.
+    """
+    bootstrap = given_kafka_bootstrap(environ)
+    if bootstrap is None:
+        raise ConfigurationError(
+            "SETTING_MISSING",
+            saw=f"{KAFKA_VARIABLE} is not set.",
+            why="This is for a Kafka of yours; the embedded one lets everybody in.",
+            fix="Set it to host:port.",
+        )
+    return bootstrap
+
+
+def given_home_dsn(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The home database that the environment names, or None: the embedded one.
+
+    ``TALLYWEIR_HOME_DSN``, or what its file holds, comes first, also when it is empty;
+    then libpq's variables, for which the answer is the empty string.
+    """
+    given = read_setting(environ, HOME_DSN_VARIABLE)
+    if given is not None:
+        return given
+    if any(environ.get(name) for name in _LIBPQ_VARIABLES):
+        return ""
+    return None
+
+
+def resolve_endpoints() -> Endpoints:
+    """Find both servers; start an embedded one where none is named and none runs.
+
+    Says so in one line on stderr, with how to stop it.
+
+    Raises:
+        TallyweirError: An embedded server could not be started.
+    """
+    bootstrap = given_kafka_bootstrap()
+    return Endpoints(
+        kafka_bootstrap=_start_embedded_kafka() if bootstrap is None else bootstrap,
+        home_dsn=resolve_home_dsn(),
+    )
+
+
+def resolve_home_dsn() -> str:
+    """Find the home database only; see ``resolve_endpoints``.
+
+    Raises:
+        TallyweirError: The embedded server could not be started.
+    """
+    dsn = given_home_dsn()
+    return _start_embedded_postgres() if dsn is None else dsn
+
+
+def find_endpoints() -> Endpoints:
+    """Find both servers, and start none: for commands that only look, or act.
+
+    A Kafka that does not run is found where it was last, so that what the home database
+    knows can be told all the same.
+
+    Raises:
+        ConfigurationError: As ``find_home_dsn``.
+    """
+    home_dsn = find_home_dsn()
+    bootstrap = given_kafka_bootstrap()
+    if bootstrap is None:
+        from services.local.embedded.servers import embedded_kafka  # noqa: PLC0415 - slow
+
+        bootstrap = f"127.0.0.1:{embedded_kafka().last_port() or _NOBODYS_PORT}"
+    return Endpoints(kafka_bootstrap=bootstrap, home_dsn=home_dsn)
+
+
+def find_home_dsn() -> str:
+    """Find the home database, and start nothing.
+
+    Raises:
+        ConfigurationError: ``SERVER_NOT_RUNNING``.
+    """
+    dsn = given_home_dsn()
+    if dsn is not None:
+        return dsn
+    from services.local.embedded.servers import embedded_postgres  # noqa: PLC0415 - slow
+
+    server = embedded_postgres()
+    if server.is_running():
+        return server.dsn
+    raise ConfigurationError(
+        "SERVER_NOT_RUNNING",
+        saw=f"{HOME_DSN_VARIABLE} is not set, and the embedded Postgres does not run.",
+        why="There is no home database to ask, and to look at one starts none.",
+        fix=f"{launcher()} up starts the embedded servers; or set {HOME_DSN_VARIABLE}.",
+    )
+
+
+def find_databases() -> dict[str, str]:
+    """Find what ``resolve_databases`` does, and start nothing.
+
+    Raises:
+        TallyweirError: The variable is malformed, or as ``find_home_dsn``.
+    """
+    return _with_others(find_home_dsn())
+
+
+def resolve_acts_dsn(home_dsn: str) -> str:
+    """Find the home database as who acts on it: by default as everybody else.
+
+    Raises:
+        ConfigurationError: The variable, and that of its file, are both set.
+    """
+    return read_setting(os.environ, ACTS_DSN_VARIABLE) or home_dsn
+
+
+def resolve_databases() -> dict[str, str]:
+    """Find the home database and those of ``TALLYWEIR_DATABASES``, by their names.
+
+    Raises:
+        TallyweirError: The variable is malformed, or as ``resolve_home_dsn``.
+    """
+    return _with_others(resolve_home_dsn())
+
+
+def _with_others(home_dsn: str) -> dict[str, str]:
+    from sinks.postgres.server.branch_names import HOME  # noqa: PLC0415 - slow
+    from sinks.postgres.server.databases import parse_databases  # noqa: PLC0415 - slow
+
+    return {HOME: home_dsn, **parse_databases(os.environ, {})}
+
+
+def child_environment(endpoints: Endpoints) -> dict[str, str]:
+    """The environment for a process of ours, so that it finds the same world."""
+    return _pointed_at(endpoints, spark_environment())
+
+
+def program_environment(endpoints: Endpoints) -> dict[str, str]:
+    """The same for a process that starts no Spark, and so needs no Java."""
+    return _pointed_at(endpoints, _own_environment())
+
+
+def _pointed_at(endpoints: Endpoints, environment: dict[str, str]) -> dict[str, str]:
+    environment = environment | {
+        KAFKA_VARIABLE: endpoints.kafka_bootstrap,
+        HOME_DSN_VARIABLE: endpoints.home_dsn,
+    }
+    # What it held is passed on above; both would be one too many.
+    environment.pop(HOME_DSN_VARIABLE + FILE_SUFFIX, None)
+    return environment
+
+
+def _own_environment() -> dict[str, str]:
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return dict(os.environ) | {
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths))),
+        STATE_DIRECTORY_VARIABLE: str(state_directory()),
+    }
+
+
+def spark_environment() -> dict[str, str]:
+    """This process's environment, and what a process of ours needs to run Spark."""
+    environment = _own_environment() | {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "JAVA_HOME": str(java_home()),
+        "TALLYWEIR_SPARK_JARS": ",".join(jar.as_uri() for jar in spark_jars()),
+    }
+    archive = class_archive(environment)
+    return environment | {"TALLYWEIR_CLASS_ARCHIVE": str(archive or "")}
+
+
+def shown_dsn(dsn: str) -> str:
+    """A connection string as people may see it: never with its password."""
+    from psycopg import ProgrammingError  # noqa: PLC0415 - slow, and rarely needed
+    from psycopg.conninfo import (  # noqa: PLC0415
+        conninfo_to_dict,
+        make_conninfo,
+    )
+
+    if not dsn:
+        return "(libpq defaults, PG* variables)"
+    try:
+        fields = conninfo_to_dict(dsn)
+    except ProgrammingError:
+        return "(not a valid connection string)"
+    if "password" in fields:
+        fields["password"] = "***"  # noqa: S105 - a mask
+    return make_conninfo("", **fields)
+
+
+def launcher() -> str:
+    """How the user calls us, as he can type it where he is."""
+    path = ROOT / "tallyweir"
+    return "./tallyweir" if Path.cwd() == ROOT else str(path)
+
+
+def _start_embedded_kafka() -> str:
+    from services.local.embedded.servers import embedded_kafka  # noqa: PLC0415 - as above
+
+    broker = embedded_kafka()
+    if broker.start():
+        _say_started("Kafka", broker.bootstrap, KAFKA_VARIABLE)
+    return broker.bootstrap
+
+
+def _start_embedded_postgres() -> str:
+    from services.local.embedded.servers import embedded_postgres  # noqa: PLC0415 - as above
+
+    server = embedded_postgres()
+    if server.start():
+        _say_started("Postgres", shown_dsn(server.dsn), HOME_DSN_VARIABLE)
+    return server.dsn
+
+
+def _say_started(name: str, where: str, variable: str) -> None:
+    sys.stderr.write(
+        f"tallyweir: {variable} is not set: started the embedded {name} ({where}); "
+        f"stop it with {launcher()} down\n"
+    )

@@ -1,0 +1,318 @@
+"""An HTTP server for any service of ours: its socket, its signals, and its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from enum import Enum
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+import uvicorn
+from starlette.responses import JSONResponse
+from uvicorn.protocols.http.httptools_impl import (
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from services.process.refusals import RefusedError
+from sinks.host_names import HostNames
+from sinks.protocol.errors import ConfigurationError
+
+#: Of a request's line, headers, trailers and chunk extensions together.
+HEAD_BYTES_MAX = 32_768
+HEADERS_MAX = 100
+#: For a head; and for what is left of a request that is answered already.
+HEAD_TIMEOUT_S = 10.0
+#: What is read of a body after its answer, so that the connection can stay.
+LEFT_BYTES_MAX = 65_536
+#: Requests of a connection that wait for the answer to the one before them.
+QUEUED_MAX = 32
+KEEP_ALIVE_S = 75
+BACKLOG = 2_048
+
+_PIECE_BYTES = 4_096
+#: A chunk's size in 16 digits, and the ends of two lines.
+_CHUNK_FRAME_BYTES = 20
+
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class DrainingServer(uvicorn.Server):
+    """Ends with exit code 0 on a signal, where uvicorn would die of it.
+
+    Args:
+        application: What answers.
+        names: By which it is asked, beside loopback's and its address.
+        drain_timeout_s: How long requests in flight may take once it is to end.
+        on_end: Called when it is told to end.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        names: Iterable[str],
+        drain_timeout_s: int,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_end = on_end
+        # The server's own lines are for people; ours say the same.
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
+        super().__init__(
+            uvicorn.Config(
+                _NamedApplication(application, HostNames(names)),
+                loop="uvloop",
+                http=BoundedHttpProtocol,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=drain_timeout_s,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end)
+        yield
+
+    def _end(self) -> None:
+        # The second signal does not wait for requests in flight.
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._on_end()
+
+
+class _NamedApplication:
+    """Passes on what is meant for this server; see ``HostNames``."""
+
+    def __init__(self, application: Application, names: HostNames) -> None:
+        self._application = application
+        self._names = names
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        refused = self._refuse(scope) if scope["type"] == "http" else None
+        if refused is None:
+            await self._application(scope, receive, send)
+            return
+        answer = JSONResponse(
+            refused.as_problem(), refused.status, {"connection": "close"}
+        )
+        await answer(scope, receive, send)
+
+    def _refuse(self, scope: Message) -> RefusedError | None:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if not hosts and scope["http_version"] == "1.0":
+            # No browser asks so.
+            return None
+        status = HTTPStatus.MISDIRECTED_REQUEST
+        if len(hosts) != 1:
+            status = HTTPStatus.BAD_REQUEST
+        elif self._names.know(
+            hosts[0].decode("latin-1"), (scope["server"] or ("",))[0]
+        ):
+            return None
+        return RefusedError(
+            "HOST_UNKNOWN",
+            status=status,
+            saw=f"The request is for {b', '.join(hosts)[:80].decode('latin-1')!r}.",
+            why="A foreign page could read here under a name of its own.",
+            fix="Ask for a name of this service; --public-name adds one.",
+        )
+
+
+class _Part(Enum):
+    """What of a request the connection is in."""
+
+    HEAD = "line and headers"
+    BODY = "body and trailers"
+    BETWEEN = "none"
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    """Bounds what a connection makes the process keep, and for how long.
+
+    Bytes are counted as they come, because the parser keeps half a header without a
+    word. What is refused is answered only where the client can tell which of its
+    requests that answers; the connection ends in any case.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Give the first request's headers their time."""
+        super().connection_made(transport)
+        self._part = _Part.HEAD
+        self._requests = 0  # that are complete
+        # Of the request: its head, and what of the rest is no body.
+        self._head_bytes = 0
+        self._spent_bytes = 0
+        # Of the body that comes after its answer.
+        self._left_bytes = 0
+        # Of the piece that is being parsed.
+        self._body_bytes = 0
+        self._chunks = 0
+        self._is_deaf = False
+        self._refusal = HTTPStatus.BAD_REQUEST
+        self._timer: asyncio.TimerHandle | None = None
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse piece by piece, so that no limit is passed by more than a piece."""
+        at = 0
+        while at < len(data) and not (self._is_deaf or self.transport.is_closing()):
+            if self._part is _Part.BETWEEN:
+                self._begin_head()
+            size = _PIECE_BYTES
+            if self._part is _Part.HEAD:
+                size = min(size, HEAD_BYTES_MAX - self._spent_bytes)
+            self._parse(data[at : at + size])
+            at += size
+        if self._part is _Part.HEAD and self._timer is None:
+            self._start_timer()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._part is _Part.BETWEEN:
+            self._begin_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, and no trailer: the application has looked at the headers."""
+        if self._part is _Part.HEAD:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Hand the request over, if its headers and its predecessors are not too many.
+
+        Raises:
+            HttpParserError: The parser stops, and the connection ends.
+        """
+        if len(self.headers) > HEADERS_MAX:
+            self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            raise httptools.HttpParserError("too many headers")
+        if len(self.pipeline) >= QUEUED_MAX:
+            raise httptools.HttpParserError("too many requests before an answer")
+        self._part = _Part.BODY
+        self._head_bytes = self._spent_bytes
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        """Count a chunk, whose frame is no waste."""
+        self._chunks += 1
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        if self.cycle.response_complete:
+            self._left_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._requests += 1
+        self._part = _Part.BETWEEN
+        self._stop_timer()
+
+    def on_response_complete(self) -> None:
+        """Give what is still to come of an answered request its time."""
+        super().on_response_complete()
+        if self._part is _Part.BODY and self.cycle.response_complete:
+            self._start_timer()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what came: what the parser cannot read, or a limit."""
+        newest: RequestResponseCycle | None = self.cycle
+        is_waiting = newest is not None and not newest.response_complete
+        if self._part is not _Part.BODY and is_waiting:
+            # It would be taken for the answer to a request that was accepted.
+            self._is_deaf = True
+            self.cycle.keep_alive = False
+            return
+        has_answer = self._part is _Part.BODY and (
+            bool(self.pipeline) or self.cycle.response_started
+        )
+        if not has_answer:
+            self.transport.write(_refusal(self._refusal, msg))
+        if self._part is _Part.BODY:
+            self.cycle.disconnected = True
+        self.transport.close()
+
+    def _begin_head(self) -> None:
+        self._part = _Part.HEAD
+        self._spent_bytes = self._left_bytes = 0
+
+    def _parse(self, piece: bytes) -> None:
+        part, request = self._part, self._requests
+        self._body_bytes = self._chunks = 0
+        super().data_received(piece)
+        if self.transport.is_closing() or self._is_deaf:
+            return
+        if self._part is part and self._requests == request:
+            frames = self._body_bytes + self._chunks * _CHUNK_FRAME_BYTES
+            spent = self._spent_bytes + len(piece) - frames
+            floor = 0 if part is _Part.HEAD else self._head_bytes
+            self._spent_bytes = max(spent, floor)
+        if self._spent_bytes >= HEAD_BYTES_MAX and self._part is not _Part.BETWEEN:
+            self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            self.send_400_response("Headers too large.")
+        elif self._left_bytes > LEFT_BYTES_MAX:
+            self.transport.close()
+
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(HEAD_TIMEOUT_S, self._give_up)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+def _refusal(status: HTTPStatus, text: str) -> bytes:
+    return (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+        "content-type: text/plain; charset=utf-8\r\n"
+        f"content-length: {len(text)}\r\n"
+        "connection: close\r\n\r\n"
+        f"{text}"
+    ).encode("ascii")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket that a server answers at; port 0 takes any that is free.
+
+    Raises:
+        ConfigurationError: ``ADDRESS_UNUSABLE``.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as exc:
+        raise ConfigurationError(
+            "ADDRESS_UNUSABLE",
+            saw=f"Cannot listen on {host}, port {port} ({exc}).",
+            why="Nobody could reach the service.",
+            fix="Choose another --host or --port, or stop what listens there.",
+        ) from exc

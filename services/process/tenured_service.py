@@ -1,0 +1,135 @@
+"""A service of which one works at a time: at work, or standing by.
+
+``sinks.postgres.server.locked_session`` says what the lock promises that makes it so.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, Protocol, TypeVar
+
+from prometheus_client import Counter, Gauge
+
+from services.process.repeating_service import RepeatingService
+from sinks.postgres.server.locked_session import LockedSession
+from sinks.protocol.errors import TallyweirError
+
+_Session = TypeVar("_Session", bound=LockedSession)
+
+
+class Tenure(Protocol):
+    """What a service does from the moment it holds the lock until it loses it."""
+
+    def run_round(self) -> list[str]:
+        """Do one round.
+
+        Returns:
+            Codes of the errors that were told.
+
+        Raises:
+            TallyweirError: The session with the home has ended, and with it the lock.
+        """
+
+
+class TenureMetrics(Protocol):
+    """What is told of tenures."""
+
+    @property
+    def active(self) -> Gauge:
+        """1 while this process works, 0 while it stands by."""
+
+    @property
+    def failures(self) -> Counter:
+        """What an error cut short, by its code."""
+
+
+class TenuredService(RepeatingService, ABC, Generic[_Session]):
+    """Tries for its lock at each round, and does the round if it holds it.
+
+    Args:
+        name: What its log calls it.
+        every_s: From the start of one round to the start of the next.
+        silence_max_s: As ``RepeatingService``.
+        metrics: Told of tenures, and of what ends them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        every_s: float,
+        silence_max_s: float,
+        metrics: TenureMetrics,
+    ) -> None:
+        super().__init__(every_s=every_s, silence_max_s=silence_max_s)
+        self._name = name
+        self._tenure_metrics = metrics
+        self._session: _Session | None = None
+        self._tenure: Tenure | None = None
+        self._is_standing_by = False
+
+    @abstractmethod
+    def _open_session(self) -> _Session:
+        """Open a session that does not hold the lock yet."""
+
+    @abstractmethod
+    def _make_tenure(self, session: _Session) -> Tenure:
+        """Begin to work, now that the session holds the lock."""
+
+    def run(self) -> None:
+        """Do rounds until stopped; a failure waits for the next round."""
+        self._log.info(f"{self._name} started", every_s=self._every_s)
+        self._repeat(self.run_round)
+        self._end_tenure()
+        self._log.info(f"{self._name} stopped")
+
+    def run_once(self) -> tuple[bool, list[str]]:
+        """Do one round.
+
+        Returns:
+            Whether this process was the one at work, and the codes of errors.
+        """
+        failures = self.run_round()
+        was_active = self._tenure is not None
+        self._end_tenure()
+        return was_active, failures
+
+    def run_round(self) -> list[str]:
+        """Do one round, and return the codes of errors, each of which was told."""
+        try:
+            tenure = self._tenure or self._begin_tenure()
+            failures = [] if tenure is None else tenure.run_round()
+        except TallyweirError as error:
+            self._end_tenure()
+            self._tenure_metrics.failures.labels(error.code).inc()
+            self._log.error(
+                f"{self._name} interrupted",
+                error_code=error.code,
+                saw=error.saw,
+                why=error.why,
+                fix=error.fix,
+            )
+            return [error.code]
+        self.rounds.beat()
+        return failures
+
+    def _begin_tenure(self) -> Tenure | None:
+        if self._session is None:
+            self._session = self._open_session()
+        if not self._session.try_lock():
+            if not self._is_standing_by:
+                self._log.info("standing by", why="another service holds the lock")
+            self._is_standing_by = True
+            return None
+        self._is_standing_by = False
+        self._tenure = self._make_tenure(self._session)
+        self._tenure_metrics.active.set(1)
+        self._log.info(f"{self._name} active")
+        return self._tenure
+
+    def _end_tenure(self) -> None:
+        """Let go of the lock, and of all that the tenure has made for itself."""
+        if self._session is not None:
+            self._session.close()
+        self._session = self._tenure = None
+        self._tenure_metrics.active.set(0)

@@ -1,0 +1,169 @@
+"""Send a file of events to a topic, with faults where they are wanted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from schemas.codec import EventRecord
+from schemas.contract import Contract
+from schemas.errors import EncodeError
+from services.produce.faults import Expectation, FaultPlan, FaultRates, Message
+from services.produce.producer import EventProducer
+from sinks.protocol.errors import ConfigurationError
+
+PROGRESS_INTERVAL_S = 1.0
+_LOOK_AT_CLOCK_EVERY = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmitReport:
+    """What was sent, and what must come of it.
+
+    Attributes:
+        topic: Where it lies.
+        delivered: Messages that the broker acknowledged; equals what was sent.
+        expected: What an exactly-once pipeline must make of them.
+        seconds: From the first message to the last acknowledgement.
+    """
+
+    topic: str
+    delivered: int
+    expected: Expectation
+    seconds: float
+
+
+def plan_faults(  # noqa: PLR0913 (keyword-only; each is a part of the plan)
+    *,
+    contract: Contract,
+    event_id: str,
+    partitions: int,
+    key: str | None = None,
+    rates: FaultRates | None = None,
+    seed: int = 7,
+) -> FaultPlan:
+    """Plan the messages of one stream of records.
+
+    Args:
+        contract: Of the records.
+        event_id: The field that holds the producer's ID.
+        partitions: Of the topic.
+        key: The field whose value is the message's key; the ID by default.
+        rates: How much goes wrong; nothing by default.
+        seed: The same seed and records give the same messages.
+
+    Raises:
+        ConfigurationError: The contract lacks one of the fields, or the ID's field
+            is no text where invalid records are wanted.
+    """
+    types = {field.name: field.type for field in contract.fields}
+    invalid = rates.invalid if rates else None
+    for name in (event_id, key, invalid[0] if invalid else None):
+        if name is not None and name not in types:
+            raise ConfigurationError(
+                "FIELD_UNKNOWN",
+                saw=f"{contract.reference} has no field {name!r}.",
+                why="Events are identified, keyed or broken by it.",
+                fix=f"Name one of {', '.join(types)}.",
+            )
+    if invalid and types[event_id] != "string":
+        raise ConfigurationError(
+            "ID_NOT_TEXT",
+            saw=f"The event ID {event_id!r} is a {types[event_id]}.",
+            why="Invalid records get IDs of their own, made from text.",
+            fix="Leave invalid records out.",
+        )
+    return FaultPlan(
+        contract=contract,
+        id_of=partial(_text_of, event_id, may_be_empty=False),
+        id_field=event_id,
+        key_of=None
+        if key is None
+        else lambda record: _text_of(key, record, may_be_empty=True).encode(),
+        rates=rates,
+        seed=seed,
+        partitions=partitions,
+    )
+
+
+def _text_of(name: str, record: EventRecord, *, may_be_empty: bool) -> str:
+    """Return a field that an event cannot be sent without.
+
+    Raises:
+        EncodeError: The record has none, or it is null.
+    """
+    value = record.get(name)
+    if value is None or (value == "" and not may_be_empty):
+        raise EncodeError(
+            "RECORD_MISFIT",
+            saw=f"The record has no {name}.",
+            why="An event is identified, or keyed, by it.",
+            fix="Give the record one.",
+        )
+    return str(value)
+
+
+def emit(  # noqa: PLR0913 (keyword-only)
+    producer: EventProducer,
+    *,
+    topic: str,
+    plan: FaultPlan,
+    records: Iterable[EventRecord],
+    id_header: str | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> EmitReport:
+    """Send the plan's messages for the records; return once the broker has all.
+
+    Args:
+        producer: Fresh: its counts are this call's.
+        topic: An existing topic.
+        plan: Fresh as well.
+        records: Good records of the plan's contract.
+        id_header: Puts the ID into this header too.
+        on_progress: Called about every second with messages sent and delivered.
+
+    Raises:
+        ConfigurationError: A record does not fit its contract.
+        RetryableError: Not everything was delivered.
+
+    Crash:
+        Some messages are in the topic. The same call sends all of them again under
+        the same IDs: repeats, which do no harm.
+    """
+    started = shown = time.monotonic()
+    for number, message in enumerate(_explained(plan, records)):
+        producer.send(
+            topic,
+            key=message.key,
+            payload=message.payload,
+            partition=message.partition,
+            headers=[(id_header, message.event_id)] if id_header else None,
+        )
+        if on_progress is not None and number % _LOOK_AT_CLOCK_EVERY == 0:
+            now = time.monotonic()
+            if now - shown >= PROGRESS_INTERVAL_S:
+                shown = now
+                on_progress(producer.sent, producer.delivered)
+    delivered = producer.flush()
+    return EmitReport(
+        topic=topic,
+        delivered=delivered,
+        expected=plan.expectation,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _explained(plan: FaultPlan, records: Iterable[EventRecord]) -> Iterator[Message]:
+    """The plan's messages; a misfit names the line of the input it came from."""
+    try:
+        yield from plan.messages(records)
+    except EncodeError as exc:
+        line = getattr(records, "line_number", None)
+        raise ConfigurationError(
+            "INPUT_VALUE",
+            saw=exc.saw if line is None else f"Line {line}: {exc.saw}",
+            why=exc.why,
+            fix="Correct the row and send the file again: repeats do no harm.",
+        ) from exc

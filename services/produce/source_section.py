@@ -1,0 +1,152 @@
+"""The part of a pipeline file that a producer needs: topics, contracts, event ID.
+
+The pipeline as a whole belongs to the jobs that run it; a producer reads these
+three keys, and leaves every judgement on the others to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from services.produce.python_pipeline import PYTHON_ENDING, describe_python_pipeline
+from sinks.protocol.errors import ConfigurationError
+
+PIPELINE_BYTES_MAX = 1_000_000
+HEADER_PREFIX = "header:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSection:
+    """Where a pipeline's events come from.
+
+    Attributes:
+        topics: Kafka topics, one at least.
+        schemas: References of the contracts, as ``schemas.contract`` takes them; one
+            at least.
+        event_id: A field's name, or ``header:NAME``.
+    """
+
+    topics: tuple[str, ...]
+    schemas: tuple[str, ...]
+    event_id: str
+
+    @property
+    def id_header(self) -> str | None:
+        """Name of the header that carries the ID; None when a field does."""
+        if not self.event_id.startswith(HEADER_PREFIX):
+            return None
+        return self.event_id.removeprefix(HEADER_PREFIX)
+
+    def choose_topic(self, wanted: str | None) -> str:
+        """Return the topic that is wanted; None wants the only one.
+
+        Raises:
+            ConfigurationError: ``TOPIC_NOT_CHOSEN``: it is not clear which, or none
+                of the pipeline's.
+        """
+        return _choose("TOPIC_NOT_CHOSEN", "topic", self.topics, wanted)
+
+    def choose_schema(self, wanted: str | None) -> str:
+        """Return the contract that is wanted; None wants the only one.
+
+        Raises:
+            ConfigurationError: ``SCHEMA_NOT_CHOSEN``, likewise.
+        """
+        return _choose("SCHEMA_NOT_CHOSEN", "schema", self.schemas, wanted)
+
+
+def _choose(code: str, key: str, known: tuple[str, ...], wanted: str | None) -> str:
+    if wanted is None and len(known) == 1:
+        return known[0]
+    if wanted not in known:
+        raise ConfigurationError(
+            code,
+            saw=f"The pipeline reads {', '.join(known)}; "
+            f"{wanted or 'none of them'} was chosen.",
+            why=f"An event is of one {key} that the pipeline reads.",
+            fix=f"Choose one: --{key} {known[0]}.",
+        )
+    return wanted
+
+
+def read_source_section(path: Path) -> SourceSection:
+    """Read the source section of a pipeline file.
+
+    Raises:
+        ConfigurationError: No such file, not YAML, or one of the three keys is
+            missing or no text.
+    """
+    pipeline = _read_keys(path)
+    source = pipeline.get("source") if isinstance(pipeline, dict) else None
+    if not isinstance(source, dict):
+        raise _malformed(path, "has no section called source")
+    return SourceSection(
+        topics=_texts(path, source, "topic"),
+        schemas=_texts(path, source, "schema"),
+        event_id=_text(path, source, "event_id", source.get("event_id")),
+    )
+
+
+def _texts(path: Path, source: dict[str, object], key: str) -> tuple[str, ...]:
+    given = source.get(key)
+    values = given if isinstance(given, list) and given else [given]
+    return tuple(_text(path, source, key, value) for value in values)
+
+
+def _text(path: Path, source: dict[str, object], key: str, value: object) -> str:
+    if isinstance(value, str) and value:
+        return value
+    found = "is missing" if key not in source else f"is {value!r:.60}"
+    raise _malformed(path, f"source.{key} {found}, expected a text")
+
+
+def read_outbox_topics(path: Path) -> list[str]:
+    """List the topics that a pipeline's outboxes are for; whole only if it is valid.
+
+    Raises:
+        ConfigurationError: No such file, or not YAML.
+    """
+    pipeline = _read_keys(path)
+    outputs = pipeline.get("outputs") if isinstance(pipeline, dict) else None
+    outboxes = [
+        output.get("outbox")
+        for output in (outputs if isinstance(outputs, list) else [])
+        if isinstance(output, dict)
+    ]
+    topics = [box.get("topic") for box in outboxes if isinstance(box, dict)]
+    return [topic for topic in topics if isinstance(topic, str)]
+
+
+def _read_keys(path: Path) -> object:
+    if path.suffix == PYTHON_ENDING:
+        return describe_python_pipeline(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(PIPELINE_BYTES_MAX + 1)
+    except OSError as exc:
+        raise ConfigurationError(
+            "PIPELINE_MISSING",
+            saw=f"{path} cannot be read ({exc.strerror}).",
+            why="It names the topic, the contract and the event ID.",
+            fix="Give the path of a pipeline file.",
+        ) from exc
+    if len(content) > PIPELINE_BYTES_MAX:
+        raise _malformed(path, f"is larger than {PIPELINE_BYTES_MAX:,} bytes")
+    try:
+        return yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+        # PyYAML's messages span lines; the first two say what and where.
+        shown = " ".join(str(exc).split())[:200]
+        raise _malformed(path, f"is not YAML: {shown}") from exc
+
+
+def _malformed(path: Path, saw: str) -> ConfigurationError:
+    return ConfigurationError(
+        "PIPELINE_MALFORMED",
+        saw=f"{path}: {saw}.",
+        why="A producer needs source.topic, source.schema and source.event_id.",
+        fix="Correct the pipeline file.",
+    )
