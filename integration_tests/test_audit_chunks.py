@@ -11,8 +11,8 @@ from integration_tests.harness.postgres_driver import execute, query
 from integration_tests.ledger_scenario import PIPELINE as AUDITED
 from integration_tests.ledger_scenario import LedgerScenario, fake_fingerprint
 from sinks.postgres.audit import explain, verify
-from sinks.postgres.audit.explanation import CatalogHit
 from sinks.postgres.audit.receipt import Verdict
+from sinks.postgres.audit.why.explanation import CatalogHit
 from sinks.postgres.catalog.catalog_merge import MergeablePipeline, merge_next_bucket
 
 

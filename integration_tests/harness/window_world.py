@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 
 from integration_tests.harness.postgres_driver import layout_of
 from integration_tests.harness.window_model import Event, Row, Rules
-from sinks.postgres.audit.written_outputs import ToldVersion, WrittenOutput
+from sinks.postgres.audit.checks.written_outputs import ToldVersion, WrittenOutput
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.outputs.window_kinds import (
     AlignedWindows,
@@ -58,7 +58,7 @@ from spark_jobs.task.windows.window_partials import (
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SECOND_US = 1_000_000
 _START_US = int(_START.timestamp()) * _SECOND_US
-_VALUES = load_statements("sinks.postgres.audit", "row_values.sql")
+_VALUES = load_statements("sinks.postgres.audit.checks", "row_values.sql")
 _NAMES = TableNames(pipeline_number=1, epoch=1, sequence=1)
 
 #: Name and function of each aggregate, and how its column is read.

@@ -19,7 +19,11 @@ from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts, InDoubtVerdict
 
 if TYPE_CHECKING:
-    from sinks.postgres.audit.in_doubt import Evidence, HomeClaims, PreparedBranch
+    from sinks.postgres.audit.status.in_doubt import (
+        Evidence,
+        HomeClaims,
+        PreparedBranch,
+    )
 
 _UNREACHABLE_EXIT_CODE = 75
 
@@ -103,7 +107,11 @@ def find_in_doubt(databases: Mapping[str, str]) -> Findings:
     Raises:
         TallyweirError: The home database cannot be asked.
     """
-    from sinks.postgres.audit.in_doubt import list_prepared, read_claims, read_evidence
+    from sinks.postgres.audit.status.in_doubt import (
+        list_prepared,
+        read_claims,
+        read_evidence,
+    )
     from sinks.postgres.server.branch_names import HOME
     from sinks.postgres.server.connection import connect
 
@@ -185,7 +193,7 @@ def check_may_finish(
 
 def _finish(text: str, wanted: InDoubtVerdict) -> None:
     from services.process.endpoints import find_databases
-    from sinks.postgres.audit.in_doubt import list_prepared, read_claims
+    from sinks.postgres.audit.status.in_doubt import list_prepared, read_claims
     from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
     from sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
     from sinks.postgres.server.branch_names import HOME

@@ -91,7 +91,7 @@ def verify(
             receipt = receipt.with_check(check)
         found = None
         if replay:
-            from sinks.postgres.audit.replay_check import check_replay
+            from sinks.postgres.audit.replay.replay_check import check_replay
 
             found = _replay(pipeline, since)
             receipt = receipt.with_check(check_replay(found))
@@ -141,8 +141,8 @@ def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
 
 def say_replay(receipt: Mapping[str, Any]) -> None:
     """Print what a replay found: each part, the rows that differ, the verdict."""
-    from sinks.postgres.audit.replay_check import describe_row
-    from sinks.postgres.audit.replay_receipt import ReplayVerdict
+    from sinks.postgres.audit.replay.replay_check import describe_row
+    from sinks.postgres.audit.replay.replay_receipt import ReplayVerdict
 
     parts = receipt["parts"]
     say_table(

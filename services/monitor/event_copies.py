@@ -15,7 +15,7 @@ from services.kafka.topic_positions import read_positions
 from services.operate.redrive.letter_report import content_json
 from services.operate.redrive.source_records import ReadRecord, SourceRecords
 from sinks.postgres.audit import AuditedSource, Explanation
-from sinks.postgres.audit.explanation import Sighting
+from sinks.postgres.audit.why.explanation import Sighting
 from sinks.postgres.steering import RecordPosition
 from sinks.protocol.errors import TallyweirError
 

@@ -21,11 +21,7 @@ from services.kafka.topic_positions import positions_of, read_positions
 from services.monitor.home_reader import HomeReader
 from services.monitor.shown_pipeline import Broker
 from services.operate.gauged import Gauged
-from sinks.postgres.audit import (
-    PipelineSummary,
-    read_overview,
-    read_recent_figures,
-)
+from sinks.postgres.audit import PipelineSummary, read_overview, read_recent_figures
 from sinks.postgres.records.pipeline_gauges import (
     EVERY_S,
     Gauges,

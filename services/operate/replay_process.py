@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sinks.postgres.audit.replay_receipt import ReplayVerdict
+from sinks.postgres.audit.replay.replay_receipt import ReplayVerdict
 
 #: Said where every row was computed again and is the same.
 VERIFIED = ReplayVerdict.VERIFIED.value

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pandas as pd
 
-from sinks.postgres.audit.slice_results import (
+from sinks.postgres.audit.why.slice_results import (
     Fate,
     Position,
     SliceResults,

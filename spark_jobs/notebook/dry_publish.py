@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sinks.postgres.audit import Receipt
-from sinks.postgres.audit.slice_results import Position, SliceResults
+from sinks.postgres.audit.why.slice_results import Position, SliceResults
 from spark_jobs.notebook.shown_table import rows_as_frame
 
 

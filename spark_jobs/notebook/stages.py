@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from sinks.postgres.audit import verify
-from sinks.postgres.audit.slice_results import Position, read_slice_results
+from sinks.postgres.audit.why.slice_results import Position, read_slice_results
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.schema.migrations import migrate
 from sinks.postgres.server.branch_names import HOME

@@ -13,7 +13,7 @@ from types import FrameType
 import structlog
 
 from schemas.errors import ContractError
-from sinks.postgres.audit.replay_receipt import ReplayReceipt
+from sinks.postgres.audit.replay.replay_receipt import ReplayReceipt
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.engine.process_log import configure_logging
 from spark_jobs.engine.settings import DriverSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from sinks.postgres.audit.replay_ledger import RecordedBatch, RecordedPipeline
+from sinks.postgres.audit.replay.replay_ledger import RecordedBatch, RecordedPipeline
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition

@@ -15,11 +15,11 @@ from itertools import groupby
 
 from pyspark.sql import DataFrame
 
-from sinks.postgres.audit.replay_committed import Committed
-from sinks.postgres.audit.replay_ledger import RecordedBatch, RecordedPipeline
-from sinks.postgres.audit.replay_receipt import ComparedPart, Finding, FoundRow
-from sinks.postgres.audit.replay_rows import ReplayRows
-from sinks.postgres.audit.replay_scratch import ReplayScratch
+from sinks.postgres.audit.replay.replay_committed import Committed
+from sinks.postgres.audit.replay.replay_ledger import RecordedBatch, RecordedPipeline
+from sinks.postgres.audit.replay.replay_receipt import ComparedPart, Finding, FoundRow
+from sinks.postgres.audit.replay.replay_rows import ReplayRows
+from sinks.postgres.audit.replay.replay_scratch import ReplayScratch
 from sinks.postgres.server.instants import to_datetime
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.coordinator import Coordinator

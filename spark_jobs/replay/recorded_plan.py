@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sinks.postgres.audit.replay_ledger import RecordedBatch
+from sinks.postgres.audit.replay.replay_ledger import RecordedBatch
 from sinks.protocol.identity import BatchKey
 from sinks.protocol.ports import BatchPlan, Progress
 from sinks.protocol.votes import NOTHING_STAGED, BatchTally

@@ -9,21 +9,21 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sinks.postgres.audit.replay_committed import Committed, one_moment
-from sinks.postgres.audit.replay_ledger import RecordedBatch
-from sinks.postgres.audit.replay_parts import ReplayPart, parts_of
-from sinks.postgres.audit.replay_receipt import (
+from sinks.postgres.audit.replay.replay_committed import Committed, one_moment
+from sinks.postgres.audit.replay.replay_ledger import RecordedBatch
+from sinks.postgres.audit.replay.replay_parts import ReplayPart, parts_of
+from sinks.postgres.audit.replay.replay_receipt import (
     ComparedPart,
     Finding,
     FoundRow,
     ReplayReceipt,
 )
-from sinks.postgres.audit.replay_rows import (
+from sinks.postgres.audit.replay.replay_rows import (
     ReplayBounds,
     ReplayRows,
     without,
 )
-from sinks.postgres.audit.replay_scratch import ReplayScratch
+from sinks.postgres.audit.replay.replay_scratch import ReplayScratch
 from sinks.postgres.ledger.audited_pipeline import read_source
 from sinks.postgres.schema.migrations import migrate
 from sinks.postgres.server.branch_names import HOME

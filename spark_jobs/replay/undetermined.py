@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from sinks.postgres.audit.replay_ledger import RecordedErasure
-from sinks.postgres.audit.replay_parts import ReplayPart
-from sinks.postgres.audit.replay_rows import Values
+from sinks.postgres.audit.replay.replay_ledger import RecordedErasure
+from sinks.postgres.audit.replay.replay_parts import ReplayPart
+from sinks.postgres.audit.replay.replay_rows import Values
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.window_table import WindowTable

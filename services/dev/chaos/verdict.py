@@ -17,7 +17,7 @@ from services.dev.chaos.supervisor import FENCED, DriverEnd
 from services.operate.replay_process import VERIFIED, ReplayResult
 from sinks.postgres.audit import Check, Receipt, Verdict
 from sinks.postgres.audit.receipt import judge, not_applicable
-from sinks.postgres.audit.replay_check import check_replay
+from sinks.postgres.audit.replay.replay_check import check_replay
 
 #: Going on could lose or double events, says a driver that ends with it.
 _FATAL = 70

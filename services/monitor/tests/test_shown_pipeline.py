@@ -9,8 +9,8 @@ import pytest
 
 from services.monitor.shown_pipeline import summary_json
 from sinks.postgres.audit import KeptReceipt, PipelineSummary
-from sinks.postgres.audit.overview import LockWait, RecentCounts
-from sinks.postgres.audit.progress import DriverStatus
+from sinks.postgres.audit.status.overview import LockWait, RecentCounts
+from sinks.postgres.audit.status.progress import DriverStatus
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition

@@ -6,33 +6,40 @@ snapshot of each database, except ``accept_gaps``.
 
 from __future__ import annotations
 
-from sinks.postgres.audit.acts import KnownFork, RecordedAct, read_acts, read_forks
-from sinks.postgres.audit.batches import (
+from sinks.postgres.audit.checks.keyed_state import KeyReport, read_key
+from sinks.postgres.audit.checks.recount import (
+    RecountSpan,
+    check_recount,
+    read_recount_spans,
+)
+from sinks.postgres.audit.checks.visible_offset import is_visible
+from sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
+from sinks.postgres.audit.status.acts import (
+    KnownFork,
+    RecordedAct,
+    read_acts,
+    read_forks,
+)
+from sinks.postgres.audit.status.batches import (
     LedgerBatch,
     SlotOfTime,
     read_batches,
     read_history,
 )
-from sinks.postgres.audit.charts import (
+from sinks.postgres.audit.status.charts import (
     Charts,
     CommittedFigures,
     read_charts,
     read_recent_figures,
 )
-from sinks.postgres.audit.database_status import DatabaseStatus
-from sinks.postgres.audit.dead_letters import (
-    DeadLetter,
-    DeadLetterGroup,
-    WholeLetter,
-    group_dead_letters,
-    read_dead_letters,
-    read_letter,
+from sinks.postgres.audit.status.database_status import DatabaseStatus
+from sinks.postgres.audit.status.gap_acceptance import (
+    RetentionGap,
+    accept_gaps,
+    find_gaps,
 )
-from sinks.postgres.audit.explanation import CatalogHit, Explanation, explain
-from sinks.postgres.audit.gap_acceptance import RetentionGap, accept_gaps, find_gaps
-from sinks.postgres.audit.job_graph import JobGraph, read_job_graph
-from sinks.postgres.audit.keyed_state import KeyReport, read_key
-from sinks.postgres.audit.measures import (
+from sinks.postgres.audit.status.job_graph import JobGraph, read_job_graph
+from sinks.postgres.audit.status.measures import (
     CustomFigures,
     HotKey,
     StateSize,
@@ -40,10 +47,9 @@ from sinks.postgres.audit.measures import (
     read_evidence,
     read_reported,
 )
-from sinks.postgres.audit.narration import narrate, narrate_unknown
-from sinks.postgres.audit.output_tables import OutputTable, read_output_tables
-from sinks.postgres.audit.overview import PipelineSummary, read_overview
-from sinks.postgres.audit.progress import (
+from sinks.postgres.audit.status.output_tables import OutputTable, read_output_tables
+from sinks.postgres.audit.status.overview import PipelineSummary, read_overview
+from sinks.postgres.audit.status.progress import (
     PartitionClockState,
     PartitionStatus,
     PipelineState,
@@ -52,16 +58,23 @@ from sinks.postgres.audit.progress import (
     read_driver,
     read_status,
 )
-from sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
-from sinks.postgres.audit.receipt_note import KeptReceipt, note_receipt
-from sinks.postgres.audit.recount import RecountSpan, check_recount, read_recount_spans
-from sinks.postgres.audit.samples import KeptSample, KeptSamples, read_samples
-from sinks.postgres.audit.scaling import RecordedDecision, Scaling, read_scaling
-from sinks.postgres.audit.usage import OutputUsage, StepUsage, Usage, read_usage
+from sinks.postgres.audit.status.receipt_note import KeptReceipt, note_receipt
+from sinks.postgres.audit.status.samples import KeptSample, KeptSamples, read_samples
+from sinks.postgres.audit.status.scaling import RecordedDecision, Scaling, read_scaling
+from sinks.postgres.audit.status.usage import OutputUsage, StepUsage, Usage, read_usage
+from sinks.postgres.audit.status.waiting import Waiting, WaitingWindows, read_waiting
 from sinks.postgres.audit.verification import verify
-from sinks.postgres.audit.visible_offset import is_visible
-from sinks.postgres.audit.waiting import Waiting, WaitingWindows, read_waiting
-from sinks.postgres.audit.window_rows import (
+from sinks.postgres.audit.why.dead_letters import (
+    DeadLetter,
+    DeadLetterGroup,
+    WholeLetter,
+    group_dead_letters,
+    read_dead_letters,
+    read_letter,
+)
+from sinks.postgres.audit.why.explanation import CatalogHit, Explanation, explain
+from sinks.postgres.audit.why.narration import narrate, narrate_unknown
+from sinks.postgres.audit.why.window_rows import (
     WindowRow,
     find_window_rows,
     read_batch_ranges,

@@ -32,30 +32,30 @@ from contextlib import ExitStack
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.appended_rows import (
-    check_append_outputs,
-    count_appended_rows,
-    find_miscounted_markers,
-)
 from sinks.postgres.audit.audited_databases import (
     NO_DATABASES,
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.branches import (
+from sinks.postgres.audit.checks.appended_rows import (
+    check_append_outputs,
+    count_appended_rows,
+    find_miscounted_markers,
+)
+from sinks.postgres.audit.checks.branches import (
     check_branches,
     read_branches,
     read_used_databases,
 )
-from sinks.postgres.audit.copied_rows import check_copied_rows
-from sinks.postgres.audit.keyed_state import check_stateful_outputs
-from sinks.postgres.audit.ledger_ranges import read_ledger_ranges
-from sinks.postgres.audit.outbox_rows import check_outbox
+from sinks.postgres.audit.checks.copied_rows import check_copied_rows
+from sinks.postgres.audit.checks.keyed_state import check_stateful_outputs
+from sinks.postgres.audit.checks.ledger_ranges import read_ledger_ranges
+from sinks.postgres.audit.checks.outbox_rows import check_outbox
+from sinks.postgres.audit.checks.row_values import check_row_values
+from sinks.postgres.audit.checks.seen_ids import check_seen_ids
+from sinks.postgres.audit.checks.window_groups import check_window_groups
 from sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
-from sinks.postgres.audit.row_values import check_row_values
-from sinks.postgres.audit.seen_ids import check_seen_ids
 from sinks.postgres.audit.side_tables import PUT_ASIDE
-from sinks.postgres.audit.window_groups import check_window_groups
 from sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,

@@ -18,8 +18,11 @@ from psycopg import Connection, sql
 from psycopg.errors import DataError, ProgrammingError
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.keyed_state import spellings
-from sinks.postgres.audit.written_outputs import present_columns, read_written_outputs
+from sinks.postgres.audit.checks.keyed_state import spellings
+from sinks.postgres.audit.checks.written_outputs import (
+    present_columns,
+    read_written_outputs,
+)
 from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,

@@ -15,7 +15,7 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 
-from sinks.postgres.audit.dead_letters import IS_ERASED, NEWEST_NOTE
+from sinks.postgres.audit.why.dead_letters import IS_ERASED, NEWEST_NOTE
 from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch_one
 from sinks.postgres.ledger.audited_pipeline import read_pipeline as read_audited
 from sinks.postgres.server.sqlstate import translated

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.replay_committed import Committed
-from sinks.postgres.audit.replay_scratch import ReplayScratch
+from sinks.postgres.audit.replay.replay_committed import Committed
+from sinks.postgres.audit.replay.replay_scratch import ReplayScratch
 from sinks.postgres.ledger.audited_pipeline import fetch
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.window_table import WindowTable

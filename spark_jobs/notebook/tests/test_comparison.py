@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sinks.postgres.audit.slice_results import (
+from sinks.postgres.audit.why.slice_results import (
     Fate,
     Position,
     SliceResults,

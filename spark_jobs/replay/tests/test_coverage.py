@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.postgres.audit.replay_ledger import (
+from sinks.postgres.audit.replay.replay_ledger import (
     RecordedBatch,
     RecordedPipeline,
     RecordedVersion,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from sinks.postgres.audit.replay_ledger import RecordedErasure
-from sinks.postgres.audit.replay_parts import ReplayPart, parts_of
-from sinks.postgres.audit.replay_rows import Values
+from sinks.postgres.audit.replay.replay_ledger import RecordedErasure
+from sinks.postgres.audit.replay.replay_parts import ReplayPart, parts_of
+from sinks.postgres.audit.replay.replay_rows import Values
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction as Computed

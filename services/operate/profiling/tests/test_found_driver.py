@@ -14,8 +14,8 @@ from services.operate.profiling.found_driver import find_driver
 from services.operate.profiling.jvm_samples import fold_samples
 from services.operate.profiling.python_samples import _named
 from sinks.postgres.audit import PipelineSummary
-from sinks.postgres.audit.overview import RecentCounts
-from sinks.postgres.audit.progress import DriverStatus
+from sinks.postgres.audit.status.overview import RecentCounts
+from sinks.postgres.audit.status.progress import DriverStatus
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
 

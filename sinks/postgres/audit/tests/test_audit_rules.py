@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sinks.postgres.audit import PipelineState, RecountSpan, check_recount
-from sinks.postgres.audit.branches import BranchFindings, DecidedBranch, Marker
-from sinks.postgres.audit.catalog_search import places_of
-from sinks.postgres.audit.collisions import Block, shared_positions
-from sinks.postgres.audit.progress import (
+from sinks.postgres.audit.checks.branches import BranchFindings, DecidedBranch, Marker
+from sinks.postgres.audit.checks.collisions import Block, shared_positions
+from sinks.postgres.audit.receipt import VIOLATIONS_SHOWN, Receipt, Totals, judge
+from sinks.postgres.audit.status.progress import (
     BatchStatus,
     DriverStatus,
     batches_rate,
@@ -18,7 +18,7 @@ from sinks.postgres.audit.progress import (
     driver_of,
     minute_rate,
 )
-from sinks.postgres.audit.receipt import VIOLATIONS_SHOWN, Receipt, Totals, judge
+from sinks.postgres.audit.why.catalog_search import places_of
 from sinks.postgres.ledger.epoch_claims import Drain, Pause
 from sinks.protocol.identity import Epoch
 from sinks.protocol.offsets import OffsetRange, TopicPartition

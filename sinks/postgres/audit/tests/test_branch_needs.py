@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinks.postgres.audit.branch_needs import _needs
+from sinks.postgres.audit.status.branch_needs import _needs
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import (

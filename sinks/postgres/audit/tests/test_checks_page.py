@@ -17,7 +17,8 @@ def _check_names() -> set[str]:
     """The names that checks are made with, in all modules of the audit."""
     return {
         name.value
-        for path in _AUDIT.glob("*.py")
+        for path in _AUDIT.rglob("*.py")
+        if "tests" not in path.parts
         for call in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(call, ast.Call)
         and isinstance(call.func, ast.Name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from sinks.postgres.audit.replay_rows import merged, without
+from sinks.postgres.audit.replay.replay_rows import merged, without
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _OFFSETS = 30

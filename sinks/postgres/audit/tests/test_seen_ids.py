@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.postgres.audit.seen_ids import _read_bucket, _Remembered
+from sinks.postgres.audit.checks.seen_ids import _read_bucket, _Remembered
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.tests.catalog import Pair, run_of
 

@@ -1,0 +1,1 @@
+"""What verify compares: one module for each kind of rows that must agree."""

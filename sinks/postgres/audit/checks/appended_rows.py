@@ -1,0 +1,340 @@
+"""Holds the rows of append outputs against the ledger, position by position.
+
+Every committed event is one row of every append output without a condition, because
+such an output refuses nothing. One with a condition says for itself what it took of
+each batch. So, for each of them, over all databases that it is in::
+
+    rows in a range == the range's committed events; with a condition, not more
+    rows of a batch == the events that it says it took
+    sum of the offsets of a batch's rows == the batch's checksum, or its own
+    no position twice, none outside of the ranges, none that was put aside as well
+        or that an upsert has replaced
+    rows of a batch in one database == rows that its markers there count
+
+Rows that an upsert has replaced are counted with those that are there. The last one
+tells that a row is in the database that it was published in.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from psycopg import sql
+from psycopg.rows import DictRow
+
+from sinks.postgres.audit.audited_databases import AuditedDatabases
+from sinks.postgres.audit.checks.branches import BranchFindings
+from sinks.postgres.audit.checks.collisions import find_collisions
+from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges
+from sinks.postgres.audit.receipt import Check, judge, not_applicable
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    accepted_losses,
+    fetch,
+    read_positions,
+)
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.guarantee import Guarantee
+from sinks.protocol.offsets import TopicPartition
+
+_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
+_POSITION_COLUMNS = ["kafka_topic", "kafka_partition", "kafka_offset"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowsBeyond:
+    """Rows past the position that the home's snapshot has; maybe of a later batch."""
+
+    where: TopicPartition
+    highest: int
+    violation: str
+
+
+@dataclass(slots=True)
+class _Tally:
+    """One output, counted over its databases."""
+
+    by_range: dict[tuple[int, TopicPartition], int] = field(
+        default_factory=lambda: defaultdict(int)
+    )
+    by_batch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    checksums: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+
+@dataclass(slots=True)
+class AppendedRows:
+    """What the append outputs hold, and what is wrong with it."""
+
+    outputs: int = 0
+    checked: int = 0
+    violations: list[str] = field(default_factory=list)
+    #: By database and batch, over all append outputs.
+    by_database: dict[tuple[str, int], int] = field(
+        default_factory=lambda: defaultdict(int)
+    )
+    beyond: list[_RowsBeyond] = field(default_factory=list)
+
+
+def count_appended_rows(
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    ranges: LedgerRanges,
+    branches: BranchFindings,
+) -> AppendedRows:
+    """Count all append outputs, inside of the caller's snapshots.
+
+    None where tasks copy rows at least once: ``check_copied_rows`` looks at those.
+    """
+    is_exact = pipeline.guarantee is Guarantee.EXACTLY_ONCE
+    appends = pipeline.appends if is_exact else ()
+    rows = AppendedRows(outputs=len(appends))
+    for output in appends:
+        claims = fetch(
+            databases.home.connection,
+            _OUTPUTS["output_claims"],
+            pipeline=pipeline.name,
+            output_table=output.table,
+        )
+        is_owing = any(one["sequence"] >= output.owing_from for one in claims)
+        missing = list(missing_columns(databases, output))
+        if missing:
+            rows.violations += missing if is_owing else ()
+            continue
+        tally = _count(databases, pipeline.name, output, ranges, rows)
+        rows.violations += _broken_ranges(output, tally, ranges, claims, branches)
+        rows.violations += _broken_claims(output, tally, claims, branches)
+        rows.violations += find_collisions(databases, pipeline.name, output, ranges)
+    return rows
+
+
+def check_append_outputs(
+    databases: AuditedDatabases, pipeline: AuditedPipeline, rows: AppendedRows
+) -> Check:
+    """Judge what was counted, when the snapshots have ended.
+
+    Rows beyond the position that the home's snapshot had may be of a batch that was
+    published before the other database was looked at; the position of now tells.
+    """
+    if not rows.outputs:
+        return not_applicable(
+            "append_outputs", unit="rows", why="the pipeline appends nothing"
+        )
+    positions = (
+        read_positions(databases.home.connection, pipeline.name) if rows.beyond else {}
+    )
+    beyond = [
+        found.violation
+        for found in rows.beyond
+        if found.highest >= positions.get(found.where, 0)
+    ]
+    return judge(
+        "append_outputs",
+        checked=rows.checked,
+        unit="rows",
+        violations=[*rows.violations, *beyond],
+        note=accepted_losses(pipeline.appends),
+    )
+
+
+def find_miscounted_markers(
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    rows: AppendedRows,
+    branches: BranchFindings,
+) -> Iterator[str]:
+    """Compare the rows that a batch brought into a database with its markers there.
+
+    What goes to the home without a branch has no marker, so the home is left out.
+    """
+    former = {
+        row["sequence"]
+        for row in fetch(
+            databases.home.connection,
+            _OUTPUTS["batches_with_former_outputs"],
+            pipeline=pipeline.name,
+            outputs=[output.table for output in pipeline.outputs],
+        )
+    }
+    for database in databases.beside_home:
+        marked = branches.marked_rows(database.name)
+        windows, is_exact = _window_rows(databases, pipeline, database.name)
+        found = {
+            sequence: count
+            for (name, sequence), count in rows.by_database.items()
+            if name == database.name
+        }
+        given_up = max(
+            (
+                output.owing_from
+                for output in pipeline.outputs
+                if database.name in output.databases
+            ),
+            default=1,
+        )
+        for sequence in sorted({*marked, *found}):
+            # Later batches than the home's snapshot has were not counted here.
+            if sequence > pipeline.last_sequence:
+                continue
+            held = found.get(sequence, 0) + (
+                windows.get(sequence, 0) if sequence in marked else 0
+            )
+            said = marked.get(sequence, 0)
+            is_whole = is_exact and sequence not in former and sequence >= given_up
+            if held > said or (held < said and is_whole):
+                yield (
+                    f"{database.name}: the markers of batch {sequence} count {said} "
+                    f"rows, its tables took {held}"
+                )
+
+
+def _window_rows(
+    databases: AuditedDatabases, pipeline: AuditedPipeline, name: str
+) -> tuple[Mapping[int, int], bool]:
+    """Return the window rows per batch in a database, and whether these are all.
+
+    The ledger counts the rows of a sharded output over all of its databases only.
+    """
+    here = [output for output in pipeline.windows if name in output.databases]
+    whole = [output.table for output in here if output.databases == (name,)]
+    rows: dict[int, int] = defaultdict(int)
+    for row in fetch(
+        databases.home.connection,
+        _OUTPUTS["window_rows"],
+        pipeline=pipeline.name,
+        windows=whole,
+    ):
+        rows[row["sequence"]] += row["rows"]
+    return rows, len(whole) == len(here)
+
+
+def missing_columns(
+    databases: AuditedDatabases, output: AuditedOutput
+) -> Iterator[str]:
+    """Name the columns of positions that someone has taken from an output's table."""
+    for database in databases.of(output):
+        missing = database.fetch(
+            _OUTPUTS["missing_columns"],
+            table=output.quoted(database.connection),
+            columns=_POSITION_COLUMNS,
+        )
+        if missing:
+            names = ", ".join(row["name"] for row in missing)
+            yield f"{output.table}{_place(database.name)}: the table has no column " + (
+                names
+            )
+
+
+def rows_ever(output: AuditedOutput) -> sql.Composed:
+    """Return what an output at home has had, to be read like its table."""
+    return _OUTPUTS["rows_ever"].format(
+        table=output.identifier, replaced=_OUTPUTS["replaced_rows"]
+    )
+
+
+def _count(
+    databases: AuditedDatabases,
+    pipeline: str,
+    output: AuditedOutput,
+    ranges: LedgerRanges,
+    rows: AppendedRows,
+) -> _Tally:
+    tally = _Tally()
+    values = {**ranges.parameters, "pipeline": pipeline, "output_table": output.table}
+    for database in databases.of(output):
+        source = rows_ever(output) if database.name == HOME else output.identifier
+        statement = _OUTPUTS["tallied_rows"].format(table=source)
+        for row in database.fetch(statement, **values):
+            rows.checked += row["found"]
+            where = TopicPartition(row["topic"], row["partition"])
+            sequence = row["sequence"]
+            if sequence is None:
+                _note_stray(rows, output, database.name, where, row, ranges)
+                continue
+            tally.by_range[sequence, where] += row["found"]
+            tally.by_batch[sequence] += row["found"]
+            tally.checksums[sequence] += int(row["checksum"])
+            rows.by_database[database.name, sequence] += row["found"]
+    return tally
+
+
+def _note_stray(  # noqa: PLR0913, PLR0917 - all of it is told
+    rows: AppendedRows,
+    output: AuditedOutput,
+    database: str,
+    where: TopicPartition,
+    row: DictRow,
+    ranges: LedgerRanges,
+) -> None:
+    """Keep rows that lie in no batch, or in one that the snapshot does not have."""
+    next_offset = ranges.next_offsets.get(where, 0)
+    violation = (
+        f"{output.table}{_place(database)}: {row['found']} rows of {where} lie in no "
+        f"batch, offsets {row['lowest']} to {row['highest']}"
+    )
+    if row["highest"] >= next_offset:
+        violation += f", though the next offset to read is {next_offset}"
+    if database != HOME and row["lowest"] >= next_offset:
+        rows.beyond.append(
+            _RowsBeyond(where=where, highest=row["highest"], violation=violation)
+        )
+    else:
+        rows.violations.append(violation)
+
+
+def _broken_ranges(
+    output: AuditedOutput,
+    tally: _Tally,
+    ranges: LedgerRanges,
+    claims: list[DictRow],
+    branches: BranchFindings,
+) -> Iterator[str]:
+    # A batch from before the output was added owes it nothing.
+    owing = {claim["sequence"] for claim in claims}
+    conditional = {claim["sequence"] for claim in claims if claim["is_conditional"]}
+    incomplete = conditional | branches.pending_sequences
+    for sequence, where, committed in sorted(ranges.committed_by_range()):
+        if sequence < output.owing_from:
+            continue
+        claimed = committed if sequence in owing else 0
+        found = tally.by_range.get((sequence, where), 0)
+        if found > claimed or (found < claimed and sequence not in incomplete):
+            yield (
+                f"{output.table}: {found} rows of batch {sequence} on {where}, "
+                f"the ledger counts {claimed}"
+            )
+
+
+def _broken_claims(
+    output: AuditedOutput,
+    tally: _Tally,
+    claims: list[DictRow],
+    branches: BranchFindings,
+) -> Iterator[str]:
+    """Compare what each batch as a whole said about this output."""
+    pending = branches.pending_sequences
+    for claim in claims:
+        sequence = claim["sequence"]
+        if sequence < output.owing_from:
+            continue
+        found = tally.by_batch.get(sequence, 0)
+        if sequence in pending and found <= claim["rows"] == claim["events"]:
+            continue
+        if not claim["events"] == claim["rows"] == found:
+            yield (
+                f"{output.table}: batch {sequence} says {claim['events']} events in "
+                f"{claim['rows']} rows, the table holds {found}"
+            )
+        checksum = tally.checksums.get(sequence, 0)
+        if int(claim["checksum"]) != checksum:
+            yield (
+                f"{output.table}: the offsets of batch {sequence} add up to "
+                f"{checksum}, its checksum is {claim['checksum']}"
+            )
+
+
+def _place(database: str) -> str:
+    return "" if database == HOME else f" in {database}"

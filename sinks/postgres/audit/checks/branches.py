@@ -1,0 +1,280 @@
+"""Holds the decisions of the home database against the markers of the others.
+
+A branch leaves its marker in the transaction that its rows come in, so a snapshot
+with the marker has all of the rows and one without it has none. Decisions are read
+before markers; hence::
+
+    decided and marked              committed
+    decided, noted as committed,
+        and not marked              lost
+    decided and not marked          in doubt if it is prepared, lost if it is not
+    marked and not decided          committed against the home's will, unless the
+                                    decision has come since
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
+from sinks.postgres.audit.receipt import Check, judge, not_applicable
+from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch
+from sinks.postgres.server.branch_names import database_of
+from sinks.postgres.server.statements import load_statements
+
+_BRANCHES = load_statements("sinks.postgres.audit.checks", "branches.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidedBranch:
+    """A branch that a batch was committed with."""
+
+    sequence: int
+    branch: str
+    gid: str
+    #: When somebody has seen it committed; None while nobody has.
+    committed_at: datetime | None
+    decided_at: datetime
+
+    @property
+    def database(self) -> str:
+        return database_of(self.branch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """What a branch left in its database when it was committed."""
+
+    sequence: int
+    branch: str
+    gid: str
+    rows: int
+    #: By output and kind of table; None from before they were kept.
+    digests: Mapping[str, Mapping[str, Mapping[str, int]]] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchFindings:
+    """Decisions and markers, each as of the moment it was read.
+
+    Attributes:
+        decided: All that the home's snapshot has, by global id.
+        markers: Of the pipeline, by the database that they are in.
+    """
+
+    decided: Mapping[str, DecidedBranch]
+    markers: Mapping[str, tuple[Marker, ...]]
+
+    @property
+    def unmarked(self) -> tuple[DecidedBranch, ...]:
+        """Decided branches without a marker in the snapshot of their database."""
+        found = {
+            (name, marker.gid)
+            for name, markers in self.markers.items()
+            for marker in markers
+        }
+        return tuple(
+            branch
+            for branch in self.decided.values()
+            if (branch.database, branch.gid) not in found
+        )
+
+    @property
+    def pending_sequences(self) -> frozenset[int]:
+        """Batches that nobody has seen whole and that are not whole in the snapshots.
+
+        Their rows may still be on the way, so not all need be there.
+        """
+        return frozenset(
+            branch.sequence for branch in self.unmarked if branch.committed_at is None
+        )
+
+    def marked_rows(self, database: str) -> dict[int, int]:
+        """Return how many rows each batch brought into a database, by its markers."""
+        rows: dict[int, int] = defaultdict(int)
+        for marker in self.markers[database]:
+            if database_of(marker.branch) == database:
+                rows[marker.sequence] += marker.rows
+        return rows
+
+
+def read_used_databases(home: Connection[TupleRow], pipeline: str) -> set[str]:
+    """Name every database that a branch of the pipeline was ever decided for."""
+    rows = fetch(home, _BRANCHES["branches_used"], pipeline=pipeline)
+    return {database_of(row["branch"]) for row in rows}
+
+
+def read_branches_of(
+    home: Connection[TupleRow], pipeline: str, sequences: Iterable[int]
+) -> tuple[DecidedBranch, ...]:
+    """Read the branches that some batches were committed with."""
+    rows = fetch(
+        home, _BRANCHES["branches_of"], pipeline=pipeline, sequences=sorted(sequences)
+    )
+    return tuple(DecidedBranch(**row) for row in rows)
+
+
+def read_unresolved(
+    home: Connection[TupleRow], pipeline: str
+) -> tuple[DecidedBranch, ...]:
+    """Read the decided branches that nobody has seen committed."""
+    rows = fetch(home, _BRANCHES["unresolved_branches"], pipeline=pipeline)
+    return tuple(DecidedBranch(**row) for row in rows)
+
+
+def read_prepared(
+    database: AuditedDatabase, pipeline: AuditedPipeline
+) -> dict[str, float]:
+    """Return how many seconds ago each branch was prepared that still is."""
+    rows = database.fetch(
+        _BRANCHES["prepared"],
+        prefix=f"tallyweir:{pipeline.installation}:{pipeline.number}:",
+    )
+    return {row["gid"]: row["age_s"] for row in rows}
+
+
+def read_marked(database: AuditedDatabase, gids: Iterable[str]) -> set[str]:
+    """Return those of some branches that are committed in their database."""
+    if not _has_markers(database):
+        return set()
+    rows = database.fetch(_BRANCHES["marked_among"], gids=list(gids))
+    return {row["gid"] for row in rows}
+
+
+def read_branches(
+    databases: AuditedDatabases, pipeline: AuditedPipeline
+) -> BranchFindings:
+    """Read decisions, then markers, inside of the caller's snapshots."""
+    decided = databases.home.fetch(
+        _BRANCHES["decided_branches"], pipeline=pipeline.name
+    )
+    return BranchFindings(
+        decided={row["gid"]: DecidedBranch(**row) for row in decided},
+        markers={
+            name: _read_markers(database, pipeline)
+            for name, database in databases.by_name.items()
+        },
+    )
+
+
+def check_branches(
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    found: BranchFindings,
+    violations: Iterable[str],
+) -> Check:
+    """Check that what is decided is what is committed, in every database.
+
+    Looks again at whatever did not agree, so the snapshots must have ended: a
+    decision and its branches are not committed at the same moment.
+
+    Args:
+        databases: Of the pipeline.
+        pipeline: The audited one.
+        found: What the snapshots had.
+        violations: What is known to be wrong with the rows that the markers count.
+    """
+    markers = sum(len(of_database) for of_database in found.markers.values())
+    if not found.decided and not markers and not databases.beside_home:
+        return not_applicable(
+            "branches", unit="branches", why="every result is in the home database"
+        )
+    lost, in_doubt = _look_for_unmarked(databases, pipeline, found)
+    return judge(
+        "branches",
+        checked=len(found.decided),
+        unit="branches",
+        violations=[*lost, *_undecided(databases, pipeline, found), *violations],
+        note=f"in doubt: {', '.join(in_doubt)}" if in_doubt else "",
+    )
+
+
+def _look_for_unmarked(
+    databases: AuditedDatabases, pipeline: AuditedPipeline, found: BranchFindings
+) -> tuple[list[str], list[str]]:
+    """Return what is lost, and what is in doubt or was at the time of the snapshot."""
+    lost: list[str] = []
+    in_doubt: list[str] = []
+    by_database: dict[str, list[DecidedBranch]] = defaultdict(list)
+    for branch in found.unmarked:
+        by_database[branch.database].append(branch)
+    for name, branches in sorted(by_database.items()):
+        database = databases.by_name[name]
+        # A branch that ceases to be prepared has left its marker before, if it was
+        # committed: listing first, no moment is missed between the two.
+        prepared = read_prepared(database, pipeline)
+        marked = read_marked(database, [branch.gid for branch in branches])
+        for branch in branches:
+            which = f"{branch.branch} of batch {branch.sequence}"
+            if branch.committed_at is not None:
+                lost.append(
+                    f"{which} is noted as committed, but {name} has no marker of it"
+                )
+            elif branch.gid in marked:
+                in_doubt.append(f"{which} (committed since)")
+            elif branch.gid in prepared:
+                in_doubt.append(f"{which} for {prepared[branch.gid]:.0f} s")
+            else:
+                lost.append(
+                    f"{which} is decided, but neither prepared nor committed in {name}"
+                )
+    return lost, in_doubt
+
+
+def _undecided(
+    databases: AuditedDatabases, pipeline: AuditedPipeline, found: BranchFindings
+) -> Iterator[str]:
+    """Name the markers that the home database has no such decision of."""
+    strange = [
+        (name, marker)
+        for name, markers in found.markers.items()
+        for marker in markers
+        if not _agrees(marker, found.decided.get(marker.gid))
+    ]
+    if not strange:
+        return
+    since = {
+        (row["gid"], row["sequence"], row["branch"])
+        for row in databases.home.fetch(
+            _BRANCHES["decided_among"],
+            pipeline=pipeline.name,
+            gids=[marker.gid for _, marker in strange],
+        )
+    }
+    for name, marker in strange:
+        if (marker.gid, marker.sequence, marker.branch) not in since:
+            yield (
+                f"{name} has a marker of {marker.branch} of batch {marker.sequence}, "
+                f"{marker.gid}, that home never decided"
+            )
+
+
+def _agrees(marker: Marker, decided: DecidedBranch | None) -> bool:
+    return decided is not None and (marker.sequence, marker.branch) == (
+        decided.sequence,
+        decided.branch,
+    )
+
+
+def _read_markers(
+    database: AuditedDatabase, pipeline: AuditedPipeline
+) -> tuple[Marker, ...]:
+    if not _has_markers(database):
+        return ()
+    rows = database.fetch(
+        _BRANCHES["markers"],
+        installation=pipeline.installation,
+        pipeline_number=pipeline.number,
+    )
+    return tuple(Marker(**row) for row in rows)
+
+
+def _has_markers(database: AuditedDatabase) -> bool:
+    (row,) = database.fetch(_BRANCHES["has_markers"])
+    return bool(row["present"])

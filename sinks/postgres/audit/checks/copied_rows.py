@@ -1,0 +1,177 @@
+"""Holds rows that tasks copied, at least once, against the ledger.
+
+A batch that ran again has repeated rows, and one that was never published has left
+some. So what counts is positions, not rows. Each of them is settled by the ledger: it
+is a row of the output, or was put aside. For each output, leaving out what was put
+aside::
+
+    positions in a range == the range's committed events; with a condition, not fewer
+    than the batch says that the output took
+    sum of the offsets of a batch's positions == the batch's checksum
+    no position twice in a batch that was published exactly once
+
+A run that came to nothing may have judged by other lookups, and so have left rows of
+events that the condition of an output, or the batch, decided otherwise in the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from psycopg.rows import DictRow
+
+from sinks.postgres.audit.audited_databases import AuditedDatabases
+from sinks.postgres.audit.checks.appended_rows import missing_columns, rows_ever
+from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges
+from sinks.postgres.audit.receipt import Check, judge
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    accepted_losses,
+    fetch,
+)
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.guarantee import Guarantee
+from sinks.protocol.offsets import TopicPartition
+
+_COPIED = load_statements("sinks.postgres.audit.checks", "copied.sql")
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What an output holds of one batch."""
+
+    by_partition: Counter[TopicPartition] = field(default_factory=Counter)
+    checksum: int = 0
+    repeated: int = 0
+
+
+@dataclass(slots=True)
+class _Found:
+    """Over all outputs: rows, and those of them that prove nothing."""
+
+    rows: int = 0
+    repeated: int = 0
+    unpublished: int = 0
+    put_aside: int = 0
+
+
+def check_copied_rows(
+    databases: AuditedDatabases, pipeline: AuditedPipeline, ranges: LedgerRanges
+) -> tuple[Check, Check]:
+    """Check that nothing is lost, and count what is there more than once.
+
+    Inside of the caller's snapshots. The tables are in the home database.
+    """
+    found = _Found()
+    violations: list[str] = []
+    for output in pipeline.appends:
+        claims = fetch(
+            databases.home.connection,
+            _COPIED["claims"],
+            pipeline=pipeline.name,
+            output_table=output.table,
+        )
+        is_owing = any(one["sequence"] >= output.owing_from for one in claims)
+        missing = list(missing_columns(databases, output))
+        if missing:
+            violations += missing if is_owing else ()
+            continue
+        batches = _read_batches(databases, pipeline, output, ranges, found)
+        violations += _broken_batches(output, batches, claims)
+        violations += _broken_ranges(output, batches, claims, ranges)
+    others = {
+        "of batches that were not published": found.unpublished,
+        "of events that were put aside in the end": found.put_aside,
+    }
+    return (
+        judge(
+            "append_outputs",
+            checked=found.rows,
+            unit="rows",
+            violations=violations,
+            note=accepted_losses(pipeline.appends),
+        ),
+        judge(
+            "repeated_rows",
+            checked=found.repeated,
+            unit="rows",
+            violations=(),
+            note="; ".join(f"{n} more {what}" for what, n in others.items() if n),
+        ),
+    )
+
+
+def _read_batches(
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    output: AuditedOutput,
+    ranges: LedgerRanges,
+    found: _Found,
+) -> dict[int, _Batch]:
+    statement = _COPIED["positions"].format(table=rows_ever(output))
+    batches: dict[int, _Batch] = {}
+    for row in databases.home.fetch(
+        statement,
+        pipeline=pipeline.name,
+        output_table=output.table,
+        **ranges.parameters,
+    ):
+        found.rows += row["rows"]
+        if row["sequence"] is None:
+            found.unpublished += row["rows"]
+            continue
+        if row["is_aside"]:
+            found.put_aside += row["rows"]
+            continue
+        batch = batches.setdefault(row["sequence"], _Batch())
+        where = TopicPartition(row["topic"], row["partition"])
+        batch.by_partition[where] += row["positions"]
+        batch.checksum += int(row["checksum"])
+        batch.repeated += row["rows"] - row["positions"]
+        found.repeated += row["rows"] - row["positions"]
+    return batches
+
+
+def _broken_batches(
+    output: AuditedOutput, batches: dict[int, _Batch], claims: list[DictRow]
+) -> Iterator[str]:
+    for claim in claims:
+        sequence = claim["sequence"]
+        if sequence < output.owing_from:
+            continue
+        batch = batches.get(sequence, _Batch())
+        positions = batch.by_partition.total()
+        where = f"{output.table}: batch {sequence}"
+        if positions < claim["events"]:
+            yield (
+                f"{where} says {claim['events']} events, the table holds {positions} "
+                "of them"
+            )
+        elif positions == claim["events"] and batch.checksum != int(claim["checksum"]):
+            yield (
+                f"{where}: the offsets of its rows add up to {batch.checksum}, its "
+                f"checksum is {claim['checksum']}"
+            )
+        if batch.repeated and claim["guarantee"] == Guarantee.EXACTLY_ONCE:
+            yield f"{where} was published exactly once and has {batch.repeated} repeats"
+
+
+def _broken_ranges(
+    output: AuditedOutput,
+    batches: dict[int, _Batch],
+    claims: list[DictRow],
+    ranges: LedgerRanges,
+) -> Iterator[str]:
+    owing = {row["sequence"] for row in claims if not row["is_conditional"]}
+    for sequence, where, committed in sorted(ranges.committed_by_range()):
+        found = batches.get(sequence, _Batch()).by_partition[where]
+        if sequence < output.owing_from:
+            continue
+        if sequence in owing and found != committed:
+            yield (
+                f"{output.table}: {found} events of batch {sequence} on {where}, the "
+                f"ledger counts {committed}"
+            )

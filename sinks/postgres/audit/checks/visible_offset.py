@@ -1,0 +1,53 @@
+"""Whether readers see what became of a record, in every database of a pipeline."""
+
+from __future__ import annotations
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.ledger.audited_pipeline import fetch, read_pipeline, snapshot
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.offsets import TopicPartition, is_kafka_topic
+
+_SQL = load_statements("sinks.postgres.audit.checks", "visible_offset.sql")
+
+
+def is_visible(
+    connection: Connection[TupleRow], pipeline: str, place: TopicPartition, offset: int
+) -> bool:
+    """Tell whether everything of a partition through an offset is visible.
+
+    What is visible stays so, whatever crashes; only a restore takes it back. A record
+    that became a dead letter, a duplicate or anything else is as visible as one that
+    was committed: what is answered is that there is nothing to wait for.
+
+    Args:
+        connection: To the home, not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+        place: The partition, of a topic or of a batch run; one that the pipeline has
+            read nothing of yet is not visible.
+        offset: The last one that is waited for.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, or ``TOPIC_NOT_READ``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="looking for an offset"):
+        topics = read_pipeline(connection, pipeline).source.topics
+        rows = fetch(
+            connection,
+            _SQL["visible_offset"],
+            pipeline=pipeline,
+            topic=place.topic,
+            partition=place.partition,
+        )
+    if place.topic not in topics and is_kafka_topic(place.topic):
+        reads = ", ".join(topics) or "no topic, and has only had batch runs"
+        raise ConfigurationError(
+            "TOPIC_NOT_READ",
+            saw=f"Pipeline {pipeline} reads {reads}; it was asked for {place.topic}.",
+            why="Nothing of that topic will ever be visible through it.",
+            fix="Correct the topic or the pipeline; a batch run's is batch:RUN.",
+        )
+    return any(row["next_offset"] > offset for row in rows)

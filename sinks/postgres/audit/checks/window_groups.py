@@ -1,0 +1,91 @@
+"""Checks that each group of a sharded window output is in one database only.
+
+A group's events all go to the database that its keys choose. In two of them, each
+would hold a part of its aggregates, and neither would be right.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import groupby
+from operator import itemgetter
+
+from psycopg import sql
+
+from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
+from sinks.postgres.audit.receipt import Check, judge, not_applicable
+from sinks.postgres.ledger.audited_pipeline import AuditedOutput, AuditedPipeline
+from sinks.postgres.server.statements import load_statements
+
+_GROUPS = load_statements("sinks.postgres.audit.checks", "window_groups.sql")
+_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
+
+#: Groups that a server sends at a time.
+_GROUPS_FETCHED = 10_000
+
+
+def check_window_groups(
+    databases: AuditedDatabases, pipeline: AuditedPipeline
+) -> Check:
+    """Check all sharded window outputs, inside of the caller's snapshots."""
+    sharded = [output for output in pipeline.windows if len(output.databases) > 1]
+    if not sharded:
+        return not_applicable(
+            "window_groups",
+            unit="groups",
+            why="no window output is in several databases",
+        )
+    checked = 0
+    violations: list[str] = []
+    for output in sharded:
+        missing = list(_missing_columns(databases, output))
+        if missing:
+            violations += missing
+            continue
+        for name, places in _groups(databases, output):
+            checked += 1
+            if len(places) > 1:
+                violations.append(
+                    f"{output.table}: the group {name} is in {' and in '.join(places)}"
+                )
+    return judge("window_groups", checked=checked, unit="groups", violations=violations)
+
+
+def _missing_columns(
+    databases: AuditedDatabases, output: AuditedOutput
+) -> Iterator[str]:
+    for database in databases.of(output):
+        missing = database.fetch(
+            _OUTPUTS["missing_columns"],
+            table=output.quoted(database.connection),
+            columns=["window_start", *output.by],
+        )
+        if missing:
+            names = ", ".join(row["name"] for row in missing)
+            yield f"{output.table} in {database.name}: the table has no column {names}"
+
+
+def _groups(
+    databases: AuditedDatabases, output: AuditedOutput
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield each group with the databases that have it."""
+    with ExitStack() as cursors:
+        streams = [_stream(cursors, one, output) for one in databases.of(output)]
+        for name, found in groupby(heapq.merge(*streams), key=itemgetter(0)):
+            yield name, [database for _, database in found]
+
+
+def _stream(
+    cursors: ExitStack, database: AuditedDatabase, output: AuditedOutput
+) -> Iterator[tuple[str, str]]:
+    cursor = cursors.enter_context(database.connection.cursor("groups"))
+    cursor.itersize = _GROUPS_FETCHED
+    cursor.execute(
+        _GROUPS["groups"].format(
+            table=output.identifier,
+            keys=sql.SQL(", ").join(sql.Identifier(name) for name in output.by),
+        )
+    )
+    return ((name, database.name) for (name,) in cursor)

@@ -1,0 +1,1 @@
+"""Replays: a pipeline computed again from Kafka, held against what it has."""

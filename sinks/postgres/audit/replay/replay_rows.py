@@ -1,0 +1,346 @@
+"""Holds the rows of a pipeline against those that a replay has made, row by row.
+
+What the pipeline has is copied to the scratch database first, from one snapshot of each
+of its databases, which ends with the copying: no old row is kept from being vacuumed
+for as long as the replay takes, and whoever goes on publishing changes nothing of what
+is compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.replay.replay_parts import ReplayPart, as_json
+from sinks.postgres.audit.replay.replay_receipt import ComparedPart, Finding, FoundRow
+from sinks.postgres.ledger.audited_pipeline import fetch, fetch_one
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.naming import state_table
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.offsets import OffsetRange, TopicPartition
+
+_SQL = load_statements("sinks.postgres.audit.replay", "replay.sql")
+
+#: Rows that are not the same are fetched so many at a time.
+_FETCHED = 1_000
+
+Values = Mapping[str, str | None]
+
+#: From a part, a row's key and what both sides say of it, where they say anything, to
+#: why the difference is undetermined; empty if it is not.
+Explains = Callable[[ReplayPart, Values, Values | None, Values | None], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two sides: the pipeline itself, or the replay.
+
+    Attributes:
+        databases: Connections by name, each in the snapshot that counts.
+        number: The pipeline's, in its home.
+        installation: The home's.
+        own: What it calls the tables of its outputs, by the names of its file, where
+            they differ.
+    """
+
+    is_replayed: bool
+    databases: Mapping[str, Connection[TupleRow]]
+    pipeline: str
+    number: int
+    installation: str
+    own: Mapping[str, str]
+
+    def table(self, part: ReplayPart, database: str) -> sql.Identifier:
+        """Name a part's table in one database."""
+        if part.is_ledger:
+            return part.identifier
+        if part.output is None or part.output not in self.own:
+            named = part.table
+        else:
+            named = self.own[part.output] + part.table.removeprefix(part.output)
+        if not part.is_state:
+            return table_identifier(named)
+        return state_table(
+            self.number,
+            named,
+            installation=None if database == HOME else self.installation,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayBounds:
+    """What of the rows is compared.
+
+    Attributes:
+        after_sequence: The last batch that is not replayed.
+        ranges: Of records that only replayed batches have read.
+        has_erased: Whether anything of the pipeline was ever erased.
+        watermark: Of the last batch that is not replayed.
+    """
+
+    after_sequence: int
+    ranges: tuple[OffsetRange, ...]
+    has_erased: bool
+    watermark: datetime | None = None
+
+    def condition(self, part: ReplayPart, pipeline: str) -> sql.Composable:
+        """Return what is true of the rows that are compared."""
+        named = sql.Literal(pipeline)
+        conditions: list[sql.Composable] = [sql.SQL("true")]
+        if part.has_sequence:
+            since = sql.Literal(self.after_sequence)
+            conditions.append(_SQL["since"].format(pipeline=named, sequence=since))
+        elif part.is_ledger:
+            conditions.append(_SQL["of_pipeline"].format(pipeline=named))
+        if self.after_sequence:
+            conditions += self._since(part)
+        if part.has_positions and self.has_erased and part.databases == (HOME,):
+            conditions.append(_SQL["not_erased"].format(pipeline=named))
+        if part.has_positions and not part.is_ledger:
+            places = [one.topic_partition for one in self.ranges]
+            conditions.append(
+                _SQL["read_by_replayed"].format(
+                    topics=sql.Literal([place.topic for place in places]),
+                    partitions=sql.Literal([place.partition for place in places]),
+                    begins=sql.Literal([one.from_offset for one in self.ranges]),
+                    ends=sql.Literal([one.until_offset for one in self.ranges]),
+                )
+            )
+        return sql.SQL(" AND ").join(conditions)
+
+    def _since(self, part: ReplayPart) -> Iterator[sql.Composable]:
+        """Leave out what no replayed batch has touched, where the state is known."""
+        if part.written_in is not None:
+            yield _SQL["written_since"].format(
+                column=sql.Identifier(part.written_in),
+                sequence=sql.Literal(self.after_sequence),
+            )
+        if part.lateness_us is not None:
+            yield _SQL["unsettled_since"].format(
+                lateness=sql.Literal(f"{part.lateness_us} microseconds"),
+                watermark=sql.Literal(self.watermark or "-infinity"),
+            )
+
+
+class ReplayRows:
+    """Both sides' rows, in tables of the scratch database.
+
+    Args:
+        scratch: To the scratch home, in autocommit.
+        parts: What is compared.
+        bounds: What of it.
+    """
+
+    def __init__(
+        self,
+        scratch: Connection[TupleRow],
+        parts: Sequence[ReplayPart],
+        bounds: ReplayBounds,
+    ) -> None:
+        self._scratch = scratch
+        self._parts = parts
+        self._bounds = bounds
+        #: Parts whose table one of the sides lacks, with whose.
+        self._lacking: dict[tuple[int, bool], str] = {}
+
+    def create(self) -> None:
+        """Make the tables that rows are copied to."""
+        self._scratch.execute(_SQL["create_compared"])
+
+    def copy_aside(self, committed: Side) -> None:
+        """Copy which records have lost their ID to another, or were refused."""
+        query = _SQL["aside"].format(pipeline=sql.Literal(committed.pipeline))
+        self._copy(committed.databases[HOME], query, _SQL["copy_aside"])
+
+    def copy_side(self, side: Side) -> None:
+        """Copy all rows of one side, as its databases have them now."""
+        for number, part in enumerate(self._parts):
+            for database in part.databases:
+                self._copy_part(number, part, side, database)
+
+    def _copy_part(
+        self, number: int, part: ReplayPart, side: Side, database: str
+    ) -> None:
+        connection = side.databases[database]
+        table = side.table(part, database)
+        quoted = table.as_string(connection)
+        if not fetch_one(connection, _SQL["table_exists"], table=quoted)["present"]:
+            self._lacking[number, side.is_replayed] = quoted
+            return
+        query = _SQL["read_part"].format(
+            part=sql.Literal(number),
+            is_replayed=sql.Literal(side.is_replayed),
+            key=as_json(part, part.keys, side.own),
+            said=as_json(part, part.said, side.own),
+            table=table,
+            bound=self._bounds.condition(part, side.pipeline),
+        )
+        if connection is self._scratch:
+            self._scratch.execute(_SQL["insert_compared"].format(query=query))
+        else:
+            self._copy(connection, query, _SQL["copy_compared"])
+
+    def _copy(
+        self,
+        connection: Connection[TupleRow],
+        query: sql.Composable,
+        into: sql.SQL,
+    ) -> None:
+        with (
+            connection.cursor().copy(_SQL["copy_out"].format(query=query)) as source,
+            self._scratch.cursor().copy(into) as target,
+        ):
+            for block in source:
+                target.write(block)
+
+    def compare(
+        self, explains: Explains, not_compared: Callable[[ReplayPart], str]
+    ) -> Iterator[ComparedPart]:
+        """Compare part by part, when both sides are copied.
+
+        Args:
+            explains: Says why a difference is undetermined.
+            not_compared: Says of a part why it is not to be looked at.
+        """
+        self._scratch.execute(_SQL["index_compared"])
+        for number, part in enumerate(self._parts):
+            compared = ComparedPart(name=part.name, not_compared=not_compared(part))
+            if not compared.not_compared:
+                self._compare(number, part, compared, explains)
+            yield compared
+
+    def _compare(
+        self, number: int, part: ReplayPart, compared: ComparedPart, explains: Explains
+    ) -> None:
+        sides = [_side(number, part, is_replayed=one) for one in (False, True)]
+        compared.committed, compared.replayed = (
+            fetch_one(self._scratch, _SQL["count_side"].format(side=side))["rows"]
+            for side in sides
+        )
+        lacking = self._lacking.get((number, False))
+        if lacking is not None and compared.replayed:
+            compared.note = f"there is no table {lacking}"
+        committed, replayed = sides
+        query = _SQL["differing"].format(committed=committed, replayed=replayed)
+        unlike = taken = 0
+        for key, there, again in self._stream(query):
+            unlike += there is not None
+            if there is None and part.only_waiting:
+                taken += 1
+                continue
+            compared.add(_found(part, key, there, again, explains))
+        compared.equal = compared.committed - unlike
+        compared.taken = taken
+
+    def _stream(
+        self, query: sql.Composed
+    ) -> Iterator[tuple[Values, Values | None, Values | None]]:
+        with (
+            self._scratch.transaction(),
+            self._scratch.cursor(name="tallyweir_replay") as cursor,
+        ):
+            cursor.itersize = _FETCHED
+            for key, there, again in cursor.execute(query):
+                yield json.loads(key), _loaded(there), _loaded(again)
+
+    def aside_of(self, sequence: int) -> list[tuple[TopicPartition, int, str, str]]:
+        """Return the records of a batch that lost or were refused, and the detail."""
+        rows = fetch(self._scratch, _SQL["aside_of"], sequence=sequence)
+        return [
+            (
+                TopicPartition(row["topic"], row["partition"]),
+                row["offset"],
+                row["kind"],
+                row["detail"],
+            )
+            for row in rows
+        ]
+
+
+def _side(number: int, part: ReplayPart, *, is_replayed: bool) -> sql.Composed:
+    return _SQL["side"].format(
+        once=sql.SQL("DISTINCT" if part.once else ""),
+        part=sql.Literal(number),
+        is_replayed=sql.Literal(is_replayed),
+    )
+
+
+def _loaded(text: str | None) -> Values | None:
+    return None if text is None else json.loads(text)
+
+
+def _found(
+    part: ReplayPart,
+    key: Values,
+    there: Values | None,
+    again: Values | None,
+    explains: Explains,
+) -> FoundRow:
+    if there is not None and again is not None:
+        finding = Finding.DIFFERENT
+        names = [name for name in there if there[name] != again[name]]
+        there = {name: there[name] for name in names}
+        again = {name: again[name] for name in names}
+    else:
+        finding = Finding.MISSING if there is None else Finding.EXTRA
+    reason = explains(part, key, there, again)
+    return FoundRow(
+        key=key,
+        finding=Finding.UNDETERMINED if reason else finding,
+        committed=there,
+        replayed=again,
+        reason=reason,
+    )
+
+
+def merged(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Join ranges that touch or overlap; in order, without the empty ones."""
+    joined: list[OffsetRange] = []
+    for one in sorted(ranges, key=lambda r: (r.topic_partition, r.from_offset)):
+        if not one.length:
+            continue
+        last = joined[-1] if joined else None
+        if (
+            last is not None
+            and last.topic_partition == one.topic_partition
+            and last.until_offset >= one.from_offset
+        ):
+            joined[-1] = OffsetRange(
+                topic_partition=last.topic_partition,
+                from_offset=last.from_offset,
+                until_offset=max(last.until_offset, one.until_offset),
+            )
+        else:
+            joined.append(one)
+    return joined
+
+
+def without(
+    ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]
+) -> tuple[OffsetRange, ...]:
+    """Return what of some ranges is in none of the others."""
+    left = merged(ranges)
+    for other in merged(others):
+        left = [part for one in left for part in _cut(one, other)]
+    return tuple(left)
+
+
+def _cut(one: OffsetRange, other: OffsetRange) -> Iterator[OffsetRange]:
+    if one.topic_partition != other.topic_partition:
+        yield one
+        return
+    pieces = (
+        (one.from_offset, min(one.until_offset, other.from_offset)),
+        (max(one.from_offset, other.until_offset), one.until_offset),
+    )
+    for begin, end in pieces:
+        if begin < end:
+            yield OffsetRange(
+                topic_partition=one.topic_partition, from_offset=begin, until_offset=end
+            )

@@ -1,0 +1,1 @@
+"""Where a pipeline stands, what it costs and what holds it up."""

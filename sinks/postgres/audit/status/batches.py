@@ -1,0 +1,119 @@
+"""The ledger as people look through it: batch by batch, and added up over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.ledger.audited_pipeline import fetch, read_pipeline, snapshot
+from sinks.postgres.server.statements import load_statements
+
+_SQL = load_statements("sinks.postgres.audit.status", "batches.sql")
+
+#: Batches of one page.
+PAGE = 50
+_AFTER_ALL = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerBatch:
+    """One published batch.
+
+    Attributes:
+        ranges: Topic, partition, first offset, and the offset behind the last.
+        restagings: How often it was staged again without rows that Postgres refused.
+        stage_s: From its plan to the last vote.
+        publish_s: From there to the row in the ledger, waits included.
+        branches: Databases beside the home that it was committed in, or is to be.
+    """
+
+    sequence: int
+    epoch: int
+    guarantee: str
+    restagings: int
+    watermark_after: datetime | None
+    planned_at: datetime
+    published_at: datetime
+    stage_s: float
+    publish_s: float
+    read: int
+    committed: int
+    duplicate: int
+    dead: int
+    late: int
+    expired: int
+    filtered: int
+    ranges: list[tuple[str, int, int, int]]
+    branches: int
+    branches_in_doubt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotOfTime:
+    """The batches that were published in a slot of time, added up.
+
+    Attributes:
+        began_s: Seconds since 1970.
+        batch_p50_s: Seconds from plan to publish, of the batch in the middle.
+        batch_p95_s: The same of the batch that 95 % are not slower than.
+    """
+
+    began_s: int
+    batches: int
+    read: int
+    duplicate: int
+    dead: int
+    late: int
+    batch_p50_s: float
+    batch_p95_s: float
+
+
+def read_batches(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    *,
+    before: int | None = None,
+    limit: int = PAGE,
+) -> tuple[LedgerBatch, ...]:
+    """Read the newest batches, or those before one, newest first.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    rows = _read(
+        connection,
+        pipeline,
+        "page",
+        before=_AFTER_ALL if before is None else before,
+        limit=limit,
+    )
+    return tuple(LedgerBatch(**row) for row in rows)
+
+
+def read_history(
+    connection: Connection[TupleRow], pipeline: str, *, slot_s: int, slots: int
+) -> tuple[SlotOfTime, ...]:
+    """Add the newest batches up over slots of time, oldest first.
+
+    A slot in which nothing was published is left out.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    rows = _read(connection, pipeline, "history", slot_s=slot_s, slots=slots)
+    return tuple(SlotOfTime(**row) for row in rows)
+
+
+def _read(
+    connection: Connection[TupleRow], pipeline: str, statement: str, **values: object
+) -> list[Mapping[str, Any]]:
+    with snapshot(connection, doing="reading the ledger"):
+        read_pipeline(connection, pipeline)
+        return list(fetch(connection, _SQL[statement], pipeline=pipeline, **values))

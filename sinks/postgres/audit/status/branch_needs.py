@@ -1,0 +1,95 @@
+"""What the pipelines of a home need of each database that holds their branches."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.status.in_doubt import HomeClaims
+from sinks.postgres.ledger.audited_pipeline import fetch, snapshot
+from sinks.postgres.outputs.window_table import LatePolicy
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.naming import revisions_table
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.identity import Epoch
+from sinks.protocol.in_doubt import Claim
+
+_SQL = load_statements("sinks.postgres.audit.status", "branch_needs.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchNeeds:
+    """What one pipeline needs of one database.
+
+    Attributes:
+        branches: How many of a batch may be prepared there at once.
+        writes: The user's tables, and whether rows are updated there.
+        trial: A claim that nobody can have, to name trials by.
+    """
+
+    database: str
+    branches: int
+    writes: Mapping[str, bool]
+    trial: Claim
+
+
+def read_branch_needs(
+    home: Connection[TupleRow], claims: HomeClaims
+) -> tuple[BranchNeeds, ...]:
+    """Read the needs of every registered pipeline, by its newest definition.
+
+    Raises:
+        RetryableError: The server went away.
+    """
+    with snapshot(home, doing="reading the pipelines' definitions"):
+        rows = fetch(home, _SQL["definitions"])
+    return tuple(
+        need
+        for row in rows
+        for need in _needs(
+            row["definition"]["outputs"],
+            # Epochs are counted from 1.
+            Claim(
+                installation=claims.installation,
+                pipeline_number=row["pipeline_number"],
+                epoch=Epoch(0),
+                nonce=secrets.token_hex(4),
+            ),
+        )
+    )
+
+
+def _needs(outputs: Iterable[Mapping[str, Any]], trial: Claim) -> list[BranchNeeds]:
+    branches: dict[str, int] = {}
+    writes: dict[str, dict[str, bool]] = {}
+    for output in outputs:
+        split = output.get("branches", 1)
+        for database in output.get("databases", (HOME,)):
+            # What is not split is published in the home with the offsets.
+            if database == HOME and split == 1:
+                continue
+            branches[database] = max(branches.get(database, 0), split)
+            writes.setdefault(database, {}).update(_writes(output))
+    return [
+        BranchNeeds(
+            database=database,
+            branches=branches[database],
+            writes=writes[database],
+            trial=trial,
+        )
+        for database in sorted(branches)
+    ]
+
+
+def _writes(output: Mapping[str, Any]) -> dict[str, bool]:
+    table = output["table"]
+    writes = {table: output["kind"] == "window"}
+    is_revised = output.get("late") == LatePolicy.REVISE.value
+    if is_revised and output.get("panes") != "discarding":
+        writes[revisions_table(table)] = False
+    return writes

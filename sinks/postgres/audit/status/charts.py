@@ -1,0 +1,115 @@
+"""What charts show over time of committed batches, from the ledger alone.
+
+``docs/monitor.md`` gives the formula of every line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from psycopg import Connection
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.ledger.audited_pipeline import fetch, fetch_pipeline, snapshot
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.ages import quantile_s
+
+_SQL = load_statements("sinks.postgres.audit.status", "charts.sql")
+
+#: What "now" means for what status and metrics show of it.
+RECENT_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedFigures:
+    """Of the batches of a slot of time.
+
+    Attributes:
+        latency_p50_s: Seconds from when Kafka had an event until right before the
+            COMMIT with it, of the event in the middle; a tenth off at most, like the
+            next two. None without an event that has a time.
+        latency_p95_s: The same of the event that 95 % are not older than.
+        latency_p99_s: And 99 %.
+        looked_up_share: Searches in the catalog that no filter had spared, by IDs that
+            were asked for. None where nobody asks.
+        false_positive_share: Those of them that found nothing, by the same IDs.
+    """
+
+    latency_p50_s: float | None
+    latency_p95_s: float | None
+    latency_p99_s: float | None
+    looked_up_share: float | None
+    false_positive_share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charts:
+    """Slots of time, each by the seconds since 1970 that it began at.
+
+    A slot in which nothing was published is left out.
+
+    Attributes:
+        committed: Latency, and what looking IDs up took.
+        stage_s: The batch in the middle, from its plan to its last vote.
+        publish_s: And from there to its row in the ledger.
+        dead: Dead letters by reason.
+    """
+
+    committed: Mapping[int, CommittedFigures]
+    stage_s: Mapping[int, float]
+    publish_s: Mapping[int, float]
+    dead: Mapping[str, Mapping[int, int]]
+
+
+def read_charts(
+    connection: Connection[TupleRow], pipeline: str, *, slot_s: int, slots: int
+) -> Charts:
+    """Add the newest batches up over slots of time.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, or a table may not be read.
+        RetryableError: The server went away.
+    """
+    values = {"pipeline": pipeline, "slot_s": slot_s, "slots": slots}
+    with snapshot(connection, doing="reading charts of a pipeline"):
+        fetch_pipeline(connection, pipeline)
+        committed = fetch(connection, _SQL["committed"], **values)
+        phases = fetch(connection, _SQL["phases"], **values)
+        letters = fetch(connection, _SQL["dead"], **values)
+    dead: dict[str, dict[int, int]] = {}
+    for row in letters:
+        dead.setdefault(row["reason"], {})[row["began_s"]] = row["letters"]
+    return Charts(
+        committed={row["began_s"]: _figures(row) for row in committed},
+        stage_s={row["began_s"]: row["stage_p50_s"] for row in phases},
+        publish_s={row["began_s"]: row["publish_p50_s"] for row in phases},
+        dead=dead,
+    )
+
+
+def read_recent_figures(
+    connection: Connection[TupleRow], pipeline: str
+) -> CommittedFigures:
+    """Read the figures of the batches that were published in the last minute.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading figures of the last minute"):
+        fetch_pipeline(connection, pipeline)
+        (row,) = fetch(connection, _SQL["recent"], pipeline=pipeline, seconds=RECENT_S)
+    return _figures(row)
+
+
+def _figures(row: DictRow) -> CommittedFigures:
+    ages = {int(bucket): events for bucket, events in row["ages"].items()}
+    asked, looked_up, met = row["asked"], row["looked_up"], row["met"]
+    return CommittedFigures(
+        latency_p50_s=quantile_s(ages, 0.5),
+        latency_p95_s=quantile_s(ages, 0.95),
+        latency_p99_s=quantile_s(ages, 0.99),
+        looked_up_share=looked_up / asked if asked else None,
+        false_positive_share=(looked_up - met) / asked if asked else None,
+    )

@@ -1,0 +1,255 @@
+"""What is in doubt: every prepared branch of a home's pipelines, with its evidence.
+
+Everything here only reads, and takes no lock: it shows what would be done. Who acts
+asks again under the lock of the pipeline's row, see ``sinks.protocol.resolution``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import Connection
+from psycopg.errors import UndefinedTable
+from psycopg.rows import TupleRow
+
+from sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    fetch_one,
+    ledger_missing,
+    snapshot,
+)
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.identity import Epoch
+from sinks.protocol.in_doubt import (
+    Claim,
+    GlobalId,
+    InDoubtFacts,
+    InDoubtVerdict,
+    decide_in_doubt,
+)
+
+_SQL = load_statements("sinks.postgres.audit.status", "in_doubt.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedBranch:
+    """A prepared branch as its database shows it."""
+
+    gid: GlobalId
+    #: The database that it was found in, by its name for the pipelines.
+    database: str
+    prepared_at: datetime
+    #: Seconds since then, by that database's clock.
+    age_s: float
+    #: The role that may finish it, beside superusers.
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A branch that a batch was committed with."""
+
+    gid: GlobalId
+    sequence: int
+    published_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnnotedDecision(Decision):
+    """A decided branch that nobody has noted as committed yet."""
+
+    #: Seconds since the decision, by the home database's clock.
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A prepared branch, what home says of it, and what the resolver would do."""
+
+    branch: PreparedBranch
+    #: None when home knows no pipeline of this number.
+    pipeline: str | None
+    newest: Claim | None
+    decision: Decision | None
+    verdict: InDoubtVerdict
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomeClaims:
+    """The pipelines of a home database and the newest claim of each."""
+
+    installation: str
+    newest: Mapping[str, Claim]
+
+    @property
+    def prefix(self) -> str:
+        """What the global ids of all its branches begin with."""
+        return f"tallyweir:{self.installation}:"
+
+    def pipeline_of(self, gid: GlobalId) -> str | None:
+        """Name the pipeline that a branch belongs to; None for a stranger's."""
+        for pipeline, newest in self.newest.items():
+            if gid.claim.is_of_the_same_pipeline(newest):
+                return pipeline
+        return None
+
+
+def read_claims(home: Connection[TupleRow]) -> HomeClaims:
+    """Read who drives the pipelines of a home database.
+
+    Raises:
+        ConfigurationError: ``LEDGER_MISSING``.
+        RetryableError: The server went away.
+    """
+    try:
+        with snapshot(home, doing="reading the claims"):
+            return _read_claims(home)
+    except Exception as error:
+        if isinstance(error.__cause__, UndefinedTable):
+            raise ledger_missing() from error
+        raise
+
+
+def list_prepared(
+    connection: Connection[TupleRow], database: str, prefix: str
+) -> tuple[PreparedBranch, ...]:
+    """List the prepared branches in one database, the oldest first.
+
+    Args:
+        connection: To that database.
+        database: Its name for the pipelines.
+        prefix: What their global ids begin with; a name that goes on otherwise than
+            ours do is left out.
+
+    Raises:
+        RetryableError: The server went away.
+    """
+    with translated(f"listing prepared branches in {database}"):
+        rows = fetch(connection, _SQL["prepared_branches"], prefix=prefix)
+    return tuple(
+        PreparedBranch(
+            gid=gid,
+            database=database,
+            prepared_at=row["prepared_at"],
+            age_s=row["age_s"],
+            owner=row["owner"],
+        )
+        for row in rows
+        if (gid := GlobalId.parse(row["gid"])) is not None
+    )
+
+
+def read_unnoted(home: Connection[TupleRow]) -> tuple[UnnotedDecision, ...]:
+    """List the decided branches that nobody has noted as committed.
+
+    Raises:
+        RetryableError: The server went away.
+    """
+    with snapshot(home, doing="reading decided branches"):
+        return tuple(
+            UnnotedDecision(
+                gid=gid,
+                sequence=row["sequence"],
+                published_at=row["published_at"],
+                age_s=row["age_s"],
+            )
+            for row in fetch(home, _SQL["unnoted_decisions"])
+            if (gid := GlobalId.parse(row["gid"])) is not None
+        )
+
+
+def read_evidence(
+    home: Connection[TupleRow], branches: Collection[PreparedBranch]
+) -> tuple[Evidence, ...]:
+    """Tell of each prepared branch what the resolver would do, and why.
+
+    Args:
+        home: The home database.
+        branches: Listed before this call; the other way round, one that was decided
+            in between would look like one that nobody decides.
+
+    Raises:
+        RetryableError: The server went away.
+    """
+    with snapshot(home, doing="reading what is decided"):
+        claims = _read_claims(home)
+        rows = fetch(
+            home, _SQL["decisions_among"], gids=[str(one.gid) for one in branches]
+        )
+    decisions = {row["gid"]: (row["sequence"], row["published_at"]) for row in rows}
+    decided = [
+        Decision(
+            gid=one.gid,
+            sequence=decisions[str(one.gid)][0],
+            published_at=decisions[str(one.gid)][1],
+        )
+        for one in branches
+        if str(one.gid) in decisions
+    ]
+    return judge(branches, claims, decided)
+
+
+def judge(
+    branches: Iterable[PreparedBranch], claims: HomeClaims, decided: Iterable[Decision]
+) -> tuple[Evidence, ...]:
+    """Hold prepared branches against what home says, as ``read_evidence`` read it."""
+    by_gid = {decision.gid: decision for decision in decided}
+    return tuple(_judge(branch, claims, by_gid) for branch in branches)
+
+
+def _judge(
+    branch: PreparedBranch, claims: HomeClaims, decided: Mapping[GlobalId, Decision]
+) -> Evidence:
+    gid = branch.gid
+    pipeline = claims.pipeline_of(gid)
+    newest = None if pipeline is None else claims.newest[pipeline]
+    decision = decided.get(gid)
+    verdict = InDoubtVerdict.LEAVE
+    if newest is not None:
+        facts = InDoubtFacts(
+            newest=newest, decided=frozenset(decided), unresolved=frozenset()
+        )
+        verdict = decide_in_doubt(gid, facts, at_rest=None)
+    return Evidence(
+        branch=branch,
+        pipeline=pipeline,
+        newest=newest,
+        decision=decision,
+        verdict=verdict,
+        why=_why(gid, newest, verdict),
+    )
+
+
+def _why(gid: GlobalId, newest: Claim | None, verdict: InDoubtVerdict) -> str:
+    if newest is None:
+        return f"home knows no pipeline of number {gid.claim.pipeline_number}"
+    match verdict:
+        case InDoubtVerdict.COMMIT:
+            return f"batch {gid.sequence} is decided, with this branch in its list"
+        case InDoubtVerdict.ROLL_BACK:
+            return (
+                f"epoch {newest.epoch} ({newest.nonce}) has superseded its driver, "
+                "which decided nothing of it"
+            )
+        case InDoubtVerdict.LEAVE:
+            return "its driver has the newest claim and may yet decide it"
+
+
+def _read_claims(home: Connection[TupleRow]) -> HomeClaims:
+    installation = fetch_one(home, _SQL["installation"])["installation_id"]
+    return HomeClaims(
+        installation=installation,
+        newest={
+            row["pipeline"]: Claim(
+                installation=installation,
+                pipeline_number=row["pipeline_number"],
+                epoch=Epoch(row["epoch"]),
+                nonce=row["nonce"],
+            )
+            for row in fetch(home, _SQL["registered_pipelines"])
+        },
+    )

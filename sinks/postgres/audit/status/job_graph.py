@@ -1,0 +1,210 @@
+"""A pipeline as a graph of its steps, with what flowed along each edge.
+
+Every record that enters a step leaves it: to the next step, or aside, for one of the
+reasons that the ledger counts. So the numbers on the edges obey the conservation law,
+and ``missing`` tells by how much they do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.diagnosis.step_figures import PartFigures, StepFigures
+from sinks.postgres.audit.status.measures import (
+    CustomFigures,
+    HotKey,
+    StateSize,
+    custom_figures,
+    hot_keys,
+    read_measured,
+    read_state_sizes,
+)
+from sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    fetch_one,
+    read_pipeline,
+    snapshot,
+    topics_of,
+)
+from sinks.postgres.server.statements import load_statements
+
+_SQL = load_statements("sinks.postgres.audit.status", "batches.sql")
+_LEDGER = load_statements("sinks.postgres.ledger", "ledger.sql")
+
+#: Where records go that become no result, after which step.
+_ASIDE = {
+    "validate": ("dead", "expired", "filtered"),
+    "deduplicate": ("duplicate",),
+    "stage": ("late",),
+}
+_COUNTED = ("committed", "duplicate", "dead", "late", "expired", "filtered")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One box of the graph.
+
+    Attributes:
+        name: Unique in the graph.
+        kind: ``topic``, ``step``, ``table`` or ``aside``.
+        title: What people read.
+        figures: What it takes; None where nobody measures it.
+    """
+
+    name: str
+    kind: str
+    title: str
+    figures: StepFigures | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """What flowed from one box to another.
+
+    Attributes:
+        records: None where the ledger does not tell the share of each edge.
+    """
+
+    source: str
+    target: str
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobGraph:
+    """The steps of a pipeline, over its newest batches.
+
+    Attributes:
+        batches: How many it tells of.
+        counts: ``read``, and what became of it, by the ledger's names.
+        missing: Records that were read and are nowhere; 0, or something is broken.
+        parts: What each part of a batch takes; none where nobody has measured.
+        state: What the pipeline keeps in the home database.
+        custom: What its own functions have reported.
+        hot_keys: Of each output with windows or keyed state.
+        samples: How many rows of each step are kept; 0 for none.
+    """
+
+    batches: int
+    began_at: datetime | None
+    ended_at: datetime | None
+    counts: Mapping[str, int]
+    missing: int
+    steps: tuple[Step, ...]
+    edges: tuple[Edge, ...]
+    parts: tuple[StepFigures, ...]
+    state: tuple[StateSize, ...]
+    custom: CustomFigures
+    hot_keys: tuple[HotKey, ...]
+    samples: int
+
+
+def read_job_graph(
+    connection: Connection[TupleRow], pipeline: str, *, newest: int
+) -> JobGraph:
+    """Read a pipeline's graph with what its newest batches did.
+
+    Args:
+        connection: To the home, not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+        newest: How many batches.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading a pipeline's graph"):
+        audited = read_pipeline(connection, pipeline)
+        wanted = {"pipeline": pipeline, "after": audited.last_sequence - newest}
+        row = fetch_one(connection, _LEDGER["pipeline_row"], pipeline=pipeline)
+        counts = fetch_one(connection, _SQL["counts_after"], **wanted)
+        outputs = fetch(connection, _SQL["outputs"], **wanted)
+        span = fetch_one(connection, _SQL["span"], **wanted)
+        measured = read_measured(connection, audited, newest=newest)
+        state = read_state_sizes(connection, audited)
+    figures = PartFigures(measured)
+    graph = _Graph(row["definition"], counts, outputs, figures.of_boxes())
+    return JobGraph(
+        **span,
+        counts=counts,
+        missing=counts["read"] - sum(counts[name] for name in _COUNTED),
+        steps=tuple(graph.steps()),
+        edges=tuple(graph.edges()),
+        parts=figures.of_parts(),
+        state=state,
+        custom=custom_figures(measured),
+        hot_keys=hot_keys(measured),
+        samples=row["definition"].get("monitor", {}).get("samples", 0),
+    )
+
+
+class _Graph:
+    """Draws a definition with counts."""
+
+    def __init__(
+        self,
+        definition: Mapping[str, Any],
+        counts: Mapping[str, int],
+        outputs: list[DictRow],
+        figures: Mapping[str, StepFigures],
+    ) -> None:
+        self._definition = definition
+        self._counts = counts
+        self._figures = figures
+        self._topics = topics_of(definition)
+        self._events = {row["output_table"]: row["events"] for row in outputs}
+        self._tables = [output["table"] for output in definition["outputs"]]
+        self._line = ["decode", "validate"]
+        if definition.get("deduplicate"):
+            self._line.append("deduplicate")
+        if definition.get("enrich"):
+            self._line.append("enrich")
+        self._line += [name for name in ("transform", "predict") if name in figures]
+        self._line += ["stage"]
+        if "keys" in figures:
+            self._line.append("keys")
+        self._line.append("publish")
+
+    def steps(self) -> Iterator[Step]:
+        for topic in self._topics:
+            yield Step(name=f"topic {topic}", kind="topic", title=topic)
+        for name in self._line:
+            figures = self._figures.get(name)
+            yield Step(name=name, kind="step", title=name, figures=figures)
+        for table in self._tables:
+            yield Step(name=f"table {table}", kind="table", title=table)
+        for name in self._aside():
+            yield Step(name=name, kind="aside", title=name)
+
+    def edges(self) -> Iterator[Edge]:
+        left = self._counts["read"]
+        shared = left if len(self._topics) == 1 else None
+        for topic in self._topics:
+            yield Edge(source=f"topic {topic}", target="decode", records=shared)
+        for here, there in pairwise(self._line):
+            for reason in _ASIDE.get(here, ()):
+                if reason in self._aside():
+                    aside = self._counts[reason]
+                    yield Edge(source=here, target=reason, records=aside)
+                    left -= aside
+            # The ledger counts dead letters of both together.
+            records = None if here == "decode" else left
+            yield Edge(source=here, target=there, records=records)
+        for table in self._tables:
+            taken = self._events.get(table, 0)
+            yield Edge(source="publish", target=f"table {table}", records=taken)
+
+    def _aside(self) -> tuple[str, ...]:
+        """Name what this pipeline may put aside, or has."""
+        may = {"dead"}
+        if self._definition.get("deduplicate"):
+            may |= {"duplicate", "expired"}
+        found = {name for name in _COUNTED[1:] if self._counts[name]}
+        return tuple(name for name in _COUNTED[1:] if name in may | found)

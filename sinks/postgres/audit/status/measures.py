@@ -1,0 +1,296 @@
+"""What a pipeline's batches have cost, what its state takes, and what keeps it.
+
+``docs/status.md`` gives the formula of every number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from sinks.diagnosis.batch_time import MeasuredBatch
+from sinks.diagnosis.bottleneck import (
+    BATCHES_MAX,
+    Bottleneck,
+    ServerFacts,
+    find_bottleneck,
+)
+from sinks.postgres.audit.status.overview import LockWait
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+    snapshot,
+)
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.naming import application_name, runs_of_pipeline, state_table
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.measures import Measures, parse_measures, sum_measures
+
+_SQL = load_statements("sinks.postgres.audit.status", "measures.sql")
+_OVERVIEW = load_statements("sinks.postgres.audit.status", "overview.sql")
+_CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
+
+_KEYED = ("tallyweir.keyed_state", "tallyweir.keyed_timer")
+_POSITIONS = "tallyweir.partition_progress"
+#: What the IDs that are remembered are called among the sizes of state.
+CATALOG = "IDs remembered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Values that a pipeline's functions have observed.
+
+    Attributes:
+        p50: In the middle; at most twice too high, like the next.
+        p95: Not above it are 95 %.
+    """
+
+    count: int
+    total: float
+    least: float | None
+    greatest: float | None
+    p50: float | None
+    p95: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomFigures:
+    """What a pipeline's own functions have reported, over its newest batches."""
+
+    counts: Mapping[str, float]
+    distributions: Mapping[str, Observed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotKey:
+    """A key that many events are of.
+
+    Attributes:
+        output: The table of the windows or the function.
+        key: As JSON, or a hash that begins with ``#``.
+        events: At least, over the newest batches.
+        share: Of the output's events.
+    """
+
+    output: str
+    key: str
+    events: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSize:
+    """Something that a pipeline keeps in the home database between batches.
+
+    Attributes:
+        name: What it is.
+        rows: Counted for IDs; of tables, the server's estimate.
+        bytes: With indexes.
+        is_shared: With the other pipelines of the home database.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    is_shared: bool
+
+
+def read_bottleneck(
+    connection: Connection[TupleRow], pipeline: str, *, lag: int | None
+) -> Bottleneck | None:
+    """Name what keeps a pipeline from being faster; None while nobody can tell.
+
+    See ``read_evidence``.
+    """
+    return find_bottleneck(*read_evidence(connection, pipeline, lag=lag))
+
+
+def read_evidence(
+    connection: Connection[TupleRow], pipeline: str, *, lag: int | None
+) -> tuple[tuple[MeasuredBatch, ...], ServerFacts]:
+    """Read what shows the bottleneck of a pipeline.
+
+    Args:
+        connection: To the home, not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+        lag: Offsets that wait in Kafka; None if it does not answer.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="looking for what keeps a pipeline"):
+        audited = read_pipeline(connection, pipeline)
+        batches = read_measured(connection, audited, newest=BATCHES_MAX)
+        facts = _read_facts(connection, audited, lag)
+    return batches, facts
+
+
+def read_reported(
+    connection: Connection[TupleRow], pipeline: str, *, newest: int
+) -> tuple[CustomFigures, tuple[HotKey, ...]]:
+    """Read what functions have reported in the newest batches, and the hot keys.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading what functions have reported"):
+        audited = read_pipeline(connection, pipeline)
+        batches = read_measured(connection, audited, newest=newest)
+    return custom_figures(batches), hot_keys(batches)
+
+
+def hot_keys(batches: Sequence[MeasuredBatch]) -> tuple[HotKey, ...]:
+    """Put the hottest keys of some batches together, by output, hottest first."""
+    added = sum_measures(Measures(hot_keys=one.measures.hot_keys) for one in batches)
+    return tuple(
+        HotKey(output=output, key=key, events=events, share=events / found.events)
+        for output, found in added.hot_keys.items()
+        for key, events in found.keys.items()
+    )
+
+
+def custom_figures(batches: Sequence[MeasuredBatch]) -> CustomFigures:
+    """Add up what functions have reported."""
+    added = sum_measures(
+        Measures(counts=m.counts, distributions=m.distributions)
+        for m in (batch.measures for batch in batches)
+    )
+    return CustomFigures(
+        counts=added.counts,
+        distributions={
+            name: Observed(
+                count=one.count,
+                total=one.total,
+                least=one.least,
+                greatest=one.greatest,
+                p50=one.quantile(0.5),
+                p95=one.quantile(0.95),
+            )
+            for name, one in added.distributions.items()
+        },
+    )
+
+
+def read_measured(
+    connection: Connection[TupleRow], audited: AuditedPipeline, *, newest: int
+) -> tuple[MeasuredBatch, ...]:
+    """Read what the newest batches have cost, oldest first, in a snapshot.
+
+    Batches of which nobody kept measures are left out.
+    """
+    rows = fetch(
+        connection,
+        _SQL["newest"],
+        pipeline=audited.name,
+        after=audited.last_sequence - newest,
+    )
+    return tuple(
+        MeasuredBatch(**{**row, "measures": parse_measures(row["measures"])})
+        for row in rows
+    )
+
+
+def read_state_sizes(
+    connection: Connection[TupleRow], audited: AuditedPipeline
+) -> tuple[StateSize, ...]:
+    """Read what a pipeline's state takes in the home database, in a snapshot."""
+    return tuple(_state_sizes(connection, audited))
+
+
+def _state_sizes(
+    connection: Connection[TupleRow], audited: AuditedPipeline
+) -> Iterator[StateSize]:
+    windows = {
+        _text(connection, state_table(audited.number, output.table)): output.table
+        for output in audited.windows
+        if HOME in output.databases
+    }
+    keyed = _KEYED if _is_keyed(audited) else ()
+    found = {
+        row["name"]: row
+        for row in fetch(connection, _SQL["table_sizes"], tables=[*windows, *keyed])
+    }
+    for name, table in windows.items():
+        if name in found:
+            yield _size(f"windows of {table}", found[name], is_shared=False)
+    for name in keyed:
+        yield _size(name.removeprefix("tallyweir."), found[name], is_shared=True)
+    if audited.horizon_s is not None:
+        runs = f"tallyweir.{runs_of_pipeline(audited.number)}"
+        counted = fetch_one(connection, _CATALOG["catalog_size"], pipeline=audited.name)
+        size = fetch_one(connection, _SQL["catalog_bytes"], table=runs)
+        yield StateSize(
+            name=CATALOG,
+            rows=counted["ids"],
+            bytes=size["bytes"],
+            is_shared=False,
+        )
+
+
+def _size(name: str, row: dict[str, int], *, is_shared: bool) -> StateSize:
+    return StateSize(
+        name=name, rows=row["rows"], bytes=row["bytes"], is_shared=is_shared
+    )
+
+
+def _read_facts(
+    connection: Connection[TupleRow], audited: AuditedPipeline, lag: int | None
+) -> ServerFacts:
+    wait = _read_wait(connection, audited)
+    named = {"pipeline": audited.name}
+    xmin = fetch(connection, _SQL["oldest_xmin"])
+    rows = fetch_one(
+        connection, _SQL["dead_rows"], tables=_own_tables(connection, audited)
+    )
+    last = {**named, "last": audited.last_sequence}
+    return ServerFacts(
+        lag=lag,
+        since_commit_s=fetch_one(connection, _SQL["since_commit"], **last)["seconds"],
+        partitions=fetch_one(connection, _SQL["partitions"], **named)["partitions"],
+        lock_wait_s=wait.seconds if wait else 0.0,
+        lock_told=wait.told() if wait else "",
+        lock_is_prepared=wait is not None and not wait.process_id,
+        in_doubt_s=fetch_one(connection, _SQL["in_doubt"], **named)["seconds"],
+        xmin_s=xmin[0]["seconds"] if xmin else 0.0,
+        xmin_holder=xmin[0]["holder"] if xmin else "",
+        dead_rows=rows["dead_rows"],
+        live_rows=rows["live_rows"],
+    )
+
+
+def _read_wait(
+    connection: Connection[TupleRow], audited: AuditedPipeline
+) -> LockWait | None:
+    claims = fetch(connection, _SQL["newest_claim"], pipeline=audited.name)
+    names = {application_name(audited.number, one["epoch"]) for one in claims}
+    for row in fetch(connection, _OVERVIEW["waits"]):
+        if row.pop("application_name") in names:
+            return LockWait(**row)
+    return None
+
+
+def _own_tables(
+    connection: Connection[TupleRow], audited: AuditedPipeline
+) -> list[str]:
+    """Name the tables whose rows its batches change, and not only add."""
+    own = [_POSITIONS, *(_KEYED if _is_keyed(audited) else ())]
+    for output in audited.windows:
+        own.append(output.quoted(connection))
+        own.append(_text(connection, state_table(audited.number, output.table)))
+    return own
+
+
+def _is_keyed(audited: AuditedPipeline) -> bool:
+    return any(output.kind == KeyedTable.kind for output in audited.outputs)
+
+
+def _text(connection: Connection[TupleRow], name: sql.Identifier) -> str:
+    return name.as_string(connection)

@@ -1,0 +1,106 @@
+"""The tables of a pipeline's outputs: how big, how fresh, and what came too late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import Connection
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    fetch,
+    read_pipeline,
+    snapshot,
+)
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.statements import load_statements
+
+_SQL = load_statements("sinks.postgres.audit.status", "output_tables.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTable:
+    """One output of a pipeline, over its newest batches.
+
+    Attributes:
+        databases: Where its table is; with several, each row is in one of them.
+        rows_estimated: What the planner believes; None where the home does not have
+            the table, or it was not analysed yet.
+        bytes: With its indexes; None where the home does not have the table.
+        events: That the newest batches gave it, as rows, late ones and revisions.
+        last_sequence: Of these, the last batch that gave it rows.
+        watermark: Of that batch: no event before it is expected any more.
+        behind_s: From there to the clock of the home database.
+    """
+
+    table: str
+    kind: str
+    databases: tuple[str, ...]
+    rows_estimated: int | None
+    bytes: int | None
+    events: int
+    rows: int
+    late: int
+    revised: int
+    last_sequence: int | None
+    published_at: datetime | None
+    watermark: datetime | None
+    behind_s: float | None
+
+
+def read_output_tables(
+    connection: Connection[TupleRow], pipeline: str, *, newest: int
+) -> tuple[OutputTable, ...]:
+    """Read the outputs of a pipeline, in the order of its definition.
+
+    Args:
+        connection: To the home, not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+        newest: Over how many batches.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading a pipeline's tables"):
+        audited = read_pipeline(connection, pipeline)
+        found = {
+            row["output_table"]: row
+            for row in fetch(
+                connection,
+                _SQL["newest_batches"],
+                pipeline=pipeline,
+                after=audited.last_sequence - newest,
+            )
+        }
+        return tuple(
+            _output_table(connection, output, found.get(output.table))
+            for output in audited.outputs
+        )
+
+
+def _output_table(
+    connection: Connection[TupleRow], output: AuditedOutput, added: DictRow | None
+) -> OutputTable:
+    sizes = []
+    if HOME in output.databases and output.kind != "outbox":
+        sizes = fetch(connection, _SQL["size"], table=output.quoted(connection))
+    size = sizes[0] if sizes else {"rows_estimated": None, "bytes": None}
+    known = added or {}
+    return OutputTable(
+        table=output.table,
+        kind=output.kind,
+        databases=output.databases,
+        rows_estimated=size["rows_estimated"],
+        bytes=size["bytes"],
+        events=known.get("events", 0),
+        rows=known.get("rows", 0),
+        late=known.get("late", 0),
+        revised=known.get("revised", 0),
+        last_sequence=known.get("last_sequence"),
+        published_at=known.get("published_at"),
+        watermark=known.get("watermark_after"),
+        behind_s=known.get("behind_s"),
+    )

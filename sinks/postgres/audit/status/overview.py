@@ -1,0 +1,284 @@
+"""All pipelines of a home database at a glance: where each stands, what holds it up.
+
+``docs/monitor.md`` gives the formula of every number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from psycopg import Connection
+from psycopg.errors import UndefinedTable
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.audit.status.progress import (
+    RECENT_S,
+    DriverStatus,
+    PipelineState,
+    decide_state,
+    driver_of,
+    read_driver_sessions,
+)
+from sinks.postgres.audit.status.receipt_note import KeptReceipt, read_receipts
+from sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    guarantee_of,
+    ledger_missing,
+    snapshot,
+    topics_of,
+)
+from sinks.postgres.ledger.epoch_claims import Drain, Pause
+from sinks.postgres.server.naming import application_name
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.guarantee import Guarantee
+from sinks.protocol.offsets import TopicPartition
+
+_SQL = load_statements("sinks.postgres.audit.status", "overview.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentCounts:
+    """Batches of the last ``RECENT_S`` seconds, and what became of their records."""
+
+    batches: int
+    read: int
+    committed: int
+    duplicate: int
+    dead: int
+    late: int
+    expired: int
+    filtered: int
+
+    @property
+    def per_second(self) -> float:
+        return self.read / RECENT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockWait:
+    """A driver's session that waits for a lock, and one who holds it."""
+
+    seconds: float
+    #: What is locked, if it is a table.
+    relation: str | None
+    #: 0 for a prepared transaction, which no session holds.
+    process_id: int
+    holder: str | None
+    holder_role: str | None
+
+    def told(self) -> str:
+        """Say it in a sentence."""
+        where = f"a lock on {self.relation}" if self.relation else "a lock"
+        if not self.process_id:
+            return f"It waits for {where} that a prepared transaction holds."
+        who = f"process {self.process_id}"
+        if self.holder_role:
+            who += f" of {self.holder_role}"
+        if self.holder:
+            who += f" ({self.holder})"
+        return f"It has waited {self.seconds:.0f} s for {where} that {who} holds."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSummary:
+    """One pipeline at one moment of the home database's clock.
+
+    Attributes:
+        topics: Those that it reads; none as long as it has only had batch runs.
+        next_offsets: The next offset to read of each partition.
+        recent: Of the last minute.
+        wait: None while no lock keeps its driver.
+        pause: None unless it is paused.
+        drain: None unless a driver is to drain it.
+    """
+
+    pipeline: str
+    guarantee: Guarantee
+    topics: tuple[str, ...]
+    observed_at: datetime
+    watermark: datetime | None
+    newest_event_time: datetime | None
+    last_sequence: int
+    visible_through: int
+    last_published_at: datetime | None
+    next_offsets: Mapping[TopicPartition, int]
+    recent: RecentCounts
+    driver: DriverStatus | None
+    wait: LockWait | None
+    pause: Pause | None
+    drain: Drain | None
+    #: What ``verify`` found last; None if it never ran.
+    receipt: KeptReceipt | None = None
+    #: When offsets moved last; None if they have not in the last minute.
+    moved_at: datetime | None = None
+
+    @property
+    def freshness_s(self) -> float | None:
+        """Seconds by which the newest committed event time is behind the clock."""
+        return self._age_s(self.newest_event_time)
+
+    @property
+    def since_commit_s(self) -> float | None:
+        return self._age_s(self.last_published_at)
+
+    @property
+    def since_receipt_s(self) -> float | None:
+        return None if self.receipt is None else self._age_s(self.receipt.taken_at)
+
+    @property
+    def in_doubt(self) -> int:
+        """Batches that are decided and not yet committed in every database."""
+        return self.last_sequence - self.visible_through
+
+    def catch_up_s(self, lag: int | None) -> float | None:
+        """Return the seconds that some offsets take at the last minute's rate."""
+        rate = self.recent.per_second
+        return lag / rate if lag and rate else None
+
+    @property
+    def since_move_s(self) -> float | None:
+        return self._age_s(self.moved_at)
+
+    def state(self, lag: int | None) -> PipelineState:
+        return decide_state(
+            pause=self.pause,
+            drain=self.drain,
+            driver=self.driver,
+            lag=lag,
+            since_commit_s=self.since_move_s,
+        )
+
+    def cause(self, lag: int | None) -> str | None:
+        """Say what most likely keeps the pipeline from moving; None if it moves."""
+        if self.pause is not None:
+            return f"It is {self.pause.told()}."
+        if self.drain is not None:
+            return f"It is {self.drain.told()}. A driver ends it."
+        if self.state(lag) is PipelineState.STALLED:
+            return self._stall(lag)
+        if self.driver is not None and self.driver.fenced:
+            older = " and ".join(str(epoch) for epoch in self.driver.fenced)
+            return (
+                f"The driver of epoch {older} is still connected; epoch "
+                f"{self.driver.epoch} has taken over, so it publishes nothing more."
+            )
+        return None
+
+    def _stall(self, lag: int | None) -> str:
+        if self.wait is not None:
+            return self.wait.told()
+        if self.in_doubt:
+            return (
+                f"Batch {self.visible_through + 1} is decided and not committed in "
+                "every database; tallyweir indoubt list says where."
+            )
+        if lag is None:
+            return "Kafka does not answer."
+        if self.since_commit_s is not None and self.since_commit_s <= RECENT_S:
+            return (
+                "Timers fire, and nothing is read although records wait; the driver's "
+                "log says what it does."
+            )
+        return (
+            "A driver is connected, has records to read, and publishes nothing; its "
+            "log says what it does."
+        )
+
+    def _age_s(self, moment: datetime | None) -> float | None:
+        return None if moment is None else (self.observed_at - moment).total_seconds()
+
+
+def read_overview(connection: Connection[TupleRow]) -> tuple[PipelineSummary, ...]:
+    """Read all pipelines of a home database, from one snapshot, in order of names.
+
+    Raises:
+        ConfigurationError: ``LEDGER_MISSING``, or a table may not be read.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading all pipelines"):
+        try:
+            rows = fetch(connection, _SQL["pipelines"], seconds=RECENT_S)
+        except UndefinedTable as error:
+            raise ledger_missing() from error
+        offsets = _read_next_offsets(connection)
+        sessions = read_driver_sessions(connection)
+        receipts = read_receipts(connection)
+        waits = {
+            row.pop("application_name"): LockWait(**row)
+            for row in fetch(connection, _SQL["waits"])
+        }
+    return tuple(
+        replace(
+            _summary(row, offsets.get(row["pipeline"], {}), sessions, waits),
+            receipt=receipts.get(row["pipeline"]),
+            moved_at=row["moved_at"],
+        )
+        for row in rows
+    )
+
+
+def _read_next_offsets(
+    connection: Connection[TupleRow],
+) -> dict[str, dict[TopicPartition, int]]:
+    offsets: dict[str, dict[TopicPartition, int]] = {}
+    for row in fetch(connection, _SQL["next_offsets"]):
+        place = TopicPartition(row["topic"], row["partition"])
+        offsets.setdefault(row["pipeline"], {})[place] = row["next_offset"]
+    return offsets
+
+
+def _summary(
+    row: DictRow,
+    offsets: Mapping[TopicPartition, int],
+    sessions: set[str],
+    waits: Mapping[str, LockWait],
+) -> PipelineSummary:
+    driver = driver_of(row, sessions)
+    wait: LockWait | None = None
+    if driver is not None:
+        wait = waits.get(application_name(row["pipeline_number"], driver.epoch))
+    return PipelineSummary(
+        pipeline=row["pipeline"],
+        guarantee=guarantee_of(row["definition"]),
+        topics=topics_of(row["definition"]) if offsets else (),
+        observed_at=row["observed_at"],
+        watermark=row["watermark"],
+        newest_event_time=row["newest_event_time"],
+        last_sequence=row["last_sequence"],
+        visible_through=row["visible_through"],
+        last_published_at=row["published_at"],
+        next_offsets=offsets,
+        recent=RecentCounts(
+            **{name: row[name] for name in RecentCounts.__dataclass_fields__}
+        ),
+        driver=driver,
+        wait=wait,
+        pause=_pause(row),
+        drain=_drain(row),
+    )
+
+
+def _pause(row: DictRow) -> Pause | None:
+    if row["paused_at"] is None:
+        return None
+    return Pause(
+        reason=row["reason"],
+        paused_by=row["paused_by"],
+        paused_at=row["paused_at"],
+        last_sequence=row["last_sequence"],
+        is_drained=row["is_drained"],
+    )
+
+
+def _drain(row: DictRow) -> Drain | None:
+    if row["asked_at"] is None:
+        return None
+    return Drain(
+        epoch=row["asked_epoch"],
+        closes_windows=row["closes_windows"],
+        reason=row["asked_reason"],
+        asked_by=row["asked_by"],
+        asked_at=row["asked_at"],
+    )

@@ -1,0 +1,406 @@
+"""Where a pipeline stands, how fast it goes, and whether it does anything at all.
+
+``docs/status.md`` gives the formula of every number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from psycopg import Connection
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.audit.audited_databases import (
+    NO_DATABASES,
+    AuditedDatabase,
+)
+from sinks.postgres.audit.receipt import Totals
+from sinks.postgres.audit.status.database_status import (
+    DatabaseStatus,
+    reach_databases,
+    read_database_status,
+)
+from sinks.postgres.audit.status.waiting import find_state_table
+from sinks.postgres.audit.verification import read_totals
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+    snapshot,
+)
+from sinks.postgres.ledger.epoch_claims import Drain, Pause, read_drain, read_pause
+from sinks.postgres.server.naming import parse_application_name
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.guarantee import Guarantee
+from sinks.protocol.offsets import TopicPartition
+from sinks.protocol.recovery import StoredPosition
+
+_PROGRESS = load_statements("sinks.postgres.audit.status", "progress.sql")
+_OVERVIEW = load_statements("sinks.postgres.audit.status", "overview.sql")
+_CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
+
+#: What "now" means for the rate, and how long a driver with work may be silent.
+RECENT_S = 60
+RECENT_BATCHES = 10
+
+
+class PipelineState(Enum):
+    """One word for what the pipeline does."""
+
+    RUNNING = "RUNNING"
+    CAUGHT_UP = "CAUGHT UP"
+    STALLED = "STALLED"
+    STOPPED = "STOPPED"
+    #: Nothing is published until somebody resumes it.
+    PAUSED = "PAUSED"
+    #: Nothing is read any more; a driver is to finish what there is.
+    DRAINING = "DRAINING"
+    #: Paused, with nothing left to finish.
+    DRAINED = "DRAINED"
+    #: Only an older driver is there, which may not publish any more.
+    FENCED = "FENCED"
+
+
+class PartitionClockState(Enum):
+    """Whether a partition holds the pipeline's watermark."""
+
+    ACTIVE = "active"
+    #: It has had no event yet, and was met less than the idle timeout ago.
+    AWAITED = "awaited"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """Where one Kafka partition stands."""
+
+    position: TopicPartition
+    stored: StoredPosition
+    event_time_max: datetime | None
+    #: Its own, which the pipeline's is behind as long as it is active.
+    watermark: datetime | None
+    clock: PartitionClockState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStatus:
+    """One published batch."""
+
+    sequence: int
+    epoch: int
+    planned_at: datetime
+    published_at: datetime
+    read: int
+    committed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverStatus:
+    """The newest claim, and whether the claimant is connected.
+
+    Attributes:
+        fenced: Epochs of older drivers that are connected as well.
+        run: The batch run that has claimed; None for a driver of the stream.
+    """
+
+    epoch: int
+    host: str
+    process_id: int
+    claimed_at: datetime
+    is_connected: bool
+    fenced: tuple[int, ...] = ()
+    run: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStatus:
+    """Groups of a window output that are not final yet, over all of its databases.
+
+    Both numbers are None when one of the databases does not answer.
+    """
+
+    table: str
+    open_groups: int | None
+    events: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What the home database knows of a pipeline at one moment of its clock."""
+
+    pipeline: str
+    guarantee: Guarantee
+    observed_at: datetime
+    watermark: datetime | None
+    newest_event_time: datetime | None
+    partitions: tuple[PartitionStatus, ...]
+    last_batch: BatchStatus | None
+    #: When offsets moved last, of the newest 3,000 batches.
+    moved_at: datetime | None
+    last_sequence: int
+    #: The newest batch such that it and all before it are committed everywhere.
+    visible_through: int
+    #: Events read per second over the last ``RECENT_S`` seconds.
+    minute_rate: float
+    #: The same over the last ``RECENT_BATCHES`` batches, first planned to last
+    #: published; None without batches.
+    batches_rate: float | None
+    driver: DriverStatus | None
+    totals: Totals
+    windows: tuple[WindowStatus, ...]
+    #: None when deduplication is off.
+    catalog_ids: int | None
+    #: None unless it is paused.
+    pause: Pause | None
+    #: None unless a driver is to drain it.
+    drain: Drain | None
+    #: Those that publish branches; none where every batch is one transaction.
+    databases: tuple[DatabaseStatus, ...]
+
+    @property
+    def freshness_s(self) -> float | None:
+        """Seconds by which the newest committed event time is behind the clock."""
+        return _seconds(self.newest_event_time, self.observed_at)
+
+    @property
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """The next offset to read of each partition."""
+        return {part.position: part.stored.next_offset for part in self.partitions}
+
+    @property
+    def since_commit_s(self) -> float | None:
+        return _seconds(
+            self.last_batch.published_at if self.last_batch else None, self.observed_at
+        )
+
+    @property
+    def since_move_s(self) -> float | None:
+        return _seconds(self.moved_at, self.observed_at)
+
+    def state(self, lag: int | None) -> PipelineState:
+        return decide_state(
+            pause=self.pause,
+            drain=self.drain,
+            driver=self.driver,
+            lag=lag,
+            since_commit_s=self.since_move_s,
+        )
+
+
+def decide_state(
+    *,
+    pause: Pause | None,
+    drain: Drain | None,
+    driver: DriverStatus | None,
+    lag: int | None,
+    since_commit_s: float | None,
+) -> PipelineState:
+    """Choose the word; a pipeline that does not move while there is lag never runs.
+
+    Args:
+        pause: That lasts.
+        drain: That a driver has yet to end.
+        driver: The newest; None if there has been none.
+        lag: Offsets between Kafka's ends and the pipeline; None when Kafka did not
+            answer, which counts as lag, because nothing shows that there is none.
+        since_commit_s: Since the last batch that moved offsets, which one that only
+            fires timers does not; None when there is none.
+    """
+    if pause is not None:
+        return PipelineState.DRAINED if pause.is_drained else PipelineState.PAUSED
+    if drain is not None:
+        return PipelineState.DRAINING
+    if driver is None or not driver.is_connected:
+        is_fenced = driver is not None and driver.fenced
+        return PipelineState.FENCED if is_fenced else PipelineState.STOPPED
+    # A batch run publishes once, at its end, and what waits in Kafka is not its work.
+    is_run = driver.run is not None
+    if lag == 0 and not is_run:
+        return PipelineState.CAUGHT_UP
+    moves = since_commit_s is not None and since_commit_s <= RECENT_S
+    return PipelineState.RUNNING if is_run or moves else PipelineState.STALLED
+
+
+def read_status(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    databases: Mapping[str, str] = NO_DATABASES,
+) -> Status:
+    """Read everything that the home database knows, from one snapshot.
+
+    What another database does not answer is unknown, and no reason to show nothing.
+
+    Args:
+        connection: To the home, not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+        databases: Connection strings of the others, by name; may hold more than the
+            pipeline needs.
+
+    Raises:
+        ConfigurationError: No such pipeline, or a table may not be read.
+        RetryableError: The home's server went away.
+    """
+    with (
+        ExitStack() as opened,
+        snapshot(connection, doing="reading a pipeline's status"),
+    ):
+        audited = read_pipeline(connection, pipeline)
+        row = fetch_one(connection, _PROGRESS["pipeline_state"], pipeline=pipeline)
+        recent = _read_recent(connection, pipeline)
+        catalog = fetch_one(connection, _CATALOG["catalog_size"], pipeline=pipeline)
+        parts = reach_databases(opened, connection, audited, databases)
+        return Status(
+            pipeline=pipeline,
+            guarantee=audited.guarantee,
+            observed_at=row["observed_at"],
+            watermark=row["watermark"],
+            newest_event_time=row["newest_event_time"],
+            partitions=_read_partitions(connection, pipeline),
+            last_batch=recent[-1] if recent else None,
+            moved_at=row["moved_at"],
+            last_sequence=row["last_sequence"],
+            visible_through=row["visible_through"],
+            minute_rate=minute_rate(recent, row["observed_at"]),
+            batches_rate=batches_rate(recent),
+            driver=driver_of(row, read_driver_sessions(connection)),
+            totals=read_totals(connection, pipeline),
+            windows=_read_windows(audited, parts),
+            catalog_ids=None if audited.horizon_s is None else catalog["ids"],
+            pause=read_pause(connection, pipeline),
+            drain=read_drain(connection, pipeline),
+            databases=read_database_status(
+                connection, audited, parts, row["observed_at"]
+            ),
+        )
+
+
+def minute_rate(batches: Sequence[BatchStatus], now: datetime) -> float:
+    """Events per second over the last minute, whether or not anything happened."""
+    read = sum(b.read for b in batches if _age_s(b.published_at, now) <= RECENT_S)
+    return read / RECENT_S
+
+
+def batches_rate(batches: Sequence[BatchStatus]) -> float | None:
+    """Events per second while the last batches were worked on, pauses included."""
+    last = batches[-RECENT_BATCHES:]
+    if not last:
+        return None
+    elapsed_s = (last[-1].published_at - last[0].planned_at).total_seconds()
+    return sum(b.read for b in last) / elapsed_s if elapsed_s > 0 else None
+
+
+def _read_recent(
+    connection: Connection[TupleRow], pipeline: str
+) -> tuple[BatchStatus, ...]:
+    rows = fetch(
+        connection,
+        _PROGRESS["recent_batches"],
+        pipeline=pipeline,
+        seconds=RECENT_S,
+        batches=RECENT_BATCHES,
+    )
+    return tuple(BatchStatus(**row) for row in rows)
+
+
+def _read_partitions(
+    connection: Connection[TupleRow], pipeline: str
+) -> tuple[PartitionStatus, ...]:
+    return tuple(
+        PartitionStatus(
+            position=TopicPartition(row["topic"], row["partition"]),
+            stored=StoredPosition(
+                topic_id=row["topic_id"], next_offset=row["next_offset"]
+            ),
+            event_time_max=row["event_time_max"],
+            watermark=row["watermark"],
+            clock=PartitionClockState(row["clock"]),
+        )
+        for row in fetch(connection, _PROGRESS["partitions"], pipeline=pipeline)
+    )
+
+
+def driver_of(row: DictRow, sessions: Iterable[str]) -> DriverStatus | None:
+    """Tell who has claimed last, and whether he or an older one is connected.
+
+    Args:
+        row: Of the pipeline, with its newest claim.
+        sessions: The names of drivers' sessions, of this pipeline and others.
+    """
+    if row["epoch"] is None:
+        return None
+    claims = filter(None, map(parse_application_name, sessions))
+    here = {epoch for number, epoch in claims if number == row["pipeline_number"]}
+    return DriverStatus(
+        epoch=row["epoch"],
+        host=row["host"],
+        process_id=row["process_id"],
+        claimed_at=row["claimed_at"],
+        is_connected=row["epoch"] in here,
+        fenced=tuple(sorted(epoch for epoch in here if epoch < row["epoch"])),
+        run=row["run"],
+    )
+
+
+def read_driver(connection: Connection[TupleRow], pipeline: str) -> DriverStatus | None:
+    """Read who has claimed last, and whether it is connected; None before the first.
+
+    Raises:
+        ConfigurationError: No such pipeline.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="looking for a driver"):
+        read_pipeline(connection, pipeline)
+        row = fetch_one(connection, _PROGRESS["pipeline_state"], pipeline=pipeline)
+        return driver_of(row, read_driver_sessions(connection))
+
+
+def read_driver_sessions(connection: Connection[TupleRow]) -> set[str]:
+    """Read the names of all drivers' sessions, in the caller's snapshot."""
+    rows = fetch(connection, _OVERVIEW["driver_sessions"])
+    return {row["application_name"] for row in rows}
+
+
+def _read_windows(
+    pipeline: AuditedPipeline, parts: Mapping[str, AuditedDatabase | str]
+) -> tuple[WindowStatus, ...]:
+    windows = []
+    for output in pipeline.windows:
+        here = [parts[name] for name in output.databases]
+        rows = [
+            _read_open_groups(part, pipeline, output)
+            for part in here
+            if not isinstance(part, str)
+        ]
+        is_known = len(rows) == len(here)
+        windows.append(
+            WindowStatus(
+                table=output.table,
+                open_groups=sum(r["groups"] for r in rows) if is_known else None,
+                events=sum(r["events"] for r in rows) if is_known else None,
+            )
+        )
+    return tuple(windows)
+
+
+def _read_open_groups(
+    part: AuditedDatabase, pipeline: AuditedPipeline, output: AuditedOutput
+) -> Mapping[str, int]:
+    table = find_state_table(part, pipeline, output)
+    if table is None:
+        return {"groups": 0, "events": 0}
+    (row,) = part.fetch(_PROGRESS["open_groups"].format(state_table=table))
+    return row
+
+
+def _age_s(moment: datetime, now: datetime) -> float:
+    return (now - moment).total_seconds()
+
+
+def _seconds(moment: datetime | None, now: datetime) -> float | None:
+    return None if moment is None else _age_s(moment, now)

@@ -1,0 +1,71 @@
+"""The newest receipt of each pipeline: when it was verified last, and what was found.
+
+Whoever verifies notes what was found; nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.audit.receipt import Receipt
+from sinks.postgres.ledger.audited_pipeline import fetch
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.server.statements import load_statements
+
+_SQL = load_statements("sinks.postgres.audit.status", "receipt.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptReceipt:
+    """What ``verify`` found last.
+
+    Attributes:
+        summary: In a sentence.
+        batches: How many batches of the ledger it was about.
+        taken_at: When it was noted, by the home's clock.
+        taken_by: By whom.
+    """
+
+    is_verified: bool
+    summary: str
+    batches: int
+    taken_at: datetime
+    taken_by: str
+
+
+def note_receipt(connection: Connection[TupleRow], receipt: Receipt) -> None:
+    """Keep a receipt in place of the former one.
+
+    Args:
+        connection: To the home, not inside of a transaction.
+        receipt: What was found.
+
+    Raises:
+        ConfigurationError: The role may not note it.
+        RetryableError: The server went away, or is a standby.
+
+    Crash:
+        Before the COMMIT the former one is there; the next verify notes its own.
+    """
+    with translated("noting a receipt"), connection.transaction():
+        connection.execute(
+            _SQL["note"],
+            {
+                "pipeline": receipt.pipeline,
+                "is_verified": receipt.is_verified,
+                "summary": receipt.summary,
+                "batches": receipt.totals.batches,
+            },
+        )
+
+
+def read_receipts(connection: Connection[TupleRow]) -> dict[str, KeptReceipt]:
+    """Read the receipt of each pipeline that has one, in the caller's snapshot."""
+    return {
+        row.pop("pipeline"): KeptReceipt(**row)
+        for row in fetch(connection, _SQL["receipts"])
+    }

@@ -1,0 +1,126 @@
+"""What a pipeline holds back until event time has come further."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import Connection, sql
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.audit.audited_databases import (
+    NO_DATABASES,
+    AuditedDatabase,
+    connect_databases,
+    databases_of,
+)
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    fetch_one,
+    read_pipeline,
+    snapshot,
+)
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.naming import state_table
+from sinks.postgres.server.statements import load_statements
+
+_SQL = load_statements("sinks.postgres.audit.status", "waiting.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingWindows:
+    """The windows of an output that can still change, in one database.
+
+    Attributes:
+        closes_at: The watermark by which the last of them is final; None if there is
+            none.
+    """
+
+    table: str
+    database: str
+    groups: int
+    events: int
+    closes_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What waits for event time in all databases of a pipeline.
+
+    Attributes:
+        timers: Those of keyed functions and joins, in event time.
+        last_timer: When the last of them is due.
+        clock_timers: Those that wait for the clock, which no watermark fires.
+    """
+
+    watermark: datetime | None
+    windows: tuple[WaitingWindows, ...]
+    timers: int
+    last_timer: datetime | None
+    clock_timers: int
+
+    @property
+    def closing_watermark(self) -> datetime | None:
+        """The watermark by which nothing of it waits any more; None if nothing does."""
+        moments = [one.closes_at for one in self.windows]
+        return max(filter(None, [*moments, self.last_timer]), default=None)
+
+
+def read_waiting(
+    home: Connection[TupleRow],
+    pipeline: str,
+    databases: Mapping[str, str] = NO_DATABASES,
+) -> Waiting:
+    """Read what waits, from one snapshot of the home and one of each other database.
+
+    Args:
+        home: Not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+        databases: Connection strings of the others, by name; may hold more than the
+            pipeline needs.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN`` or ``DATABASE_UNKNOWN``.
+        RetryableError: A database does not answer.
+    """
+    with ExitStack() as opened, snapshot(home, doing="reading what waits"):
+        audited = read_pipeline(home, pipeline)
+        parts = connect_databases(opened, home, databases_of(audited), databases)
+        timers = fetch_one(home, _SQL["timers"], pipeline=pipeline)
+        with parts.snapshots(audited):
+            windows = tuple(
+                _read_windows(part, audited, output)
+                for output in audited.windows
+                for part in parts.of(output)
+            )
+    return Waiting(watermark=audited.watermark, windows=windows, **timers)
+
+
+def find_state_table(
+    part: AuditedDatabase, pipeline: AuditedPipeline, output: AuditedOutput
+) -> sql.Identifier | None:
+    """Name the table of a window output's open groups; None where there is none yet."""
+    table = state_table(
+        pipeline.number,
+        output.table,
+        installation=None if part.name == HOME else pipeline.installation,
+    )
+    name = table.as_string(part.connection)
+    (found,) = part.fetch(_SQL["table_exists"], table=name)
+    return table if found["present"] else None
+
+
+def _read_windows(
+    part: AuditedDatabase, pipeline: AuditedPipeline, output: AuditedOutput
+) -> WaitingWindows:
+    table = find_state_table(part, pipeline, output)
+    found: DictRow = {"groups": 0, "events": 0, "closes_at": None}
+    if table is not None:
+        (found,) = part.fetch(
+            _SQL["windows"].format(state_table=table),
+            allowed_lateness=output.allowed_lateness,
+        )
+    return WaitingWindows(table=output.table, database=part.name, **found)

@@ -1,0 +1,1 @@
+"""What became of one event, and of each dead letter."""

@@ -1,0 +1,75 @@
+"""Looks an ID up in the seen-ID catalog, as a person who has only its text."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+
+from psycopg import Connection
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch, fetch_one
+from sinks.postgres.server.statements import load_statements
+
+_EXPLANATION = load_statements("sinks.postgres.audit.why", "explanation.sql")
+_CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
+
+_FINGERPRINT_BYTES = 16
+_SEQUENCE_BYTES = 4
+
+#: From the installation's key and an ID to the 16-byte fingerprints that it may be
+#: filed under: the text that a person types may stand for a number.
+FingerprintProbe = Callable[[bytes, str], Sequence[bytes]]
+
+
+def find_in_catalog(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    event_id: str,
+    fingerprint_probe: FingerprintProbe,
+) -> list[DictRow]:
+    """Return the entries of an ID, inside of the caller's snapshot.
+
+    Each is the bucket and the batch (``sequence``) that filed it there.
+    """
+    if pipeline.horizon_s is None:
+        return []
+    installation = fetch_one(connection, _EXPLANATION["fingerprint_key"])
+    return [
+        {"bucket": run["bucket"], "sequence": sequence}
+        for wanted in fingerprint_probe(installation["fingerprint_key"], event_id)
+        for run in fetch(
+            connection,
+            _CATALOG["covering_runs"],
+            pipeline=pipeline.name,
+            fingerprint=wanted,
+        )
+        for sequence in _batches_of(run, wanted)
+    ]
+
+
+def _batches_of(run: DictRow, wanted: bytes) -> list[int]:
+    """Return the batches by which a run or a chunk has an ID."""
+    begin, end = places_of(run["fingerprints"], wanted)
+    if run["sequences"] is None:
+        return [run["sequence"]] * (end - begin)
+    return [
+        run["oldest_sequence"]
+        + int.from_bytes(
+            run["sequences"][at * _SEQUENCE_BYTES : (at + 1) * _SEQUENCE_BYTES]
+        )
+        for at in range(begin, end)
+    ]
+
+
+def places_of(run: bytes, wanted: bytes) -> tuple[int, int]:
+    """Search sorted 16-byte fingerprints; return where it begins and ends."""
+    ids = len(run) // _FINGERPRINT_BYTES
+
+    def at(index: int) -> bytes:
+        return run[index * _FINGERPRINT_BYTES : (index + 1) * _FINGERPRINT_BYTES]
+
+    return (
+        bisect_left(range(ids), wanted, key=at),
+        bisect_right(range(ids), wanted, key=at),
+    )

@@ -1,0 +1,187 @@
+"""Dead letters by reason, one by one, and one of them with what its record holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from sinks.postgres.ledger.audited_pipeline import fetch, read_pipeline, snapshot
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.errors import ConfigurationError
+
+_SQL = load_statements("sinks.postgres.audit.why", "dead_letters.sql")
+
+#: Joins to ``letter`` the newest ``note`` of a redrive.
+NEWEST_NOTE = _SQL["newest_note"]
+#: A condition for statements that select from ``letter``.
+IS_ERASED = _SQL["is_erased"]
+_IS_NEWEST = _SQL["is_newest"]
+_GROUPS = _SQL["groups"].format(is_newest=_IS_NEWEST)
+_PAGE = _SQL["page"].format(newest_note=NEWEST_NOTE, is_newest=_IS_NEWEST)
+
+#: Letters of one page.
+PAGE = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterGroup:
+    """Dead letters of one reason; a record that died again counts once, by the last.
+
+    Attributes:
+        redriven: How many of them were sent to their topic again.
+        last_sequence: The newest batch that has one.
+        first_at: Kafka's time of the oldest record.
+        last_at: Of the newest.
+        last_detail: Of one in the newest batch.
+    """
+
+    reason: str
+    letters: int
+    redriven: int
+    last_sequence: int
+    first_at: datetime | None
+    last_at: datetime | None
+    last_detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """One record that could not become a result.
+
+    Attributes:
+        redriven_at: When somebody had it sent again last; None if nobody has.
+        new_partition: Where its copy is; None if it is not known to be sent.
+        new_offset: See ``new_partition``.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    sequence: int
+    kafka_timestamp: datetime | None
+    reason: str
+    detail: str
+    event_id: str | None
+    payload_bytes: int | None
+    redriven_at: datetime | None
+    new_partition: int | None
+    new_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterRedrive:
+    """One time that a dead letter was sent again; see ``audit.redrives``."""
+
+    attempt: int
+    reason: str
+    asked_by: str
+    asked_at: datetime
+    new_partition: int | None
+    new_offset: int | None
+    sent_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeLetter:
+    """A dead letter with what its record holds, for whoever may see that.
+
+    Attributes:
+        redrives: Each time that it was sent again, oldest first.
+        schemas: The contracts that its pipeline reads.
+    """
+
+    reason: str
+    detail: str
+    event_id: str | None
+    sequence: int
+    kafka_timestamp: datetime | None
+    key: bytes | None = field(repr=False)
+    payload: bytes | None = field(repr=False)
+    redrives: tuple[LetterRedrive, ...]
+    schemas: tuple[str, ...]
+
+
+def group_dead_letters(
+    connection: Connection[TupleRow], pipeline: str
+) -> tuple[DeadLetterGroup, ...]:
+    """Count a pipeline's dead letters by reason, most frequent first.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading dead letters"):
+        read_pipeline(connection, pipeline)
+        rows = fetch(connection, _GROUPS, pipeline=pipeline)
+    return tuple(DeadLetterGroup(**row) for row in rows)
+
+
+def read_dead_letters(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    reason: str,
+    *,
+    skipped: int = 0,
+    limit: int = PAGE,
+) -> tuple[DeadLetter, ...]:
+    """Read dead letters of one reason, those of the newest batches first.
+
+    A record that died again is there once, by what it died of last.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading dead letters"):
+        read_pipeline(connection, pipeline)
+        rows = fetch(
+            connection,
+            _PAGE,
+            pipeline=pipeline,
+            reason=reason,
+            skipped=skipped,
+            limit=limit,
+        )
+    return tuple(DeadLetter(**row) for row in rows)
+
+
+def read_letter(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    *,
+    topic: str,
+    partition: int,
+    offset: int,
+) -> WholeLetter:
+    """Read one dead letter by where its record was read; the newest, if it died again.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``, ``LETTER_UNKNOWN``, or the role may
+            not read what records hold.
+        RetryableError: The server went away.
+    """
+    values = {
+        "pipeline": pipeline,
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+    }
+    with snapshot(connection, doing="reading a dead letter"):
+        audited = read_pipeline(connection, pipeline)
+        rows = fetch(connection, _SQL["letter"], **values)
+        redrives = fetch(connection, _SQL["redrives"], **values)
+    if not rows:
+        raise ConfigurationError(
+            "LETTER_UNKNOWN",
+            saw=f"Pipeline {pipeline} has no dead letter {topic}/{partition}/{offset}.",
+            why="A dead letter is named by the place that its record was read at.",
+            fix=f"tallyweir dead-letters list {pipeline} shows those that there are.",
+        )
+    return WholeLetter(
+        **rows[0],
+        redrives=tuple(LetterRedrive(**row) for row in redrives),
+        schemas=audited.source.schemas,
+    )

@@ -1,0 +1,504 @@
+"""What became of an event: every trace that its ID left, in whichever database.
+
+An ID may have arrived several times; each copy is told apart by its Kafka position.
+The seen-ID catalog knows IDs without positions, so it is told beside the copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from operator import itemgetter
+
+from psycopg import Connection, sql
+from psycopg.rows import DictRow, TupleRow
+
+from sinks.postgres.audit.audited_databases import (
+    NO_DATABASES,
+    AuditedDatabase,
+    AuditedDatabases,
+    connect_databases,
+    databases_of,
+)
+from sinks.postgres.audit.checks.branches import (
+    DecidedBranch,
+    read_branches_of,
+    read_marked,
+    read_unresolved,
+)
+from sinks.postgres.audit.fate import Fate
+from sinks.postgres.audit.side_tables import LATE_EVENTS, PUT_ASIDE
+from sinks.postgres.audit.why.catalog_search import FingerprintProbe, find_in_catalog
+from sinks.postgres.audit.why.dead_letters import IS_ERASED
+from sinks.postgres.audit.why.erasures import ErasedBy, find_erasures
+from sinks.postgres.audit.why.redrives import Redrive, find_redrives, letters_of
+from sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+    read_pipeline,
+    read_positions,
+    snapshot,
+)
+from sinks.postgres.ledger.batch_runs import read_input_names
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.statements import load_statements
+from sinks.protocol.guarantee import Guarantee
+from sinks.protocol.offsets import TopicPartition
+
+_EXPLANATION = load_statements("sinks.postgres.audit.why", "explanation.sql")
+_LETTERS_WITHOUT_ID = _EXPLANATION["letters_without_id"].format(is_erased=IS_ERASED)
+
+#: What some tables tell of a copy.
+_TOLD = ("event_time", "kafka_timestamp", "reason", "detail", "key", "payload", "run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedBatch:
+    """The batch that decided about a copy."""
+
+    sequence: int
+    epoch: int
+    published_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One copy of the event, in one table.
+
+    ``batch`` is None for a row of an output that lies in no batch: someone else wrote
+    it, or ``verify`` has something to say.
+    """
+
+    fate: Fate
+    position: TopicPartition
+    offset: int
+    batch: PublishedBatch | None
+    #: The output that took it, or that it was late for.
+    output: str | None = None
+    #: Where it was found, and the branches that brought the batch's rows there.
+    database: str = HOME
+    branches: tuple[str, ...] = ()
+    event_time: datetime | None = None
+    kafka_timestamp: datetime | None = None
+    reason: str | None = None
+    detail: str | None = None
+    key: bytes | None = None
+    payload: bytes | None = None
+    #: Of a row that is gone: the batch that replaced it, and the run that it was.
+    replaced_in: PublishedBatch | None = None
+    run: str | None = None
+    #: Of a dead letter: each time that it was sent again.
+    redrives: tuple[Redrive, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """An output that did not take a copy which another output has.
+
+    Attributes:
+        condition: The output's, when the batch was published.
+    """
+
+    position: TopicPartition
+    offset: int
+    sequence: int
+    output: str
+    condition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogHit:
+    """The ID in the seen-ID catalog.
+
+    It is there again where an upsert corrected its event; the newest one counts.
+
+    Attributes:
+        bucket: Its event's time is from there on, in seconds since 1970.
+        bucket_seconds: And no later than so much behind that.
+        windows: The window outputs that the batch added events to.
+    """
+
+    bucket: int
+    bucket_seconds: int
+    batch: PublishedBatch | None
+    windows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything that is known of an ID, and what cannot be known.
+
+    Attributes:
+        sightings: In the order of batches, then of positions.
+        searched: What was looked through, as a person would name it.
+        letters_without_id: Dead letters whose ID could not be read.
+        forgotten_before_s: IDs of events older than this, in seconds since 1970, may
+            have been forgotten; None when none has.
+        positions: Where the pipeline stands, to compute what it has not read yet.
+        awaited: Decided branches that are not committed yet; their rows are unseen.
+        id_has_source: The ID alone does not tell one event from another.
+        left_out: Outputs whose condition was not true of a copy that others took.
+        id_field: That holds the IDs; None if they travel in a header.
+    """
+
+    pipeline: str
+    event_id: str
+    sightings: tuple[Sighting, ...]
+    catalog_hits: tuple[CatalogHit, ...]
+    searched: tuple[str, ...]
+    letters_without_id: int
+    forgotten_before_s: int | None
+    positions: dict[TopicPartition, int]
+    awaited: tuple[DecidedBranch, ...]
+    id_has_source: bool
+    guarantee: Guarantee
+    #: What the partitions of batch runs were: the name of a file, or a range.
+    inputs: Mapping[TopicPartition, str]
+    erased_by: tuple[ErasedBy, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    id_field: str | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.sightings or self.catalog_hits or self.erased_by)
+
+    @property
+    def in_windows_only(self) -> tuple[CatalogHit, ...]:
+        """Where the ID is remembered, if windows have its event and no table by ID."""
+        fates = {sighting.fate for sighting in self.sightings}
+        if fates & {Fate.COMMITTED, Fate.REPLACED}:
+            return ()
+        return tuple(hit for hit in self.catalog_hits if hit.windows and hit.batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Searchable:
+    """One part of an append output that has the ID."""
+
+    output: AuditedOutput
+    database: AuditedDatabase
+    column_type: str
+
+
+def explain(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    event_id: str,
+    fingerprint_probe: FingerprintProbe,
+    databases: Mapping[str, str] = NO_DATABASES,
+) -> Explanation:
+    """Find every trace of an ID, in one snapshot of each database.
+
+    Args:
+        connection: To the home, not inside of a transaction. Nothing is written.
+        pipeline: Its name.
+        event_id: As a person writes it; IDs of other types are compared as text.
+        fingerprint_probe: Computes what the catalog may file the ID under.
+        databases: Connection strings of the others, by name; may hold more than the
+            pipeline needs.
+
+    Raises:
+        ConfigurationError: No such pipeline, a database that is not in ``databases``,
+            or a table that may not be read.
+        RetryableError: A server went away or does not answer.
+    """
+    with ExitStack() as opened, snapshot(connection, doing="explaining an event"):
+        audited = read_pipeline(connection, pipeline)
+        unresolved = read_unresolved(connection, pipeline)
+        names = databases_of(audited) | {branch.database for branch in unresolved}
+        parts = connect_databases(opened, connection, names, databases)
+        with parts.snapshots(audited):
+            awaited = _not_marked(parts, unresolved)
+            searchable = _searchable_outputs(parts, audited)
+            found = _find_committed(parts, audited, searchable, event_id)
+        found += _find_replaced(connection, pipeline, event_id)
+        found += _find_put_aside(connection, pipeline, event_id)
+        found += _find_waiting(connection, pipeline, event_id)
+        redrives = find_redrives(connection, pipeline, found)
+        found += letters_of(connection, pipeline, redrives, known=found)
+        erased_by = find_erasures(connection, pipeline, event_id, fingerprint_probe)
+        runs = find_in_catalog(connection, audited, event_id, fingerprint_probe)
+        sequences = {row["sequence"] for row in [*found, *runs]} - {None}
+        sequences |= {row["replaced_in"] for row in found if "replaced_in" in row}
+        batches = _read_batches(connection, pipeline, sequences)
+        hits = _catalog_hits(connection, audited, runs, batches)
+        decided = read_branches_of(connection, pipeline, sequences)
+        branches = [branch for branch in decided if branch not in awaited]
+        left_out = _find_left_out(
+            connection, pipeline, found, searchable, {one.sequence for one in awaited}
+        )
+        letters = fetch_one(connection, _LETTERS_WITHOUT_ID, pipeline=pipeline)
+        positions = read_positions(connection, pipeline)
+        inputs = read_input_names(connection, pipeline)
+    return Explanation(
+        pipeline=pipeline,
+        event_id=event_id,
+        sightings=_sightings(found, batches, branches, redrives),
+        catalog_hits=hits,
+        searched=_searched(audited, searchable),
+        letters_without_id=letters["letters"],
+        forgotten_before_s=audited.forgotten_before_s,
+        positions=positions,
+        awaited=awaited,
+        id_has_source=audited.id_has_source,
+        guarantee=audited.guarantee,
+        inputs=inputs,
+        erased_by=erased_by,
+        left_out=left_out,
+        id_field=audited.id_column,
+    )
+
+
+def _not_marked(
+    databases: AuditedDatabases, unresolved: Iterable[DecidedBranch]
+) -> tuple[DecidedBranch, ...]:
+    """Leave out the branches whose rows the snapshot of their database has."""
+    return tuple(
+        branch
+        for branch in unresolved
+        if not read_marked(databases.by_name[branch.database], [branch.gid])
+    )
+
+
+def _searchable_outputs(
+    databases: AuditedDatabases, pipeline: AuditedPipeline
+) -> list[_Searchable]:
+    """Return where append outputs have the ID, with the type of its column."""
+    if pipeline.id_column is None:
+        return []
+    places = [
+        (output, database, database.column_type(output, pipeline.id_column))
+        for output in pipeline.appends
+        for database in databases.of(output)
+    ]
+    return [
+        _Searchable(output=output, database=database, column_type=kind)
+        for output, database, kind in places
+        if kind is not None
+    ]
+
+
+def _find_committed(
+    databases: AuditedDatabases,
+    pipeline: AuditedPipeline,
+    searchable: Iterable[_Searchable],
+    event_id: str,
+) -> list[DictRow]:
+    found: list[DictRow] = []
+    for place in searchable:
+        assert pipeline.id_column is not None
+        is_text = place.column_type == "text"
+        name = "committed_rows_by_text" if is_text else "committed_rows"
+        statement = _EXPLANATION[name].format(
+            table=place.output.identifier, event_id=sql.Identifier(pipeline.id_column)
+        )
+        for row in place.database.fetch(statement, event_id=event_id):
+            batch = databases.home.fetch(
+                _EXPLANATION["batch_at"], pipeline=pipeline.name, **row
+            )
+            found.append(
+                {
+                    **row,
+                    "fate": Fate.COMMITTED,
+                    "output": place.output.table,
+                    "database": place.database.name,
+                    "sequence": batch[0]["sequence"] if batch else None,
+                }
+            )
+    return found
+
+
+def _catalog_hits(
+    connection: Connection[TupleRow],
+    pipeline: AuditedPipeline,
+    runs: Sequence[DictRow],
+    batches: Mapping[int, PublishedBatch],
+) -> tuple[CatalogHit, ...]:
+    windows: dict[int, tuple[str, ...]] = {}
+    for row in fetch(
+        connection,
+        _EXPLANATION["windows_of"],
+        pipeline=pipeline.name,
+        sequences=sorted({run["sequence"] for run in runs}),
+    ):
+        had = windows.get(row["sequence"], ())
+        windows[row["sequence"]] = (*had, row["output_table"])
+    return tuple(
+        CatalogHit(
+            bucket=run["bucket"],
+            bucket_seconds=pipeline.bucket_seconds,
+            batch=batches.get(run["sequence"]),
+            windows=windows.get(run["sequence"], ()),
+        )
+        for run in sorted(runs, key=itemgetter("sequence"))
+    )
+
+
+def _find_left_out(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    found: Iterable[DictRow],
+    searchable: Iterable[_Searchable],
+    unseen: Collection[int],
+) -> tuple[LeftOut, ...]:
+    """Find the outputs that would have the ID if their condition had been true of it.
+
+    Those whose tables lack the ID's column cannot be judged, and neither can batches
+    that are ``unseen`` in some database.
+    """
+    taken: dict[tuple[TopicPartition, int, int], set[str]] = {}
+    for row in found:
+        if row["fate"] is Fate.COMMITTED and row["sequence"] is not None:
+            place = TopicPartition(row["topic"], row["partition"])
+            copy = place, row["offset"], row["sequence"]
+            taken.setdefault(copy, set()).add(row["output"])
+    looked_at = {one.output.table for one in searchable}
+    taken = {copy: outputs for copy, outputs in taken.items() if copy[2] not in unseen}
+    conditions = fetch(
+        connection,
+        _EXPLANATION["outputs_of"],
+        pipeline=pipeline,
+        sequences=sorted({sequence for _, _, sequence in taken}),
+    )
+    return tuple(
+        LeftOut(
+            position=place,
+            offset=offset,
+            sequence=sequence,
+            output=row["output"],
+            condition=row["condition"],
+        )
+        for (place, offset, sequence), outputs in sorted(taken.items())
+        for row in conditions
+        if row["sequence"] == sequence
+        and row["output"] in looked_at
+        and row["output"] not in outputs
+    )
+
+
+def _find_replaced(
+    connection: Connection[TupleRow], pipeline: str, event_id: str
+) -> list[DictRow]:
+    return [
+        {**row, "fate": Fate.REPLACED}
+        for row in fetch(
+            connection,
+            _EXPLANATION["replaced_rows"],
+            pipeline=pipeline,
+            event_id=event_id,
+        )
+    ]
+
+
+def _find_put_aside(
+    connection: Connection[TupleRow], pipeline: str, event_id: str
+) -> list[DictRow]:
+    asked = {"pipeline": pipeline, "event_id": event_id}
+    found: list[DictRow] = []
+    for side in (*PUT_ASIDE, LATE_EVENTS):
+        statement = _EXPLANATION["put_aside"].format(
+            table=sql.Identifier(side.name), told=side.columns
+        )
+        for row in fetch(connection, statement, **asked):
+            # What a condition has filtered, the condition explains.
+            detail = row.get("detail", row.get("condition"))
+            output = row.get("output_table")
+            found.append({**row, "fate": side.fate, "output": output, "detail": detail})
+    return found
+
+
+def _find_waiting(
+    connection: Connection[TupleRow], pipeline: str, event_id: str
+) -> list[DictRow]:
+    """Find messages in the outbox; what the relay has sent is not here any more."""
+    return [
+        {**row, "fate": Fate.COMMITTED}
+        for row in fetch(
+            connection,
+            _EXPLANATION["waiting_messages"],
+            pipeline=pipeline,
+            event_id=event_id,
+        )
+    ]
+
+
+def _read_batches(
+    connection: Connection[TupleRow], pipeline: str, sequences: Iterable[int]
+) -> dict[int, PublishedBatch]:
+    return {
+        row["sequence"]: PublishedBatch(**row)
+        for row in fetch(
+            connection,
+            _EXPLANATION["batches"],
+            pipeline=pipeline,
+            sequences=sorted(sequences),
+        )
+    }
+
+
+def _sighting(
+    row: DictRow,
+    batches: dict[int, PublishedBatch],
+    branches: Iterable[DecidedBranch],
+    redrives: Iterable[Redrive],
+) -> Sighting:
+    database = row.get("database", HOME)
+    place = (row["topic"], row["partition"], row["offset"])
+    return Sighting(
+        fate=row["fate"],
+        position=TopicPartition(row["topic"], row["partition"]),
+        offset=row["offset"],
+        batch=batches.get(row["sequence"]),
+        output=row["output"],
+        database=database,
+        replaced_in=batches.get(row.get("replaced_in", 0)),
+        redrives=tuple(
+            one for one in redrives if row["fate"] is Fate.DEAD and one.old == place
+        ),
+        branches=tuple(
+            branch.branch
+            for branch in branches
+            if (branch.sequence, branch.database) == (row["sequence"], database)
+            and row["fate"] is Fate.COMMITTED
+        ),
+        **{name: row.get(name) for name in _TOLD},
+    )
+
+
+def _sightings(
+    found: Iterable[DictRow],
+    batches: dict[int, PublishedBatch],
+    branches: Iterable[DecidedBranch],
+    redrives: Iterable[Redrive],
+) -> tuple[Sighting, ...]:
+    return tuple(
+        sorted(
+            (_sighting(row, batches, branches, redrives) for row in found),
+            key=lambda s: (
+                s.batch.sequence if s.batch else 0,
+                s.position,
+                s.offset,
+                s.output or "",
+            ),
+        )
+    )
+
+
+def _searched(
+    pipeline: AuditedPipeline, searchable: Iterable[_Searchable]
+) -> tuple[str, ...]:
+    places = [
+        f"the rows of {place.output.table}"
+        + (f" in {place.database.name}" if place.database.name != HOME else "")
+        for place in searchable
+    ]
+    if any(output.kind == "outbox" for output in pipeline.outputs):
+        places.append("messages that wait in the outbox")
+    places.append("dead letters, late, expired, filtered and duplicate events")
+    if pipeline.horizon_s is not None:
+        places.append("the seen-ID catalog")
+    return tuple(places)

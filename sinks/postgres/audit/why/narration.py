@@ -1,0 +1,296 @@
+"""Tells an explanation in sentences, for the person who is on call at night."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+from sinks.postgres.audit.checks.branches import DecidedBranch
+from sinks.postgres.audit.fate import Fate
+from sinks.postgres.audit.why.explanation import (
+    CatalogHit,
+    Explanation,
+    PublishedBatch,
+    Sighting,
+)
+from sinks.postgres.audit.why.redrives import Redrive
+from sinks.postgres.server.branch_names import HOME
+from sinks.protocol.guarantee import Guarantee
+from sinks.protocol.offsets import TopicPartition
+
+#: Bytes of a payload that are shown in hex; the table has the rest.
+_HEX_BYTES_MAX = 200
+
+#: Decodes a payload for people; None when it cannot.
+PayloadReader = Callable[[bytes], str | None]
+
+
+def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[str]:
+    """Yield one sentence per copy and trace, oldest batch first.
+
+    Of what was erased that is all there is to say, unless a row has come back.
+    """
+    for act in explanation.erased_by:
+        yield (
+            f"Erased in act {act.epoch} at {_time(act.done_at)} by {act.done_by}: "
+            f"{act.reason}"
+        )
+    if explanation.erased_by and not explanation.sightings:
+        return
+    copies: dict[tuple[TopicPartition, int], int] = {}
+    readings: dict[tuple[TopicPartition, int], set[PublishedBatch | None]] = {}
+    for sighting, rows in Counter(explanation.sightings).items():
+        place = (sighting.position, sighting.offset)
+        copy = copies.setdefault(place, len(copies) + 1)
+        former = readings.setdefault(place, set())
+        is_again = bool(former - {sighting.batch})
+        former.add(sighting.batch)
+        source = explanation.inputs.get(sighting.position)
+        told = _tell_sighting(
+            sighting, _which(copy, is_again=is_again), source, read_payload
+        )
+        yield told if rows == 1 else f"{told} Its row is there {rows} times."
+    if explanation.guarantee is Guarantee.AT_LEAST_ONCE:
+        yield (
+            "The pipeline writes at_least_once: what a batch had written before it was "
+            "run again, or given up, stays; and no IDs are remembered."
+        )
+    for number, hit in enumerate(explanation.catalog_hits):
+        yield _tell_hit(hit, is_first=number == 0)
+    for one in explanation.left_out:
+        yield (
+            f"{one.output} has no row of the copy at {one.position} offset "
+            f"{one.offset}: it takes only what meets its condition: {one.condition}."
+        )
+    yield from _tell_awaited(explanation)
+    if explanation.id_has_source and any(
+        s.fate is not Fate.COMMITTED for s in explanation.sightings
+    ):
+        yield (
+            "What was put aside is found by the ID alone, so it may be of another "
+            "source."
+        )
+    fates = {sighting.fate for sighting in explanation.sightings}
+    yield from map(_tell_windows, explanation.in_windows_only)
+    if Fate.DUPLICATE in fates and not fates & {Fate.COMMITTED, Fate.REPLACED}:
+        yield (
+            "The first copy is in no output table that keeps IDs; it went into "
+            "windows, or its row was deleted since, or its message was sent."
+        )
+
+
+def narrate_unknown(
+    explanation: Explanation, unread: dict[TopicPartition, int] | None
+) -> Iterator[str]:
+    """Yield what was searched, and what that cannot tell.
+
+    Args:
+        explanation: One that found nothing.
+        unread: Offsets that the pipeline has yet to read, by partition; None when the
+            broker did not answer.
+    """
+    yield (
+        f"Nothing is known of ID {explanation.event_id!r} in pipeline "
+        f"{explanation.pipeline}. Searched: {'; '.join(explanation.searched)}."
+    )
+    for branch in explanation.awaited:
+        yield (
+            f"Batch {branch.sequence} is decided, {_not_yet(branch)}; the event may be "
+            "among its rows."
+        )
+    if explanation.id_has_source:
+        yield (
+            "The catalog knows IDs of this pipeline by their source as well; see that "
+            "--source is the event's."
+        )
+    if explanation.forgotten_before_s is not None:
+        limit = datetime.fromtimestamp(explanation.forgotten_before_s, tz=UTC)
+        yield f"IDs of events from before {_time(limit)} may have been forgotten."
+    if explanation.letters_without_id:
+        yield (
+            f"{explanation.letters_without_id} dead letters have no readable ID; "
+            "this event may be among them."
+        )
+    if unread is None:
+        yield "Kafka did not answer, so records that were not read yet are unknown."
+    elif waiting := {place: n for place, n in unread.items() if n > 0}:
+        places = ", ".join(f"{n} on {place}" for place, n in sorted(waiting.items()))
+        yield f"The pipeline has yet to read {places}; the event may be among them."
+    elif unread:
+        yield "The pipeline has read all that Kafka gives out."
+    else:
+        yield "The pipeline reads no topic: it has only had batch runs."
+
+
+def _which(copy: int, *, is_again: bool) -> str:
+    name = "A copy" if copy == 1 else f"Copy {copy}"
+    return f"{name}, read again," if is_again else name
+
+
+def _tell_sighting(
+    sighting: Sighting, which: str, source: str | None, read_payload: PayloadReader
+) -> str:
+    where = f"{sighting.position} offset {sighting.offset}"
+    if source is not None:
+        where += f" ({source})"
+    batch = _batch(sighting.batch)
+    match sighting.fate:
+        case Fate.COMMITTED:
+            said = (
+                f"{which} at {where} was committed to {sighting.output}"
+                f"{_place(sighting)} in {batch}."
+            )
+        case Fate.REPLACED:
+            said = (
+                f"{which} at {where} was committed to {sighting.output} in {batch}; "
+                f"its row was replaced by run {sighting.run} in "
+                f"{_batch(sighting.replaced_in)}."
+            )
+        case Fate.DUPLICATE:
+            said = f"{which} at {where} was dropped as a duplicate in {batch}."
+        case Fate.DEAD:
+            # Who may not see what records hold is told the reason only.
+            seen = f", {sighting.detail}" if sighting.detail else ""
+            said = (
+                f"{which} at {where} became a dead letter in {batch}: "
+                f"{sighting.reason}{seen}."
+                + "".join(map(_tell_redrive, sighting.redrives))
+            )
+        case Fate.LATE:
+            said = (
+                f"{which} at {where} came too late for {sighting.output} in {batch}: "
+                f"its event time is {_time(sighting.event_time)}."
+            )
+        case Fate.EXPIRED:
+            said = (
+                f"{which} at {where} was put aside as expired in {batch}: its event "
+                f"time {_time(sighting.event_time)} is beyond the horizon, so whether "
+                "it is a repeat cannot be known."
+            )
+        case Fate.FILTERED:
+            said = (
+                f"{which} at {where} was filtered in {batch} by: {sighting.detail}, "
+                "which is not true of it."
+            )
+    return said + _tell_content(sighting, read_payload)
+
+
+def _tell_redrive(redrive: Redrive) -> str:
+    asked = f"by {redrive.asked_by}: {redrive.reason}"
+    if redrive.sent_at is None:
+        return (
+            f" It was about to be sent again at {_time(redrive.asked_at)} {asked}; "
+            "whether it was is not known."
+        )
+    assert redrive.new_partition is not None
+    place = TopicPartition(redrive.topic, redrive.new_partition)
+    return (
+        f" It was sent again at {_time(redrive.sent_at)} {asked}; the copy is at "
+        f"{place} offset {redrive.new_offset}."
+    )
+
+
+def _tell_content(sighting: Sighting, read_payload: PayloadReader) -> str:
+    told = ""
+    if sighting.kafka_timestamp is not None:
+        told += f"\n  Kafka's timestamp: {_time(sighting.kafka_timestamp)}"
+    if sighting.key is not None:
+        told += f"\n  key (hex): {_hex(sighting.key)}"
+    if sighting.payload is not None:
+        told += f"\n  payload (hex): {_hex(sighting.payload)}"
+        readable = read_payload(sighting.payload)
+        if readable is not None:
+            told += f"\n  payload: {readable}"
+    return told
+
+
+def _tell_hit(hit: CatalogHit, *, is_first: bool) -> str:
+    bucket = datetime.fromtimestamp(hit.bucket, tz=UTC)
+    if not is_first:
+        return (
+            f"It is remembered again from {_batch(hit.batch)}; further copies are held "
+            "against the payload of that one."
+        )
+    return (
+        f"The ID is remembered as seen (bucket of {_time(bucket)}), first "
+        f"in {_batch(hit.batch)}; further copies are dropped."
+    )
+
+
+def _tell_windows(hit: CatalogHit) -> str:
+    """Tell of an event that no table has by its ID which windows it may be in."""
+    assert hit.batch is not None
+    begin, end = (
+        datetime.fromtimestamp(at, tz=UTC)
+        for at in (hit.bucket, hit.bucket + hit.bucket_seconds)
+    )
+    return (
+        f"No table has a row of it by its ID. Batch {hit.batch.sequence} added its "
+        f"events to the windows of {', '.join(hit.windows)}; this one's time is from "
+        f"{_time(begin)} to {_time(end)}, so it is in rows of windows of that time."
+    )
+
+
+def _tell_awaited(explanation: Explanation) -> Iterator[str]:
+    """Tell which rows of the event's batches cannot be seen yet."""
+    traces: list[Sighting | CatalogHit] = [
+        *explanation.sightings,
+        *explanation.catalog_hits,
+    ]
+    batches = {trace.batch.sequence for trace in traces if trace.batch is not None}
+    committed = {
+        sighting.batch.sequence
+        for sighting in explanation.sightings
+        if sighting.fate is Fate.COMMITTED and sighting.batch is not None
+    }
+    for branch in explanation.awaited:
+        if branch.sequence not in batches:
+            continue
+        if branch.sequence in committed:
+            yield (
+                f"Batch {branch.sequence} is decided, {_not_yet(branch)}; the resolver "
+                "will commit what it has of the event there."
+            )
+        else:
+            yield (
+                f"The event is decided in batch {branch.sequence}, {_not_yet(branch)}; "
+                "the resolver will commit it."
+            )
+
+
+def _not_yet(branch: DecidedBranch) -> str:
+    return f"not yet committed in {branch.database} (branch {branch.branch})"
+
+
+def _place(sighting: Sighting) -> str:
+    """Name the database, unless it is the home and everything there is the home's."""
+    if sighting.database == HOME and not sighting.branches:
+        return ""
+    which = "branch" if len(sighting.branches) == 1 else "branches"
+    branches = (
+        f" ({which} {', '.join(sighting.branches)} committed)"
+        if sighting.branches
+        else ""
+    )
+    return f" in {sighting.database}{branches},"
+
+
+def _batch(batch: PublishedBatch | None) -> str:
+    if batch is None:
+        return "no batch of the ledger (run verify)"
+    return (
+        f"batch {batch.sequence}, published at {_time(batch.published_at)} by the "
+        f"driver of epoch {batch.epoch}"
+    )
+
+
+def _time(moment: datetime | None) -> str:
+    assert moment is not None
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _hex(content: bytes) -> str:
+    shown = content[:_HEX_BYTES_MAX].hex()
+    rest = len(content) - _HEX_BYTES_MAX
+    return f"{shown} and {rest} bytes more" if rest > 0 else shown
