@@ -16,6 +16,7 @@ from spark_jobs.pipeline import (
     Pipeline,
     Source,
     WindowOutput,
+    definition_hash,
     load_pipeline,
 )
 from spark_jobs.pipeline.tests.pipelines import DEPARTURES, SHIPPED
@@ -25,6 +26,26 @@ _FILES = [
     for file in sorted(SHIPPED.glob("*"))
     if file.suffix in {".yaml", ".py"} and not file.name.endswith(".template.yaml")
 ]
+
+
+#: Begin the hashes of definitions, by which a ledger tells whether a file has changed.
+_HASHES = {
+    "csv-import": "8db3aae93212",
+    "departures": "74b54ed26a81",
+    "departures-enriched": "1d6765c5a0bc",
+    "factory": "4994baffb371",
+    "orders-outbox": "2b10660a11f8",
+    "page-views": "618fd3f83e13",
+    "sensors": "3c38531c5aa8",
+    "sessions": "91b322d2aa82",
+    "user-activity": "4f5fefe0ee09",
+}
+
+
+def test_the_hash_of_a_definition_stays_the_same() -> None:
+    """Another one would make every running pipeline a changed one."""
+    files = {file.stem: definition_hash(load_pipeline(file)) for file in _FILES}
+    assert {name: whole[:12] for name, whole in files.items()} == _HASHES
 
 
 @pytest.mark.parametrize("file", _FILES, ids=lambda file: file.name)
