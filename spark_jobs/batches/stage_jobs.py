@@ -37,10 +37,10 @@ from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.source.event_columns import EVENT_ID, OFFSET, PLACE
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.tables.home_layout import read_columns
-from spark_jobs.task.event_classes import Rules
 from spark_jobs.task.id_claims import IdClaims, terms_after, terms_of
 from spark_jobs.task.samples import Sampling
 from spark_jobs.task.stage_task import VOTE_SCHEMA, StageTask
+from spark_jobs.task.verdicts import Rules
 
 #: How often a batch is staged at most.
 _STAGINGS_MAX = 5

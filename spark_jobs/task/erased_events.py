@@ -15,7 +15,7 @@ from sinks.seen_ids.ordering import U64Array
 from sinks.seen_ids.tombstones import Tombstones
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.event_classes import ClassifiedEvents, EventClass, I64Array
+from spark_jobs.task.verdicts import ClassifiedEvents, EventClass, I64Array
 
 #: What the side table of filtered events has as their condition.
 ERASED = "erased"

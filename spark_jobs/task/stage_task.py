@@ -46,7 +46,13 @@ from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.doubled_positions import check_positions_differ
 from spark_jobs.task.erased_events import fingerprints_of, mark_erased
 from spark_jobs.task.event_ages import ages_of
-from spark_jobs.task.event_classes import (
+from spark_jobs.task.hot_keys import hide_keys
+from spark_jobs.task.measured_staging import MeasuredStaging
+from spark_jobs.task.reported_columns import figures_of
+from spark_jobs.task.samples import Sampling
+from spark_jobs.task.staged_rows import StagedRows
+from spark_jobs.task.task_worker import TaskWorker, this_process
+from spark_jobs.task.verdicts import (
     BoolArray,
     ClassifiedEvents,
     EventClass,
@@ -56,12 +62,6 @@ from spark_jobs.task.event_classes import (
     judge,
     mark_roomless,
 )
-from spark_jobs.task.hot_keys import hide_keys
-from spark_jobs.task.measured_staging import MeasuredStaging
-from spark_jobs.task.reported_columns import figures_of
-from spark_jobs.task.samples import Sampling
-from spark_jobs.task.staged_rows import StagedRows
-from spark_jobs.task.task_worker import TaskWorker, this_process
 
 #: What a task yields: one row with one line of text.
 VOTE_SCHEMA = StructType([StructField("vote", StringType())])

@@ -12,7 +12,7 @@ from sinks.seen_ids.tombstones import Tombstones
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.erased_events import fingerprints_of, mark_erased
-from spark_jobs.task.event_classes import ClassifiedEvents, EventClass
+from spark_jobs.task.verdicts import ClassifiedEvents, EventClass
 
 _KEY = b"0123456789abcdef"
 _PLACES = SourcePlaces(("t",))

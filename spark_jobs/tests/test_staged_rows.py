@@ -24,8 +24,8 @@ from sinks.protocol.votes import OutputTally
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.even_spread import spread_evenly
-from spark_jobs.task.event_classes import ClassifiedEvents, EventClass, mark_filtered
 from spark_jobs.task.staged_rows import StagedRows
+from spark_jobs.task.verdicts import ClassifiedEvents, EventClass, mark_filtered
 
 _EVENTS = 500
 _KEYS = 40

@@ -24,7 +24,7 @@ from sinks.protocol.ports import RejectedBucket, RoomlessRow
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.event_classes import (
+from spark_jobs.task.verdicts import (
     EARLIEST_EVENT_TIME_US,
     ClassifiedEvents,
     EventClass,
