@@ -1,1 +1,1 @@
-"""What verify compares: one module for each kind of rows that must agree."""
+"""What verify compares: one module for each kind of row that must agree."""

@@ -1,8 +1,8 @@
-"""Holds the rows of append outputs against the ledger, position by position.
+"""Compares the rows of append outputs with the ledger, position by position.
 
 Every committed event is one row of every append output without a condition, because
-such an output refuses nothing. One with a condition says for itself what it took of
-each batch. So, for each of them, over all databases that it is in::
+such an output refuses nothing. For an output with a condition, the ledger records what
+it took of each batch. So these rules hold for each output, over all its databases::
 
     rows in a range == the range's committed events; with a condition, not more
     rows of a batch == the events that it says it took
@@ -11,8 +11,8 @@ each batch. So, for each of them, over all databases that it is in::
         or that an upsert has replaced
     rows of a batch in one database == rows that its markers there count
 
-Rows that an upsert has replaced are counted with those that are there. The last one
-tells that a row is in the database that it was published in.
+Rows that an upsert has replaced count as present. The last rule shows that each row is
+still in the database that it was published in.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _POSITION_COLUMNS = ["kafka_topic", "kafka_partition", "kafka_offset"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RowsBeyond:
-    """Rows past the position that the home's snapshot has; maybe of a later batch."""
+    """Rows after the position in the home's snapshot; perhaps of a later batch."""
 
     where: TopicPartition
     highest: int
@@ -56,7 +56,7 @@ class _RowsBeyond:
 
 @dataclass(slots=True)
 class _Tally:
-    """One output, counted over its databases."""
+    """Counts of one output, over its databases."""
 
     by_range: dict[tuple[int, TopicPartition], int] = field(
         default_factory=lambda: defaultdict(int)
@@ -67,12 +67,12 @@ class _Tally:
 
 @dataclass(slots=True)
 class AppendedRows:
-    """What the append outputs hold, and what is wrong with it."""
+    """What the append outputs hold, and which rules they break."""
 
     outputs: int = 0
     checked: int = 0
     violations: list[str] = field(default_factory=list)
-    #: By database and batch, over all append outputs.
+    #: Rows by database and batch, over all append outputs.
     by_database: dict[tuple[str, int], int] = field(
         default_factory=lambda: defaultdict(int)
     )
@@ -85,9 +85,9 @@ def count_appended_rows(
     ranges: LedgerRanges,
     branches: BranchFindings,
 ) -> AppendedRows:
-    """Count all append outputs, inside of the caller's snapshots.
+    """Count the rows of all append outputs, inside the caller's snapshots.
 
-    None where tasks copy rows at least once: ``check_copied_rows`` looks at those.
+    Counts nothing if tasks copy rows at least once: ``check_copied_rows`` does that.
     """
     is_exact = pipeline.guarantee is Guarantee.EXACTLY_ONCE
     appends = pipeline.appends if is_exact else ()
@@ -114,10 +114,11 @@ def count_appended_rows(
 def check_append_outputs(
     databases: AuditedDatabases, pipeline: AuditedPipeline, rows: AppendedRows
 ) -> Check:
-    """Judge what was counted, when the snapshots have ended.
+    """Judge the counts after the snapshots have ended.
 
-    Rows beyond the position that the home's snapshot had may be of a batch that was
-    published before the other database was looked at; the position of now tells.
+    Rows after the position in the home's snapshot may belong to a batch that was
+    published before the other database was read, so compare them with the current
+    position.
     """
     if not rows.outputs:
         return not_applicable(
@@ -148,7 +149,8 @@ def find_miscounted_markers(
 ) -> Iterator[str]:
     """Compare the rows that a batch brought into a database with its markers there.
 
-    What goes to the home without a branch has no marker, so the home is left out.
+    Skips the home, because rows that a batch writes there without a branch have no
+    marker.
     """
     former = {
         row["sequence"]
@@ -176,7 +178,7 @@ def find_miscounted_markers(
             default=1,
         )
         for sequence in sorted({*marked, *found}):
-            # Later batches than the home's snapshot has were not counted here.
+            # Batches after the home's snapshot were not counted here.
             if sequence > pipeline.last_sequence:
                 continue
             held = found.get(sequence, 0) + (
@@ -196,7 +198,7 @@ def _window_rows(
 ) -> tuple[Mapping[int, int], bool]:
     """Return the window rows per batch in a database, and whether these are all.
 
-    The ledger counts the rows of a sharded output over all of its databases only.
+    The ledger counts the rows of a sharded output only as a sum over its databases.
     """
     here = [output for output in pipeline.windows if name in output.databases]
     whole = [output.table for output in here if output.databases == (name,)]
@@ -214,7 +216,7 @@ def _window_rows(
 def missing_columns(
     databases: AuditedDatabases, output: AuditedOutput
 ) -> Iterator[str]:
-    """Name the columns of positions that someone has taken from an output's table."""
+    """Name the position columns that are missing from an output's table."""
     for database in databases.of(output):
         missing = database.fetch(
             _OUTPUTS["missing_columns"],
@@ -229,7 +231,7 @@ def missing_columns(
 
 
 def rows_ever(output: AuditedOutput) -> sql.Composed:
-    """Return what an output at home has had, to be read like its table."""
+    """Return all rows an output at home has ever held, usable in place of its table."""
     return _OUTPUTS["rows_ever"].format(
         table=output.identifier, replaced=_OUTPUTS["replaced_rows"]
     )
@@ -261,7 +263,7 @@ def _count(
     return tally
 
 
-def _note_stray(  # noqa: PLR0913, PLR0917 - all of it is told
+def _note_stray(  # noqa: PLR0913, PLR0917 - the message names all of it
     rows: AppendedRows,
     output: AuditedOutput,
     database: str,
@@ -292,7 +294,7 @@ def _broken_ranges(
     claims: list[DictRow],
     branches: BranchFindings,
 ) -> Iterator[str]:
-    # A batch from before the output was added owes it nothing.
+    # A batch that predates the output owes it nothing.
     owing = {claim["sequence"] for claim in claims}
     conditional = {claim["sequence"] for claim in claims if claim["is_conditional"]}
     incomplete = conditional | branches.pending_sequences
@@ -314,7 +316,7 @@ def _broken_claims(
     claims: list[DictRow],
     branches: BranchFindings,
 ) -> Iterator[str]:
-    """Compare what each batch as a whole said about this output."""
+    """Compare each batch's totals for this output with the rows that are present."""
     pending = branches.pending_sequences
     for claim in claims:
         sequence = claim["sequence"]

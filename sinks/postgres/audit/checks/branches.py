@@ -1,8 +1,8 @@
-"""Holds the decisions of the home database against the markers of the others.
+"""Compares the decisions of the home database with the markers of every database.
 
-A branch leaves its marker in the transaction that its rows come in, so a snapshot
-with the marker has all of the rows and one without it has none. Decisions are read
-before markers; hence::
+A branch leaves its marker in the transaction that commits its rows, so a snapshot with
+the marker has all of the rows and one without it has none. Decisions are read before
+markers; hence::
 
     decided and marked              committed
     decided, noted as committed,
@@ -33,12 +33,12 @@ _BRANCHES = load_statements("sinks.postgres.audit.checks", "branches.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedBranch:
-    """A branch that a batch was committed with."""
+    """A branch with which a batch was committed."""
 
     sequence: int
     branch: str
     gid: str
-    #: When somebody has seen it committed; None while nobody has.
+    #: When a driver or resolver saw it committed; None until then.
     committed_at: datetime | None
     decided_at: datetime
 
@@ -49,13 +49,13 @@ class DecidedBranch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """What a branch left in its database when it was committed."""
+    """What a branch leaves in its database when it is committed."""
 
     sequence: int
     branch: str
     gid: str
     rows: int
-    #: By output and kind of table; None from before they were kept.
+    #: Digests by output and kind of table; None if they were not kept yet.
     digests: Mapping[str, Mapping[str, Mapping[str, int]]] | None
 
 
@@ -64,8 +64,8 @@ class BranchFindings:
     """Decisions and markers, each as of the moment it was read.
 
     Attributes:
-        decided: All that the home's snapshot has, by global id.
-        markers: Of the pipeline, by the database that they are in.
+        decided: All decisions in the home's snapshot, by global id.
+        markers: The pipeline's markers, by the database that holds them.
     """
 
     decided: Mapping[str, DecidedBranch]
@@ -87,9 +87,9 @@ class BranchFindings:
 
     @property
     def pending_sequences(self) -> frozenset[int]:
-        """Batches that nobody has seen whole and that are not whole in the snapshots.
+        """Batches not known to be committed whole and not whole in the snapshots.
 
-        Their rows may still be on the way, so not all need be there.
+        Some of their rows may still be missing.
         """
         return frozenset(
             branch.sequence for branch in self.unmarked if branch.committed_at is None
@@ -105,7 +105,7 @@ class BranchFindings:
 
 
 def read_used_databases(home: Connection[TupleRow], pipeline: str) -> set[str]:
-    """Name every database that a branch of the pipeline was ever decided for."""
+    """Name every database for which a branch of the pipeline was ever decided."""
     rows = fetch(home, _BRANCHES["branches_used"], pipeline=pipeline)
     return {database_of(row["branch"]) for row in rows}
 
@@ -113,7 +113,7 @@ def read_used_databases(home: Connection[TupleRow], pipeline: str) -> set[str]:
 def read_branches_of(
     home: Connection[TupleRow], pipeline: str, sequences: Iterable[int]
 ) -> tuple[DecidedBranch, ...]:
-    """Read the branches that some batches were committed with."""
+    """Read the branches with which the given batches were committed."""
     rows = fetch(
         home, _BRANCHES["branches_of"], pipeline=pipeline, sequences=sorted(sequences)
     )
@@ -123,7 +123,7 @@ def read_branches_of(
 def read_unresolved(
     home: Connection[TupleRow], pipeline: str
 ) -> tuple[DecidedBranch, ...]:
-    """Read the decided branches that nobody has seen committed."""
+    """Read the decided branches that no resolver has seen committed."""
     rows = fetch(home, _BRANCHES["unresolved_branches"], pipeline=pipeline)
     return tuple(DecidedBranch(**row) for row in rows)
 
@@ -131,7 +131,7 @@ def read_unresolved(
 def read_prepared(
     database: AuditedDatabase, pipeline: AuditedPipeline
 ) -> dict[str, float]:
-    """Return how many seconds ago each branch was prepared that still is."""
+    """Return the branches that are still prepared, with their age in seconds."""
     rows = database.fetch(
         _BRANCHES["prepared"],
         prefix=f"tallyweir:{pipeline.installation}:{pipeline.number}:",
@@ -140,7 +140,7 @@ def read_prepared(
 
 
 def read_marked(database: AuditedDatabase, gids: Iterable[str]) -> set[str]:
-    """Return those of some branches that are committed in their database."""
+    """Return which of the given branches are committed in their database."""
     if not _has_markers(database):
         return set()
     rows = database.fetch(_BRANCHES["marked_among"], gids=list(gids))
@@ -150,7 +150,7 @@ def read_marked(database: AuditedDatabase, gids: Iterable[str]) -> set[str]:
 def read_branches(
     databases: AuditedDatabases, pipeline: AuditedPipeline
 ) -> BranchFindings:
-    """Read decisions, then markers, inside of the caller's snapshots."""
+    """Read decisions, then markers, inside the caller's snapshots."""
     decided = databases.home.fetch(
         _BRANCHES["decided_branches"], pipeline=pipeline.name
     )
@@ -169,16 +169,16 @@ def check_branches(
     found: BranchFindings,
     violations: Iterable[str],
 ) -> Check:
-    """Check that what is decided is what is committed, in every database.
+    """Check that every database has committed what is decided, and nothing else.
 
-    Looks again at whatever did not agree, so the snapshots must have ended: a
-    decision and its branches are not committed at the same moment.
+    A decision and its branches are not committed at the same moment, so the check reads
+    again what did not agree. The snapshots must have ended before.
 
     Args:
-        databases: Of the pipeline.
-        pipeline: The audited one.
+        databases: The pipeline's databases.
+        pipeline: The pipeline to audit.
         found: What the snapshots had.
-        violations: What is known to be wrong with the rows that the markers count.
+        violations: Known violations of the row counts in markers.
     """
     markers = sum(len(of_database) for of_database in found.markers.values())
     if not found.decided and not markers and not databases.beside_home:
@@ -198,7 +198,7 @@ def check_branches(
 def _look_for_unmarked(
     databases: AuditedDatabases, pipeline: AuditedPipeline, found: BranchFindings
 ) -> tuple[list[str], list[str]]:
-    """Return what is lost, and what is in doubt or was at the time of the snapshot."""
+    """Return what is lost, and what is in doubt or was when the snapshot was taken."""
     lost: list[str] = []
     in_doubt: list[str] = []
     by_database: dict[str, list[DecidedBranch]] = defaultdict(list)
@@ -206,8 +206,8 @@ def _look_for_unmarked(
         by_database[branch.database].append(branch)
     for name, branches in sorted(by_database.items()):
         database = databases.by_name[name]
-        # A branch that ceases to be prepared has left its marker before, if it was
-        # committed: listing first, no moment is missed between the two.
+        # List the prepared branches before the markers: a committed branch writes its
+        # marker before it stops being prepared, so one of the two reads must show it.
         prepared = read_prepared(database, pipeline)
         marked = read_marked(database, [branch.gid for branch in branches])
         for branch in branches:
@@ -230,7 +230,7 @@ def _look_for_unmarked(
 def _undecided(
     databases: AuditedDatabases, pipeline: AuditedPipeline, found: BranchFindings
 ) -> Iterator[str]:
-    """Name the markers that the home database has no such decision of."""
+    """Name the markers for which the home has no matching decision."""
     strange = [
         (name, marker)
         for name, markers in found.markers.items()

@@ -1,11 +1,11 @@
 """Finds Kafka records that were settled twice: as two rows, or as a row and aside.
 
-A row that an upsert has replaced, or that was erased, is settled as well, and must not
-be there again.
+A row that an upsert replaced or that was erased is settled too, and must not be present
+again.
 
-Rows of one output may be in several databases, and what was put aside is in the home
-database only; so each tells which positions it has taken, 64 to a number, and the
-numbers are compared here, one after the other.
+Rows of one output may be in several databases, while what was put aside is in the home
+only. So each database reports the positions that it has taken, 64 to a number, and this
+module merges the numbers and compares them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _COLLISIONS = load_statements("sinks.postgres.audit.checks", "collisions.sql")
 
 _BLOCK_BITS = 64
 
-#: Numbers that a server sends at a time.
+#: How many numbers a server sends at a time.
 _BLOCKS_FETCHED = 10_000
 
-#: Statements about rows that must not be there again, and what became of them.
+#: Statements that find rows which must be absent, and why each must be.
 _GONE = {
     "replaced_positions": "replaced by an upsert",
     "erased_positions": "erased",
 }
 
-#: Topic, partition, number of the block, where it was found, and its bits.
+#: Topic, partition, number of the block, the place that reports it, and its bits.
 Block = tuple[str, int, int, str, int]
 
 
@@ -47,7 +47,7 @@ def find_collisions(
     output: AuditedOutput,
     ranges: LedgerRanges,
 ) -> Iterator[str]:
-    """Name every position that is taken twice, inside of the caller's snapshots."""
+    """Name every position that is taken twice, inside the caller's snapshots."""
     doubled = _COLLISIONS["doubled_positions"].format(table=output.identifier)
     for database in databases.of(output):
         for row in database.fetch(doubled, read_topics=ranges.read_topics):
@@ -89,7 +89,7 @@ def find_collisions(
             for side in PUT_ASIDE
         ]
         for where, offset, former, latter in shared_positions(streams):
-            # An event that was put aside twice is another check's business.
+            # Another check finds events that were put aside twice.
             if former.startswith("in "):
                 there = former if latter.startswith("in ") else "there"
                 yield (
@@ -118,15 +118,15 @@ def _stream(
 def shared_positions(
     streams: list[Iterator[Block]],
 ) -> Iterator[tuple[str, int, str, str]]:
-    """Yield each position that two of some ordered streams have taken.
+    """Yield each position that two of the ordered streams have taken.
 
     Returns:
-        Partition, offset, and the labels of the two, a database's first.
+        Partition, offset, and the labels of the two streams, a database's first.
     """
     for place, group in groupby(heapq.merge(*streams), key=lambda block: block[:3]):
         topic, partition, block = place
-        # Labels of databases begin with "in", which sorts after those of events that
-        # were put aside; a row is told first.
+        # Labels of databases begin with "in", which sorts after the labels of events
+        # that were put aside; the row comes first in the message.
         found = sorted(group, key=lambda entry: not entry[3].startswith("in "))
         for former, latter in combinations(found, 2):
             both = former[4] & latter[4]

@@ -1,7 +1,7 @@
-"""Holds rows that tasks copied, at least once, against the ledger.
+"""Compares rows that tasks copied at least once with the ledger.
 
-A batch that ran again has repeated rows, and one that was never published has left
-some. So what counts is positions, not rows. Each of them is settled by the ledger: it
+A batch that ran again has repeated rows, and a batch that was never published may have
+left some. So the check counts positions, not rows. The ledger settles each position: it
 is a row of the output, or was put aside. For each output, leaving out what was put
 aside::
 
@@ -10,8 +10,8 @@ aside::
     sum of the offsets of a batch's positions == the batch's checksum
     no position twice in a batch that was published exactly once
 
-A run that came to nothing may have judged by other lookups, and so have left rows of
-events that the condition of an output, or the batch, decided otherwise in the end.
+A run that was never published may have read other lookups. Its rows may be of events
+that the condition of an output, or the batch itself, finally left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COPIED = load_statements("sinks.postgres.audit.checks", "copied.sql")
 
 @dataclass(slots=True)
 class _Batch:
-    """What an output holds of one batch."""
+    """What an output holds from one batch."""
 
     by_partition: Counter[TopicPartition] = field(default_factory=Counter)
     checksum: int = 0
@@ -50,7 +50,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Found:
-    """Over all outputs: rows, and those of them that prove nothing."""
+    """Row counts over all outputs, and the rows among them that prove nothing."""
 
     rows: int = 0
     repeated: int = 0
@@ -61,9 +61,9 @@ class _Found:
 def check_copied_rows(
     databases: AuditedDatabases, pipeline: AuditedPipeline, ranges: LedgerRanges
 ) -> tuple[Check, Check]:
-    """Check that nothing is lost, and count what is there more than once.
+    """Check that nothing is lost, and count the rows that are present more than once.
 
-    Inside of the caller's snapshots. The tables are in the home database.
+    Runs inside the caller's snapshots. All of the tables are in the home database.
     """
     found = _Found()
     violations: list[str] = []

@@ -1,4 +1,4 @@
-"""Keyed state for people and for ``verify``: result rows counted, one key shown."""
+"""Keyed state: counts result rows for ``verify``, and shows one key to a person."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sinks.postgres.outputs.key_text import format_key
 from sinks.postgres.server.statements import load_statements
 
 _KEYED = load_statements("sinks.postgres.audit.checks", "keyed.sql")
-#: Outputs whose rows are made from events and state.
+#: Kinds of outputs whose rows are made from events and state.
 _WITH_STATE = frozenset({"stateful", "join"})
 
 
@@ -39,10 +39,10 @@ class KeyReport:
 def check_stateful_outputs(
     connection: Connection[TupleRow], pipeline: AuditedPipeline
 ) -> tuple[Check, ...]:
-    """Count the rows of stateful outputs, inside of the caller's snapshot of the home.
+    """Count the rows of stateful outputs, inside the caller's snapshot of the home.
 
     Returns:
-        One check; none for a pipeline without stateful outputs.
+        One check, or an empty tuple if the pipeline has no stateful outputs.
     """
     outputs = [output for output in pipeline.outputs if output.kind in _WITH_STATE]
     if not outputs:
@@ -68,8 +68,8 @@ def read_key(connection: Connection[TupleRow], pipeline: str, words: str) -> Key
     """Read what a pipeline keeps for a key, from one snapshot.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
         words: The key as a person writes it: its value, or a JSON array of several.
 
     Raises:
@@ -86,7 +86,7 @@ def read_key(connection: Connection[TupleRow], pipeline: str, words: str) -> Key
 
 
 def spellings(words: str) -> list[str]:
-    """Return every key that the words may stand for: 7 is a number, or text."""
+    """Return every key that the words may mean: 7 may be a number or text."""
     keys = [format_key([words])]
     try:
         value = json.loads(words)

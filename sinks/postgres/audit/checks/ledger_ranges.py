@@ -1,9 +1,9 @@
-"""The ledger's ranges, in a form that a database without the ledger can be asked by.
+"""The ledger's ranges, as parameters for a database that does not have the ledger.
 
-Where ``offsets reset`` had records read again, ranges overlap. Of such records, what
-the first reading made results of the later ones found to be duplicates; so a row is of
-the first batch that has read its position, but for those that this batch put aside and
-a later one did not, which are named one by one.
+Ranges overlap where ``offsets reset`` had records read again. Events that the first
+reading made results of were duplicates in the later readings, so a row belongs to the
+first batch that read its position. The exceptions are positions that this batch put
+aside and a later batch did not; they are listed one by one.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Span = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRanges:
-    """Every range of every batch, and where reading goes on."""
+    """Every range of every batch, and the offsets at which reading continues."""
 
-    #: By partition, in the order of offsets; overlapping where records were read again.
+    #: By partition, in offset order; ranges overlap where records were read again.
     spans: dict[TopicPartition, list[Span]]
     #: Events that became results, by batch and partition.
     committed: dict[tuple[int, TopicPartition], int]
-    #: Positions that became results when they were read again: as columns.
+    #: Positions that became results only when they were read again, as columns.
     second_chances: dict[str, list[object]]
-    #: The first batch whose rows nobody has truncated.
+    #: The first batch whose rows have not been truncated.
     standing_from: int
     next_offsets: dict[TopicPartition, int]
 
@@ -48,7 +48,7 @@ class LedgerRanges:
 
     @property
     def parameters(self) -> dict[str, object]:
-        """What the statements about rows per range are given."""
+        """The parameters of the statements about rows per range."""
         owned = [
             (place, *span)
             for place, spans in self.spans.items()
@@ -74,9 +74,9 @@ def owned_spans(spans: Iterable[Span], standing_from: int) -> Iterator[Span]:
     """Cut ranges so that each offset is in one: that of the batch that has its row.
 
     Args:
-        spans: Of one partition, in the order of offsets.
-        standing_from: Batches before it have no rows any more; they own an offset only
-            where no later one has read it.
+        spans: The spans of one partition, in offset order.
+        standing_from: Earlier batches have no rows left; such a batch owns an offset
+            only if no later one has read it.
     """
 
     def preference(span: Span) -> tuple[bool, int]:
@@ -92,7 +92,7 @@ def owned_spans(spans: Iterable[Span], standing_from: int) -> Iterator[Span]:
                 covering, (preference(pending[following]), pending[following])
             )
             following += 1
-        # One that is over and not the first hides nothing, so it may stay.
+        # A span that has ended but is not on top of the heap hides nothing; leave it.
         while covering and covering[0][1][1] <= start:
             heapq.heappop(covering)
         if covering:
@@ -100,7 +100,7 @@ def owned_spans(spans: Iterable[Span], standing_from: int) -> Iterator[Span]:
 
 
 def read_ledger_ranges(connection: Connection[TupleRow], pipeline: str) -> LedgerRanges:
-    """Read all ranges, inside of the caller's snapshot."""
+    """Read all ranges, inside the caller's snapshot."""
     columns = fetch_one(connection, _OUTPUTS["ledger_ranges"], pipeline=pipeline)
     spans: dict[TopicPartition, list[Span]] = defaultdict(list)
     committed: dict[tuple[int, TopicPartition], int] = {}

@@ -1,8 +1,7 @@
-"""Holds the outbox against the ledger: what was published waits or was sent.
+"""Compares the outbox with the ledger: each published message waits or was sent.
 
 Every committed event is one message of every outbox output, unless the output has a
-condition, and the relay deletes a message in the transaction that counts it as sent.
-So::
+condition. The relay deletes a message in the transaction that counts it as sent. So::
 
     messages that batches published == messages that wait + messages that were sent
                                        + messages that were erased before that
@@ -23,10 +22,10 @@ _OUTBOX = load_statements("sinks.postgres.audit.checks", "outbox.sql")
 def check_outbox(
     connection: Connection[TupleRow], pipeline: AuditedPipeline
 ) -> tuple[Check, ...]:
-    """Check the outbox inside of the caller's snapshot of the home.
+    """Check the outbox inside the caller's snapshot of the home.
 
     Returns:
-        One check; none for a pipeline that has never had an outbox output.
+        One check, or an empty tuple if the pipeline never had an outbox output.
     """
     size = fetch_one(connection, _OUTBOX["outbox_size"], pipeline=pipeline.name)
     has_outbox = any(output.kind == "outbox" for output in pipeline.outputs)

@@ -1,7 +1,7 @@
-"""Holds the ledger's ``read`` counts against Kafka itself, as far as it still can.
+"""Compares the ledger's ``read`` counts with Kafka, where Kafka still has the records.
 
-The ledger is written by the code that it is to testify about; Kafka is not. Batches of
-which retention deleted a part cannot be counted again, and are named as such.
+The code under audit writes the ledger itself, but not Kafka. A batch cannot be counted
+again after retention has deleted a part of it; the check names such batches.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _RECOUNT = load_statements("sinks.postgres.audit.checks", "recount.sql")
 class RecountSpan:
     """Successive ranges of one partition, without a gap between them.
 
-    A gap that was accepted begins a new span: records that Kafka holds in it were
-    never the pipeline's.
+    An accepted gap begins a new span: the pipeline never read the records that Kafka
+    may hold in it.
     """
 
     offsets: OffsetRange
-    #: Records that the ledger says were read in it.
+    #: Records that were read in the span, according to the ledger.
     read: int
-    #: Offsets before the span that are not in Kafka: retention has deleted them since
-    #: they were read, or they are of a batch run.
+    #: Offsets before the span that are not in Kafka: either retention has deleted them
+    #: since they were read, or they belong to a batch run.
     lost: OffsetRange | None = None
 
 
@@ -44,13 +44,13 @@ def read_recount_spans(
     pipeline: str,
     log_starts: Mapping[TopicPartition, int],
 ) -> tuple[RecountSpan, ...]:
-    """Tell what to count again, from the first batch on that Kafka holds as a whole.
+    """Return the spans to count again, from the first batch that Kafka holds whole.
 
     Args:
-        connection: Not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        log_starts: The first offset that Kafka still holds, by partition. One that
-            is not in here is gone as a whole.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        log_starts: The first offset that Kafka still holds, by partition. A missing
+            partition is gone from Kafka entirely.
     """
     with snapshot(connection, doing="reading the ledger"):
         read_pipeline(connection, pipeline)
@@ -110,10 +110,10 @@ def _empty_after(lost: OffsetRange) -> OffsetRange:
 
 
 def check_recount(spans: tuple[RecountSpan, ...], counted: tuple[int, ...]) -> Check:
-    """Compare the ledger with what was counted, span by span.
+    """Compare the ledger with the counts from Kafka, span by span.
 
     Args:
-        spans: What was to be counted.
+        spans: The spans to check.
         counted: Records that Kafka delivered, in the order of ``spans``.
     """
     violations = [

@@ -1,15 +1,14 @@
-"""Holds what result tables show against what the ledger knows of it, value by value.
+"""Compares the values in result tables with what the ledger knows of them.
 
-For each database of an output, in one snapshot of it::
+In one snapshot of each database of an output::
 
     a row of a window that is open == what its state says
     windows that were settled == the ledger's digest of them
     rows of panes, revisions, functions and joins of each batch
         == the ledger's digest of the batch
 
-State has the events that wait to be shown as well, so a row whose window has such
-events is older than its state, and is not compared. Rows from before digests were kept
-are counted only.
+State also has the events that wait to be shown. A row whose window has such events is
+older than its state, so it is not compared. Rows that predate digests are only counted.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ _OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
 _VALUES = load_statements("sinks.postgres.audit.checks", "row_values.sql")
 
 _BY_WRITER = "that no row was written again since its batch, and its position"
-#: Of rows that tasks have written by themselves: what another check looks at, and what
-#: none does.
+#: Rows that tasks committed by themselves: what another check covers, and what no check
+#: covers.
 _POSITIONS_ONLY = (
     "the positions of its rows and how many they are",
     "the values of its other columns",
 )
-#: No column: whether the watermark has yet to pass the window.
+#: Not a column of the table: whether the watermark has yet to pass the window.
 _EARLY = Column(name="early", postgres_type="boolean")
 _SEPARATOR = "\x1f"
 
@@ -80,9 +79,9 @@ class _Claims:
     """What the ledger has of one output: digests by batch, at home and elsewhere.
 
     Attributes:
-        by_batch: By kind of table and batch, of the home's own transactions.
-        first: The first batch with digests; None before there is one.
-        has_former: Whether batches of what stands have none.
+        by_batch: Digests from the home's own transactions, by kind of table and batch.
+        first: The first batch with digests; None if there is none yet.
+        has_former: Whether some batches that count have no digests.
         settled_through: The watermark before the first batch with digests.
     """
 
@@ -94,7 +93,7 @@ class _Claims:
 
 @dataclass(slots=True)
 class _Findings:
-    """Of all outputs."""
+    """Findings of all outputs."""
 
     rows: int = 0
     violations: list[str] = field(default_factory=list)
@@ -107,12 +106,12 @@ def check_row_values(
     ranges: LedgerRanges,
     branches: BranchFindings,
 ) -> tuple[Check, tuple[OutputCoverage, ...]]:
-    """Compare all rows that have something to be compared with.
+    """Compare every row for which the ledger has something to compare.
 
-    Inside of the caller's snapshots.
+    Runs inside the caller's snapshots.
 
     Returns:
-        The check, and of each output what verify has looked at.
+        The check, and what verify covered of each output.
     """
     written = read_written_outputs(databases.home.connection, pipeline.name)
     search = WrittenAgainSearch(
@@ -153,7 +152,7 @@ def check_row_values(
 
 
 def _is_copied(pipeline: AuditedPipeline, output: AuditedOutput) -> bool:
-    """Tell whether tasks have written the rows, in transactions of their own."""
+    """Tell whether tasks wrote the rows, each in transactions of its own."""
     return output.kind == "append" and pipeline.guarantee is not Guarantee.EXACTLY_ONCE
 
 
@@ -181,7 +180,7 @@ class _OutputAudit:
         self._unread: set[str] = set()
 
     def run(self) -> None:
-        """Look into each database."""
+        """Compare the output in each of its databases."""
         for database in self._databases.of(self._output):
             if self._output.kind == "outbox":
                 self._compare_messages(database)
@@ -219,7 +218,7 @@ class _OutputAudit:
         )
 
     def _readable(self, database: AuditedDatabase) -> tuple[Column, ...] | None:
-        """Return the columns that a row's digest is of; None if some are gone."""
+        """Return the columns that a row's digest covers; None if some are gone."""
         present = self._present(database, self._output.identifier)
         newest = self._told.versions[-1].columns
         missing = [c.name for c in newest if c.name not in present]
@@ -270,7 +269,7 @@ class _OutputAudit:
     def _compare_settled(
         self, database: AuditedDatabase, columns: Iterable[Column]
     ) -> None:
-        """Hold the windows that change no more against the sum of their digests."""
+        """Compare the settled windows with the sum of their digests."""
         claims = self._claims
         if claims.first is None:
             return
@@ -293,7 +292,7 @@ class _OutputAudit:
             )
 
     def _compare_open(self, database: AuditedDatabase) -> None:
-        """Hold each window that may change against its state."""
+        """Compare each window that may still change with its state."""
         shown = self._told.shown_by_state
         state = self._state(database)
         if shown is None:
@@ -306,7 +305,8 @@ class _OutputAudit:
             return
         columns = stored(column for column, _ in shown)
         if database.name == HOME:
-            # Elsewhere a branch may have another watermark than the home's snapshot.
+            # In a participant, a branch may have seen another watermark than the
+            # home's snapshot has.
             owed_early = sql.SQL("coalesce(window_end > {}, true)").format(
                 sql.Literal(self._pipeline.watermark)
             )
@@ -340,7 +340,7 @@ class _OutputAudit:
         columns: Iterable[Column],
         sequence: Column,
     ) -> None:
-        """Hold the rows of each batch against its digest."""
+        """Compare the rows of each batch with its digest."""
         if self._claims.first is None:
             return
         rows = database.fetch(
@@ -355,7 +355,7 @@ class _OutputAudit:
         self._judge_batches(f"{table}{_place(database)}", rows, claimed, "rows")
 
     def _compare_messages(self, home: AuditedDatabase) -> None:
-        """Hold the messages that wait against the digest of each batch."""
+        """Compare the messages that wait with the digest of each batch."""
         if self._claims.first is None:
             return
         (sent,) = home.fetch(_VALUES["sent_through"], pipeline=self._pipeline.name)
@@ -398,7 +398,7 @@ class _OutputAudit:
     def _claimed(
         self, database: AuditedDatabase, kind: str
     ) -> dict[int | None, RowDigest]:
-        """Return the digests that transactions in a database have left, by batch."""
+        """Return the digests that transactions left in a database, by batch."""
         claimed: dict[int | None, RowDigest] = {}
         if database.name == HOME:
             claimed |= self._claims.by_batch.get(kind, {})
@@ -458,7 +458,7 @@ def _difference(held: RowDigest, claimed: RowDigest, unit: str) -> str:
 
 
 def _told_of(differing: DictRow) -> str:
-    """Tell what is wrong with one open window."""
+    """Describe what is wrong with one open window."""
     place = differing["place"].replace(_SEPARATOR, ", ")
     if differing["held"] is None:
         return f"the row of the open window {place} is missing"

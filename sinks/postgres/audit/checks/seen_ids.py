@@ -1,12 +1,13 @@
-"""Holds the seen-ID catalog against the batches: every committed ID is remembered.
+"""Compares the seen-ID catalog with the batches: it must have every committed ID.
 
-A bucket is forgotten as a whole when the watermark has passed its horizon, so what a
-batch put into old buckets cannot be counted any more. Where the pipeline appends its
-events, they say how many IDs each batch owes to each bucket that still exists; without
-that, a batch is checkable only while none of its buckets can have been forgotten.
+A driver forgets a whole bucket once the watermark has passed its horizon, so IDs in old
+buckets cannot be counted any more. If an output appends the events with their times,
+its rows say how many IDs each batch owes to each bucket that still exists. Otherwise a
+batch is checkable only while none of its buckets can have been forgotten.
 
-A batch that corrects has IDs that are in the catalog already, and may have filed them
-under a later bucket than the events' own; rows that it replaced say nothing any more.
+A batch that corrects events has IDs that are in the catalog already. It may have filed
+them under a later bucket than the events' own, and the rows that it replaced prove
+nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from sinks.seen_ids.bucket_merge import share_passes
 _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
 _OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
 
-#: Rows that the server sends at a time; a run may be megabytes.
+#: How many rows the server sends at a time; one run may take megabytes.
 _RUNS_FETCHED = 20
 
 
@@ -104,8 +105,8 @@ def _read_catalog(
     connection: Connection[TupleRow], pipeline: AuditedPipeline, correcting: set[int]
 ) -> _Remembered:
     remembered = _Remembered()
-    # A server-side cursor, because the catalog may not fit into memory. Only the runs
-    # of one bucket are held at a time.
+    # Use a server-side cursor, because the catalog may not fit into memory. Only the
+    # runs of one bucket are in memory at a time.
     with connection.cursor("seen_ids", row_factory=dict_row) as cursor:
         cursor.itersize = _RUNS_FETCHED
         cursor.execute(_CATALOG["runs"], {"pipeline": pipeline.name})
@@ -146,7 +147,7 @@ def _read_bucket(
     order = np.lexsort((of_batch, together[:, 1], together[:, 0]))
     together, of_batch = together[order], of_batch[order]
     is_repeat = (together[1:] == together[:-1]).all(axis=1)
-    # A batch may correct those before it, but two of its tasks never keep one ID.
+    # A batch may correct earlier ones, but two of its tasks never keep the same ID.
     may_repeat = np.isin(of_batch[1:], list(correcting))
     may_repeat &= of_batch[1:] != of_batch[:-1]
     repeated = int((is_repeat & ~may_repeat).sum())
@@ -169,7 +170,7 @@ def _name(run: DictRow) -> str:
 
 
 def _is_rising(pairs: npt.NDArray[np.uint64], batches: npt.NDArray[np.int64]) -> bool:
-    """Tell whether IDs are sorted, and entries of one ID by their batches."""
+    """Tell whether IDs are sorted, and entries of one ID sorted by batch."""
     keys = (*pairs.T, batches)
     rises = np.zeros(len(pairs) - 1, dtype=np.bool_)
     for key in reversed(keys):
@@ -178,7 +179,7 @@ def _is_rising(pairs: npt.NDArray[np.uint64], batches: npt.NDArray[np.int64]) ->
 
 
 def _misplaced(run: DictRow, pairs: npt.NDArray[np.uint64]) -> Iterator[str]:
-    """Tell why a driver would not find some of a chunk's IDs."""
+    """Say why a driver would not find some of a chunk's IDs."""
     if run["sequences"] is None:
         return
     width = (1 << 64) // run["chunks"]
@@ -200,10 +201,10 @@ def _overfull(remembered: _Remembered, claims: list[DictRow]) -> Iterator[str]:
 
 
 def _may_be_forgotten(pipeline: AuditedPipeline, claim: DictRow) -> bool:
-    """Tell whether an event of the batch can have been in a bucket that is gone.
+    """Tell whether an event of the batch may have been in a forgotten bucket.
 
-    A batch accepts events down to the horizon behind the watermark that it began
-    with; without one, events of any age.
+    A batch accepts events down to the horizon behind the watermark at its start. If
+    there was no watermark, it accepts events of any age.
     """
     forgotten_before_s = pipeline.forgotten_before_s
     if forgotten_before_s is None or pipeline.horizon_s is None:
@@ -214,7 +215,7 @@ def _may_be_forgotten(pipeline: AuditedPipeline, claim: DictRow) -> bool:
     return oldest_s < forgotten_before_s
 
 
-def _short_buckets(  # noqa: PLR0913, PLR0917 - all of it is compared
+def _short_buckets(  # noqa: PLR0913, PLR0917 - compares all of them
     databases: AuditedDatabases,
     pipeline: AuditedPipeline,
     ranges: LedgerRanges,
@@ -222,7 +223,7 @@ def _short_buckets(  # noqa: PLR0913, PLR0917 - all of it is compared
     remembered: _Remembered,
     correcting: set[int],
 ) -> Iterator[str]:
-    """Count the events of each bucket that must still exist by an append output."""
+    """Compare the buckets that must still exist with the rows of an append output."""
     output, bucket_min = (
         _dated_output(databases, pipeline),
         pipeline.forgotten_before_s,
@@ -236,8 +237,8 @@ def _short_buckets(  # noqa: PLR0913, PLR0917 - all of it is compared
         pipeline=pipeline.name,
         output_table=output.table,
     )
-    # An output with a condition shows a part of a batch's events only, and so does one
-    # of which rows were replaced.
+    # If an output has a condition, or rows of it were replaced, it shows only a part of
+    # a batch's events.
     incomplete = {claim["sequence"] for claim in claims if claim["is_conditional"]}
     incomplete |= branches.pending_sequences
     incomplete |= _corrected_batches(databases, pipeline, output, ranges)
@@ -293,7 +294,7 @@ def _corrected_batches(
     output: AuditedOutput,
     ranges: LedgerRanges,
 ) -> set[int]:
-    """Return the batches that have lost rows of an output to upserts."""
+    """Return the batches some of whose rows in an output were replaced by upserts."""
     replaced = _OUTPUTS["tallied_rows"].format(table=_OUTPUTS["replaced_rows"])
     found = databases.home.fetch(
         replaced,
@@ -307,7 +308,7 @@ def _corrected_batches(
 def _dated_output(
     databases: AuditedDatabases, pipeline: AuditedPipeline
 ) -> AuditedOutput | None:
-    """Find an append output that has the event time, in all of its databases."""
+    """Find an append output that has the event time in all of its databases."""
     for output in pipeline.appends:
         kinds = {
             database.column_type(output, pipeline.event_time)

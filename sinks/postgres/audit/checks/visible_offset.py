@@ -1,4 +1,4 @@
-"""Whether readers see what became of a record, in every database of a pipeline."""
+"""Tells whether readers see the outcome of a record in every database."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def is_visible(
 ) -> bool:
     """Tell whether everything of a partition through an offset is visible.
 
-    What is visible stays so, whatever crashes; only a restore takes it back. A record
-    that became a dead letter, a duplicate or anything else is as visible as one that
-    was committed: what is answered is that there is nothing to wait for.
+    What is visible stays visible after any crash; only a restore takes it back. A
+    record that became a dead letter, a duplicate or anything else is as visible as a
+    committed one: the answer means that there is nothing left to wait for.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        place: The partition, of a topic or of a batch run; one that the pipeline has
-            read nothing of yet is not visible.
-        offset: The last one that is waited for.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        place: A partition of a topic or of a batch run. A partition of which the
+            pipeline has read nothing yet is not visible.
+        offset: The last offset to wait for.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, or ``TOPIC_NOT_READ``.

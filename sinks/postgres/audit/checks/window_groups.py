@@ -1,7 +1,7 @@
 """Checks that each group of a sharded window output is in one database only.
 
-A group's events all go to the database that its keys choose. In two of them, each
-would hold a part of its aggregates, and neither would be right.
+The keys of a group choose the database for all of its events. If a group were in two
+databases, each would hold a part of its aggregates, and neither would be right.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sinks.postgres.server.statements import load_statements
 _GROUPS = load_statements("sinks.postgres.audit.checks", "window_groups.sql")
 _OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
 
-#: Groups that a server sends at a time.
+#: How many groups a server sends at a time.
 _GROUPS_FETCHED = 10_000
 
 
 def check_window_groups(
     databases: AuditedDatabases, pipeline: AuditedPipeline
 ) -> Check:
-    """Check all sharded window outputs, inside of the caller's snapshots."""
+    """Check all sharded window outputs, inside the caller's snapshots."""
     sharded = [output for output in pipeline.windows if len(output.databases) > 1]
     if not sharded:
         return not_applicable(

@@ -1,11 +1,11 @@
 """Finds rows of append tables that were written again after their batch.
 
-A row names the transaction that wrote it (``xmin``), also after it was frozen, and so
-do the ledger's rows of its batch, which the same transaction has written. A row that
-somebody updates has another one. So the values of append tables need no digest, which
+A row names the transaction that wrote it (``xmin``), even after it was frozen. The same
+transaction wrote the ledger's rows of the batch, so they name it too. An UPDATE gives a
+row another ``xmin``. That is why append tables need no digest of their values, which
 every publish would have to compute.
 
-A dump that is loaded gives each row a new transaction, those of the ledger as well.
+Loading a dump gives each row a new transaction, and the ledger's rows as well.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _VALUES = load_statements("sinks.postgres.audit.checks", "row_values.sql")
 
 @dataclass(slots=True)
 class WrittenAgain:
-    """What was found of one output, over its databases."""
+    """What the search found in one output, over its databases."""
 
     rows: int = 0
     violations: list[str] = field(default_factory=list)
-    #: What the comparison says nothing of.
+    #: What the comparison could not cover.
     missed: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Writers:
-    """Transactions that have written rows of the pipeline in one database.
+    """Transactions that wrote rows of the pipeline in one database.
 
     Attributes:
-        transactions: Of batches and of acts.
+        transactions: Transactions of batches and of acts.
         undated: Batches whose own rows in the ledger were loaded from a dump.
     """
 
@@ -53,7 +53,7 @@ class _Writers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenAgainSearch:
-    """Looks for such rows, inside of the caller's snapshots."""
+    """Searches for rows written again, inside the caller's snapshots."""
 
     databases: AuditedDatabases
     pipeline: AuditedPipeline
@@ -61,7 +61,7 @@ class WrittenAgainSearch:
     branches: BranchFindings
 
     def look(self, output: AuditedOutput, told: WrittenOutput) -> WrittenAgain:
-        """Look at one append output, in each of its databases."""
+        """Search one append output, in each of its databases."""
         found = WrittenAgain()
         for database in self.databases.of(output):
             with translated(f"reading database {database.name}"):
@@ -95,7 +95,7 @@ class WrittenAgainSearch:
         for row in database.fetch(statements.strangers, **values):
             if row["sequence"] in writers.undated:
                 loaded += row["found"]
-            # What lies in no batch, another check tells.
+            # Another check reports rows that lie in no batch.
             elif row["sequence"] is not None:
                 changed[row["sequence"]] += row["found"]
         if loaded:
@@ -131,7 +131,7 @@ class WrittenAgainSearch:
 
 
 class _Statements:
-    """What is asked of one output's table in one database."""
+    """The statements that read one output's table in one database."""
 
     def __init__(self, output: AuditedOutput, database: AuditedDatabase) -> None:
         name = sql.Literal(output.quoted(database.connection))

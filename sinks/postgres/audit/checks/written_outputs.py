@@ -1,7 +1,7 @@
-"""What the versions of a pipeline have told of an output's tables.
+"""What the versions of a pipeline recorded about an output's tables.
 
-A version that has ended wrote other columns, maybe, and its rows are still there. So
-the digest of a row is of the columns of all versions.
+A former version may have written other columns, and its rows are still in the table. So
+the digest of a row covers the columns of all versions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VALUES = load_statements("sinks.postgres.audit.checks", "row_values.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldVersion:
-    """One version's words about one output."""
+    """What one version recorded about one output."""
 
     from_sequence: int
     layout: Mapping[str, Any]
@@ -40,7 +40,7 @@ class ToldVersion:
 
     @property
     def closed_through(self) -> datetime | None:
-        """Windows that end by then were final under a version before it."""
+        """Windows that end by this time were final under an earlier version."""
         return to_datetime(self.held.closed_through_us)
 
 
@@ -49,7 +49,7 @@ class WrittenOutput:
     """An output's tables, as one or more versions write them.
 
     Attributes:
-        versions: Those that have it, the oldest first; never empty.
+        versions: The versions that have the output, oldest first; never empty.
     """
 
     versions: tuple[ToldVersion, ...]
@@ -60,7 +60,7 @@ class WrittenOutput:
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The columns that any version writes, with the newest one's types."""
+        """Every column that any version writes, with the type in the newest one."""
         by_name = {c.name: c for version in self.versions for c in version.columns}
         return tuple(by_name.values())
 
@@ -74,12 +74,12 @@ class WrittenOutput:
 
     @property
     def keys(self) -> tuple[Column, ...]:
-        """What tells the windows apart."""
+        """The columns that identify a window."""
         return _columns(self.newest["keys"])
 
     @property
     def shown_by_state(self) -> list[tuple[Column, sql.Composable]] | None:
-        """As of ``WindowTable``; None when no driver has told the functions."""
+        """As in ``WindowTable``; None if no driver has recorded the functions."""
         aggregates = self.newest["aggregates"]
         if not all("function" in one for one in aggregates):
             return None
@@ -92,7 +92,7 @@ class WrittenOutput:
         ]
 
     def version_at(self, sequence: int) -> ToldVersion:
-        """Return the version that published a batch, or the oldest that is told."""
+        """Return the version that published a batch, or the oldest recorded one."""
         told = [v for v in self.versions if v.from_sequence < sequence]
         return told[-1] if told else self.versions[0]
 
@@ -100,7 +100,7 @@ class WrittenOutput:
 def read_written_outputs(
     connection: Connection[TupleRow], pipeline: str
 ) -> dict[str, WrittenOutput]:
-    """Read what is told of each table, inside of the caller's snapshot of the home."""
+    """Read what is recorded of each table, inside the caller's snapshot of the home."""
     told: dict[str, list[ToldVersion]] = {}
     for row in fetch(connection, _VALUES["versions"], pipeline=pipeline):
         for table, version in _versions_of(row):
@@ -111,7 +111,7 @@ def read_written_outputs(
 def present_columns(
     connection: Connection[TupleRow], table: sql.Identifier
 ) -> set[str]:
-    """Name the columns that a table has; none if there is no table."""
+    """Name the columns of a table; an empty set if there is no table."""
     quoted = table.as_string(connection)
     rows = fetch(connection, _VALUES["present_columns"], table=quoted)
     return {row["name"] for row in rows}
@@ -136,7 +136,7 @@ def _aggregate(told: Mapping[str, Any], held: Mapping[str, int]) -> WindowAggreg
         column=Column(name=told["column"], postgres_type=told["type"]),
         function=AggregateFunction(told["function"]),
         number=told["number"],
-        # Of the partials only the names are read.
+        # Only the names of the partials are read.
         partial_type=told["type"],
         known_after_us=held.get(told["column"]),
     )

@@ -1,4 +1,4 @@
--- Branches of batches: what the home database decided, what each database holds.
+-- Branches of batches: what the home decided, and what each database holds.
 
 -- name: branches_used
 SELECT DISTINCT branch
@@ -14,7 +14,7 @@ WHERE decided.pipeline = %(pipeline)s
 ORDER BY decided.sequence, decided.branch;
 
 -- name: unresolved_branches
--- Decided, and nobody has seen them committed; they may be by now.
+-- Decided branches that no resolver has seen committed; they may be committed by now.
 SELECT decided.sequence, decided.branch, decided.gid, decided.committed_at,
        batch.published_at AS decided_at
 FROM tallyweir.batch_branch AS decided
@@ -54,7 +54,7 @@ FROM tallyweir_participant.marker
 WHERE gid = ANY (%(gids)s);
 
 -- name: prepared
--- The view shows the whole server.
+-- pg_prepared_xacts shows the whole server, so filter by database.
 SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::double precision AS age_s
 FROM pg_prepared_xacts
 WHERE database = current_database()

@@ -1,7 +1,7 @@
--- Kafka positions that rows take, for finding those that are taken twice.
+-- Kafka positions that rows take, to find those that are taken twice.
 
 -- name: doubled_positions
--- One Kafka record that became two rows of one table.
+-- Kafka records that became two rows of one table.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset,
        count(*) AS rows
 FROM {table}
@@ -11,8 +11,8 @@ HAVING count(*) > 1
 ORDER BY kafka_topic, kafka_partition, kafka_offset;
 
 -- name: taken_positions
--- 64 successive offsets a row, one bit for each that is taken. Ordered by bytes, as
--- whoever merges the answers of several databases compares topics.
+-- Each row covers 64 successive offsets, with one bit for each taken one. Ordered by
+-- bytes, as the Python code that merges several databases compares topics.
 SELECT kafka_topic COLLATE "C" AS topic, kafka_partition AS partition,
        kafka_offset >> 6 AS block,
        bit_or(1::bigint << (kafka_offset & 63)::integer) AS taken
@@ -42,7 +42,7 @@ GROUP BY 1, 2, 3
 ORDER BY 1, 2, 3;
 
 -- name: positions_put_aside
--- But for those that another reading has made a result of.
+-- Leaves out positions that a later reading has made a result of.
 SELECT kafka_topic COLLATE "C" AS topic, kafka_partition AS partition,
        kafka_offset >> 6 AS block,
        bit_or(1::bigint << (kafka_offset & 63)::integer) AS taken

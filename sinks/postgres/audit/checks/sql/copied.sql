@@ -1,9 +1,9 @@
--- Rows that tasks copied at least once, by the positions that they are of.
--- {table} is what the output has had, see rows_ever.
+-- Rows that tasks copied at least once, grouped by the positions they came from.
+-- {table} is all that the output has ever held, see rows_ever.
 
 -- name: positions
 -- Positions per batch and partition, and the rows that have them. As in tallied_rows, a
--- position belongs to the range that holds it; sequence is null where none does.
+-- position belongs to the range that contains it; sequence is null if no range does.
 WITH bounds AS (
     SELECT topic, partition,
            array_agg(from_offset ORDER BY from_offset) AS froms,
@@ -60,7 +60,7 @@ FROM owned
 GROUP BY sequence, topic, partition, is_aside;
 
 -- name: claims
--- What each batch says that the output took, and how often a row of it may be there.
+-- What each batch says the output took, and how often each row may be present.
 SELECT output.sequence, output.events, batch.guarantee,
        coalesce(output.checksum, batch.checksum) AS checksum,
        output.checksum IS NOT NULL AS is_conditional

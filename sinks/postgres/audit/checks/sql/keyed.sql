@@ -1,7 +1,7 @@
--- Keyed state: what verify counts, and what a person looks at.
+-- Keyed state: what verify counts, and what a person can look at.
 
 -- name: results_by_batch
--- With those that were erased: their batches have brought them all the same.
+-- Includes erased results, because their batches did produce them.
 SELECT sequence, sum(rows)::bigint AS found
 FROM (
     SELECT tallyweir_sequence AS sequence, 1 AS rows

@@ -1,4 +1,4 @@
--- The outbox held against the ledger and the relay's cursor.
+-- The outbox, compared with the ledger and the relay's cursor.
 
 -- name: outbox_size
 SELECT (
@@ -26,8 +26,8 @@ SELECT (
        ) AS erased;
 
 -- name: broken_outbox
--- Behind the cursor's batch all of a batch waits, or was erased; before it nothing does.
--- The relay may stand in the middle of the cursor's own.
+-- After the cursor's batch, every message of a batch must wait or have been erased.
+-- Before it, no message may wait. Within it, the relay may have sent any part.
 WITH place AS (
     SELECT coalesce(max(sequence), 0) AS sent_through
     FROM tallyweir.relay_cursor
@@ -66,7 +66,7 @@ waiting AS (
         CROSS JOIN place
         WHERE erased.pipeline = %(pipeline)s
           AND starts_with(erased.kept_in, 'outbox:')
-          -- Before the cursor's batch nothing waits, and nothing would if it were there.
+          -- In a batch before the cursor's no message waits, nor would an erased one.
           AND part.sequence >= place.sent_through
     ) AS message
     GROUP BY sequence, output_table

@@ -1,4 +1,4 @@
--- What Kafka must still hold of what the ledger says was read.
+-- The ranges that the ledger says were read, to compare with what Kafka still holds.
 
 -- name: read_ranges
 SELECT topic, partition, sequence, from_offset, until_offset, read

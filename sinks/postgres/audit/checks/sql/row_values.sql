@@ -1,4 +1,4 @@
--- What result tables show, held against the state of windows and the ledger's digests.
+-- Result tables, compared with the state of windows and the ledger's digests.
 
 -- name: versions
 SELECT version, layout, held, from_sequence
@@ -21,7 +21,7 @@ WHERE {sequence} IS NULL OR {sequence} >= %(first)s
 GROUP BY {sequence};
 
 -- name: waiting_messages
--- Of batches of which none was sent.
+-- Only batches of which no message was sent yet.
 SELECT sequence, count(*) AS rows, sum({hash}) AS sum
 FROM tallyweir.outbox
 WHERE pipeline = %(pipeline)s
@@ -37,7 +37,7 @@ WHERE pipeline = %(pipeline)s
   AND stream = 'outbox';
 
 -- name: settled_windows
--- But for those that were settled before digests were kept.
+-- "former" counts windows that were settled before digests were kept.
 SELECT count(*) FILTER (WHERE is_kept) AS rows,
        coalesce(sum(hash) FILTER (WHERE is_kept), 0) AS sum,
        count(*) FILTER (WHERE NOT is_kept) AS former
@@ -52,8 +52,8 @@ FROM (
 ) AS settled;
 
 -- name: open_windows
--- Rows that may still change, each against its state. One whose state has events that
--- wait to be shown is older than it.
+-- Rows that may still change, each compared with its state. If the state has events
+-- that wait to be shown, the row is older than its state.
 WITH owed AS (
     SELECT {place} AS place, {owed} AS said, {waits} AS waits
     FROM {state}
@@ -92,7 +92,7 @@ SELECT count(held) FILTER (WHERE NOT waits) AS rows,
 FROM judged;
 
 -- name: writers_at_home
--- A batch's rows in several tables of the ledger are of one transaction, unless a dump
+-- One transaction writes a batch's rows in several tables of the ledger, unless a dump
 -- was loaded table by table.
 SELECT batch.xmin::text AS transaction, batch.sequence,
        bool_and(part.xmin = batch.xmin) AS is_dated
@@ -106,7 +106,7 @@ FROM tallyweir.act
 WHERE pipeline = %(pipeline)s;
 
 -- name: writers_of_branches
--- Markers of one transaction were loaded from a dump.
+-- Markers that share one transaction were loaded from a dump.
 SELECT xmin::text AS transaction, sequence,
        count(*) OVER (PARTITION BY xmin::text) = 1 AS is_dated
 FROM tallyweir_participant.marker
@@ -114,8 +114,8 @@ WHERE installation = %(installation)s
   AND pipeline_number = %(pipeline_number)s;
 
 -- name: definition_writers
--- In the place of a table: the transactions that have changed its definition, and may
--- have written every row again for it.
+-- A subquery in place of a table: the transactions that have changed the table's
+-- definition, and may have rewritten every row for it.
 (
     SELECT xmin
     FROM pg_class
@@ -134,7 +134,7 @@ SELECT count(*) AS rows,
 FROM {table};
 
 -- name: rows_of_strangers
--- In the place of a table: its rows that no batch and no act has written.
+-- A subquery in place of a table: its rows that no batch and no act has written.
 (
     SELECT kafka_topic, kafka_partition, kafka_offset
     FROM {table} AS kept

@@ -1,8 +1,8 @@
 -- Groups of a window output, as each of its databases names them.
 
 -- name: groups
--- Ordered by bytes, as whoever merges the answers of several databases compares. With
--- discarding panes a group has several rows.
+-- Ordered by bytes, as the Python code that merges several databases compares names.
+-- With discarding panes a group has several rows.
 SELECT DISTINCT ROW(extract(epoch FROM window_start), {keys})::text COLLATE "C" AS name
 FROM {table}
 ORDER BY 1;
