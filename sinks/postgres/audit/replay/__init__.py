@@ -1,1 +1,1 @@
-"""Replays: a pipeline computed again from Kafka, held against what it has."""
+"""Replays: computes a pipeline again from Kafka and compares the results."""

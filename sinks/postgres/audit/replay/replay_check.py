@@ -1,4 +1,4 @@
-"""What a replay found, as a check of ``verify`` and in words."""
+"""The result of a replay, as a check of ``verify`` and in words."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from sinks.postgres.audit.receipt import Check, judge
 
 _FOUND = ("missing", "extra", "different")
-#: Rows that a check spells out of each part.
+#: How many rows of each part a check spells out.
 _SHOWN = 5
 
 
 def check_replay(receipt: Mapping[str, Any]) -> Check:
-    """Return a receipt as a check of ``verify``."""
+    """Turn a receipt into a check of ``verify``."""
     parts = receipt["parts"]
     notes = [receipt["verdict"]]
     if receipt["why_after"]:
@@ -47,7 +47,7 @@ def _violations(parts: list[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def describe_row(row: Mapping[str, Any]) -> str:
-    """Say in one line what a row is and what the replay has in its place."""
+    """Describe a row in one line, with what the replay has in its place."""
     key = ", ".join(f"{name} {value}" for name, value in row["key"].items())
     committed, replayed = row["committed"], row["replayed"]
     if committed is None:

@@ -1,4 +1,4 @@
-"""The pipeline as it is: read once, from one snapshot of each of its databases."""
+"""Reads the pipeline as it stands, from one snapshot of each of its databases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sinks.protocol.errors import RetryableError
 _SQL = load_statements("sinks.postgres.audit.replay", "replay.sql")
 _LEDGER = load_statements("sinks.postgres.ledger", "ledger.sql")
 
-#: How often one moment of all databases is looked for, and the seconds between.
+#: How often to look for one moment of all databases, and the seconds between tries.
 _TRIES = 60
 _PAUSE_S = 0.5
 
@@ -40,9 +40,9 @@ class Committed:
 
     Attributes:
         side: Its databases, each in the snapshot of that moment.
-        recorded: What its ledger says.
-        tombstones: Of what was erased.
-        sent: Messages of its outbox that were sent.
+        recorded: The contents of its ledger.
+        tombstones: The tombstones of everything erased.
+        sent: How many messages of its outbox were sent.
         fingerprint_key: The home's secret.
     """
 
@@ -61,13 +61,13 @@ def one_moment(
     """Read a pipeline at a moment at which its databases hold the same batches.
 
     Args:
-        home_dsn: Of its home. Nothing is written anywhere.
-        pipeline: Its name.
-        databases: Connection strings of the others, by name.
+        home_dsn: Connection string of its home. Nothing is written anywhere.
+        pipeline: The pipeline's name.
+        databases: Connection strings of the other databases, by name.
 
     Raises:
         ConfigurationError: As ``read_pipeline`` and ``connect_databases`` do.
-        RetryableError: ``REPLAY_UNSETTLED``, or a server does not answer.
+        RetryableError: ``REPLAY_UNSETTLED``, or a server does not respond.
     """
     waiting = threading.Event()
     with ExitStack() as opened:

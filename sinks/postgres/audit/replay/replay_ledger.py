@@ -1,7 +1,7 @@
-"""What the ledger says of the batches of a pipeline, for them to be computed again.
+"""Reads the batches of a pipeline from the ledger, to compute them again.
 
 A batch is fixed by its ranges, its watermark and the database's clock at its planning.
-What was decided by chance is in the ledger too: which copy of an ID came first, and
+The ledger also has what was decided by chance: which copy of an ID came first, and
 which rows a table refused.
 """
 
@@ -26,13 +26,13 @@ _SQL = load_statements("sinks.postgres.audit.replay", "replay.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedBatch:
-    """A batch as the ledger has it.
+    """A batch as the ledger records it.
 
     Attributes:
-        ranges: Of one partition each; none for a tick.
-        records: That it has read.
-        lookups: Versions of what its events were enriched with.
-        run: The batch run that it is.
+        ranges: One range per partition; empty for a tick.
+        records: How many records it read.
+        lookups: Versions of the lookups that enriched its events.
+        run: The batch run that published it, if any.
     """
 
     sequence: int
@@ -48,10 +48,10 @@ class RecordedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedErasure:
-    """An act that has erased something.
+    """An act that erased something.
 
     Attributes:
-        took_keys: Whether it took state of functions, of keys that nobody kept.
+        took_keys: Whether it erased state of functions; the keys were not recorded.
     """
 
     epoch: int
@@ -69,12 +69,12 @@ class RecordedVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedPipeline:
-    """All that the ledger says, in one snapshot.
+    """Everything that a replay needs from the ledger, in one snapshot.
 
     Attributes:
-        batches: In their order; numbers that a restore has left unused are missing.
-        topic_ids: Kafka's, of the topics that were read.
-        erased_conditions: Rows that were erased by a condition, by output.
+        batches: In order; sequences that a restore left unused are missing.
+        topic_ids: Kafka's IDs of the topics that were read.
+        erased_conditions: How many rows a condition erased, by output.
     """
 
     batches: tuple[RecordedBatch, ...]
@@ -87,7 +87,7 @@ class RecordedPipeline:
 def read_recorded(
     connection: Connection[TupleRow], pipeline: str, topic_ids: Mapping[str, str]
 ) -> RecordedPipeline:
-    """Read it, inside of the caller's snapshot."""
+    """Read the ledger, inside the caller's snapshot."""
     ranges = {
         sequence: [
             (

@@ -1,4 +1,4 @@
-"""What of a pipeline a replay is held against: its outputs' rows, state and ledger."""
+"""The parts of a pipeline that a replay compares: rows, state and ledger."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from sinks.postgres.server.naming import revisions_table
 from sinks.postgres.staging.staging import EVENT_LOGS
 
 _POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
-#: Where tables of ours are.
+#: The schema of Tallyweir's own tables.
 _LEDGER = "tallyweir"
-#: Rows that a window output touches are counted by task: one group in two tasks is two.
+#: Window outputs count touched rows by task, so a group in two tasks counts twice.
 _COUNTED_BY_TASK = ("rows", "revised")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPart:
-    """Rows of one table, or of its shards, to be held against each other.
+    """Rows of one table, or of its shards, that a replay compares.
 
     Attributes:
-        name: As people know it.
-        table: As the pipeline's file names it, or as the ledger does.
-        output: The output whose it is; None for tables of the ledger.
-        keys: What its rows are told apart by; all that they say if empty.
-        said: What they say besides.
-        databases: Where they are.
+        name: The name shown to people.
+        table: The table's name in the pipeline's file, or in the ledger.
+        output: The output that it belongs to; None for tables of the ledger.
+        keys: Columns that identify a row; if empty, all of its values do.
+        said: The other columns that are compared.
+        databases: The databases that hold it.
         is_state: Whether it is the state of a window output: ``table`` is the output's.
-        is_ledger: Whether it is a table of ours, with the rows of all pipelines.
-        has_positions: Whether its rows are those of records.
-        needs_all: Whether a row may come of batches before those that are replayed.
-        only_waiting: Whether rows go that others have taken.
-        once: Whether rows may be there several times.
-        written_in: The column with the batch that has written a row, if any has.
-        lateness_us: Of windows, how long after their end they may still change.
+        is_ledger: Whether it is a table of Tallyweir's, with the rows of all pipelines.
+        has_positions: Whether each row belongs to the position of a record.
+        needs_all: Whether a row may depend on batches before those that are replayed.
+        only_waiting: Whether rows leave the table once another process has taken them.
+        once: Whether the table may have several copies of a row, which count as one.
+        written_in: The column with the batch that wrote a row, if there is one.
+        lateness_us: For windows, how long after their end they may still change.
     """
 
     name: str
@@ -72,10 +72,10 @@ class ReplayPart:
 
 
 def parts_of(layout: HomeLayout) -> Iterator[ReplayPart]:
-    """List all that a replay of a pipeline is held against, results first.
+    """List every part that a replay of a pipeline compares, results first.
 
     Args:
-        layout: Of the pipeline, with the names of its file.
+        layout: The pipeline's layout, with the names in its file.
     """
     for output in layout.outputs:
         databases = tuple(dict.fromkeys(map(database_of, output.branches)))
@@ -159,7 +159,7 @@ def _outbox() -> ReplayPart:
 
 def _side_tables() -> Iterator[ReplayPart]:
     for table, columns in EVENT_LOGS.items():
-        # IDs that are remembered are merged at times of nobody's choice.
+        # Runs of remembered IDs are merged at arbitrary times, so they cannot agree.
         if table == "seen_id_run":
             continue
         names = _names(columns)
@@ -249,18 +249,18 @@ def _others(columns: tuple[Column, ...], keys: tuple[str, ...]) -> tuple[str, ..
 def as_json(
     part: ReplayPart, names: tuple[str, ...], own: Mapping[str, str]
 ) -> sql.Composed:
-    """Return columns as one JSON object of texts; the rules of a session are pinned.
+    """Return columns as one JSON object of texts; session settings fix their format.
 
     Args:
-        part: Whose columns.
-        names: Of the columns.
-        own: What the pipeline calls its outputs' tables, by the file's names.
+        part: The part that has the columns.
+        names: The columns' names.
+        own: The pipeline's names of its output tables, by the names in its file.
     """
     columns = [
         sql.SQL("{} AS {}").format(_as_text(part, name, own), sql.Identifier(name))
         for name in names
     ]
-    # A function takes a hundred arguments at most, a row many more columns.
+    # A function takes at most a hundred arguments, but a row may have more columns.
     return sql.SQL("(SELECT row_to_json(named) FROM (SELECT {}) AS named)").format(
         sql.SQL(", ").join(columns)
     )
@@ -269,7 +269,7 @@ def as_json(
 def _as_text(part: ReplayPart, name: str, own: Mapping[str, str]) -> sql.Composable:
     column = sql.SQL("kept.{}").format(sql.Identifier(name))
     if part.is_ledger and name == "output_table":
-        # A fork calls its outputs' tables otherwise than its file does.
+        # A fork uses other names for its output tables than its file does.
         for written, table in own.items():
             column = sql.SQL(
                 "CASE kept.output_table WHEN {} THEN {} ELSE {} END"

@@ -1,4 +1,4 @@
-"""What a replay found: how much was computed again, and what of it is not the same."""
+"""The receipt of a replay: how much was computed again, and what differs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
-#: Rows that are kept of each part and finding, to be shown.
+#: How many rows of each part and finding are kept to be shown.
 ROWS_KEPT = 100
 
 
@@ -14,21 +14,21 @@ class ReplayVerdict(Enum):
     """What a replay proves."""
 
     VERIFIED = "VERIFIED BY REPLAY"
-    #: Nothing differs of what was looked at, and that is not all.
+    #: Nothing that was compared differs, but not everything was compared.
     PARTLY = "PARTLY VERIFIED BY REPLAY"
     DIFFERENT = "DIFFERENT"
     NOTHING = "NOTHING REPLAYED"
 
 
 class Finding(Enum):
-    """How a row of the pipeline stands to the one that was computed again."""
+    """How a row of the pipeline compares with the row computed again."""
 
-    #: Computed again, and not there.
+    #: The replay has the row, the pipeline does not.
     MISSING = "missing"
-    #: There, and not computed again.
+    #: The pipeline has the row, the replay does not.
     EXTRA = "extra"
     DIFFERENT = "different"
-    #: Not the same, which what the ledger holds does not decide.
+    #: The rows differ, and the ledger cannot decide whether they should.
     UNDETERMINED = "undetermined"
 
 
@@ -37,11 +37,11 @@ class FoundRow:
     """A row that is not the same on both sides.
 
     Attributes:
-        key: What it is told apart by.
-        finding: How the sides stand to each other.
-        committed: Of the columns that differ what the pipeline has; None for no row.
-        replayed: The same of the replay.
-        reason: Why it is undetermined; empty for any other finding.
+        key: The columns that identify it.
+        finding: How the sides differ.
+        committed: The pipeline's values where they differ; None if it has no row.
+        replayed: The replay's values where they differ; None if it has no row.
+        reason: Why the row is undetermined; empty for any other finding.
     """
 
     key: Mapping[str, str | None]
@@ -60,16 +60,16 @@ class ComparedPart:
     """One kind of rows: of one output, or of the ledger.
 
     Attributes:
-        name: As people know it: a table's name, or what is in it.
-        committed: Rows that the pipeline has.
-        replayed: Rows that the replay has.
-        equal: Rows that both have alike.
-        taken: Rows that the pipeline has no more because others have taken them.
-        counts: How many are not the same, by finding.
-        reasons: Why rows are undetermined, with how many.
-        rows: The first of each finding.
-        not_compared: Why the part was not looked at; empty if it was.
-        note: What must be known to read it.
+        name: The name shown to people: a table's name, or what is in it.
+        committed: How many rows the pipeline has.
+        replayed: How many rows the replay has.
+        equal: How many rows are the same on both sides.
+        taken: How many rows another process has taken from the pipeline's table.
+        counts: How many rows are not the same, by finding.
+        reasons: Why rows are undetermined, with the number of rows.
+        rows: The first rows of each finding.
+        not_compared: Why the part was not compared; empty if it was.
+        note: What the reader must know about the part.
     """
 
     name: str
@@ -98,7 +98,7 @@ class ComparedPart:
 
     @property
     def broken(self) -> int:
-        """Rows that should be the same and are not."""
+        """The number of rows that should be the same and are not."""
         return sum(self.counts.values()) - self.undetermined
 
     def as_json(self) -> dict[str, object]:
@@ -119,17 +119,17 @@ class ComparedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReceipt:
-    """What a replay of a pipeline found.
+    """The result of a replay of a pipeline.
 
     Attributes:
-        after_sequence: The last batch that was not computed again; 0 if all were.
-        why_after: Why it and those before it were not; empty if all were.
-        through_sequence: The last batch that was.
-        batches: How many were.
-        records: That they have read.
+        after_sequence: The last batch before the replayed ones; 0 if all were replayed.
+        why_after: Why the batches up to it were not replayed; empty if all were.
+        through_sequence: The last batch that was replayed.
+        batches: How many batches were replayed.
+        records: How many records they read.
         seconds: How long it took to compute them.
-        parts: What was held against each other.
-        notes: What else must be known.
+        parts: The parts that were compared.
+        notes: What else the reader must know.
     """
 
     pipeline: str
@@ -155,7 +155,7 @@ class ReplayReceipt:
 
     @property
     def is_verified(self) -> bool:
-        """Whether something was computed again, and nothing of it differs."""
+        """Whether some batch was replayed, and nothing that was compared differs."""
         return self.verdict in {ReplayVerdict.VERIFIED, ReplayVerdict.PARTLY}
 
     def as_json(self) -> dict[str, object]:

@@ -1,9 +1,9 @@
-"""Holds the rows of a pipeline against those that a replay has made, row by row.
+"""Compares the rows of a pipeline with those that a replay has made, row by row.
 
-What the pipeline has is copied to the scratch database first, from one snapshot of each
-of its databases, which ends with the copying: no old row is kept from being vacuumed
-for as long as the replay takes, and whoever goes on publishing changes nothing of what
-is compared.
+First, the pipeline's rows are copied to the scratch database, from one snapshot of each
+of its databases. The snapshots end with the copying, so they do not hold up vacuum for
+as long as the replay takes, and drivers that go on publishing do not change what is
+compared.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _SQL = load_statements("sinks.postgres.audit.replay", "replay.sql")
 
-#: Rows that are not the same are fetched so many at a time.
+#: How many rows that are not the same are fetched at a time.
 _FETCHED = 1_000
 
 Values = Mapping[str, str | None]
 
-#: From a part, a row's key and what both sides say of it, where they say anything, to
-#: why the difference is undetermined; empty if it is not.
+#: Takes a part, a row's key, and each side's values (None without a row). Returns why
+#: the difference is undetermined, or an empty string if it is not.
 Explains = Callable[[ReplayPart, Values, Values | None, Values | None], str]
 
 
@@ -43,10 +43,9 @@ class Side:
 
     Attributes:
         databases: Connections by name, each in the snapshot that counts.
-        number: The pipeline's, in its home.
-        installation: The home's.
-        own: What it calls the tables of its outputs, by the names of its file, where
-            they differ.
+        number: The pipeline's number in its home.
+        installation: The installation ID of the home.
+        own: Its names of output tables, by the names in its file, where these differ.
     """
 
     is_replayed: bool
@@ -75,13 +74,13 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayBounds:
-    """What of the rows is compared.
+    """Which rows are compared.
 
     Attributes:
-        after_sequence: The last batch that is not replayed.
-        ranges: Of records that only replayed batches have read.
+        after_sequence: The last batch before the replayed ones.
+        ranges: Ranges of records that only replayed batches have read.
         has_erased: Whether anything of the pipeline was ever erased.
-        watermark: Of the last batch that is not replayed.
+        watermark: The watermark of batch ``after_sequence``.
     """
 
     after_sequence: int
@@ -90,7 +89,7 @@ class ReplayBounds:
     watermark: datetime | None = None
 
     def condition(self, part: ReplayPart, pipeline: str) -> sql.Composable:
-        """Return what is true of the rows that are compared."""
+        """Return the condition that selects the rows to compare."""
         named = sql.Literal(pipeline)
         conditions: list[sql.Composable] = [sql.SQL("true")]
         if part.has_sequence:
@@ -115,7 +114,7 @@ class ReplayBounds:
         return sql.SQL(" AND ").join(conditions)
 
     def _since(self, part: ReplayPart) -> Iterator[sql.Composable]:
-        """Leave out what no replayed batch has touched, where the state is known."""
+        """Leave out rows that no replayed batch has changed, where that is known."""
         if part.written_in is not None:
             yield _SQL["written_since"].format(
                 column=sql.Identifier(part.written_in),
@@ -133,8 +132,8 @@ class ReplayRows:
 
     Args:
         scratch: To the scratch home, in autocommit.
-        parts: What is compared.
-        bounds: What of it.
+        parts: The parts to compare.
+        bounds: Which rows of them to compare.
     """
 
     def __init__(
@@ -146,15 +145,15 @@ class ReplayRows:
         self._scratch = scratch
         self._parts = parts
         self._bounds = bounds
-        #: Parts whose table one of the sides lacks, with whose.
+        #: The table that a part lacks on one side, by the part's number and the side.
         self._lacking: dict[tuple[int, bool], str] = {}
 
     def create(self) -> None:
-        """Make the tables that rows are copied to."""
+        """Create the tables that rows are copied to."""
         self._scratch.execute(_SQL["create_compared"])
 
     def copy_aside(self, committed: Side) -> None:
-        """Copy which records have lost their ID to another, or were refused."""
+        """Copy which records lost their ID to another copy, or were refused."""
         query = _SQL["aside"].format(pipeline=sql.Literal(committed.pipeline))
         self._copy(committed.databases[HOME], query, _SQL["copy_aside"])
 
@@ -202,11 +201,11 @@ class ReplayRows:
     def compare(
         self, explains: Explains, not_compared: Callable[[ReplayPart], str]
     ) -> Iterator[ComparedPart]:
-        """Compare part by part, when both sides are copied.
+        """Compare part by part, after both sides were copied.
 
         Args:
             explains: Says why a difference is undetermined.
-            not_compared: Says of a part why it is not to be looked at.
+            not_compared: Says why a part is not to be compared.
         """
         self._scratch.execute(_SQL["index_compared"])
         for number, part in enumerate(self._parts):
@@ -250,7 +249,7 @@ class ReplayRows:
                 yield json.loads(key), _loaded(there), _loaded(again)
 
     def aside_of(self, sequence: int) -> list[tuple[TopicPartition, int, str, str]]:
-        """Return the records of a batch that lost or were refused, and the detail."""
+        """Return the records of a batch that lost or were refused, with the detail."""
         rows = fetch(self._scratch, _SQL["aside_of"], sequence=sequence)
         return [
             (
@@ -300,7 +299,7 @@ def _found(
 
 
 def merged(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Join ranges that touch or overlap; in order, without the empty ones."""
+    """Join ranges that touch or overlap; sorted, without the empty ones."""
     joined: list[OffsetRange] = []
     for one in sorted(ranges, key=lambda r: (r.topic_partition, r.from_offset)):
         if not one.length:
@@ -324,7 +323,7 @@ def merged(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
 def without(
     ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]
 ) -> tuple[OffsetRange, ...]:
-    """Return what of some ranges is in none of the others."""
+    """Return the parts of some ranges that are in none of the others."""
     left = merged(ranges)
     for other in merged(others):
         left = [part for one in left for part in _cut(one, other)]

@@ -1,4 +1,4 @@
-"""The scratch databases that a replay works in, as it sets them up."""
+"""The scratch databases in which a replay works."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SQL = load_statements("sinks.postgres.audit.replay", "replay.sql")
 
 
 class ReplayScratch:
-    """Connections to them, in autocommit; a context manager.
+    """Connections to the scratch databases, in autocommit; a context manager.
 
     Args:
-        dsns: By the name of the database that each stands for.
-        pipeline: Whose replay it is.
+        dsns: Connection strings, by the name of the database that each stands for.
+        pipeline: The pipeline to replay.
     """
 
     def __init__(self, dsns: Mapping[str, str], pipeline: str) -> None:
@@ -49,7 +49,7 @@ class ReplayScratch:
         self._opened.close()
 
     def side(self) -> Side:
-        """Return what is here, for it to be compared."""
+        """Return the replayed side, to compare it."""
         row = fetch_one(self.home, _SQL["identity"], pipeline=self._pipeline)
         return Side(
             is_replayed=True,
@@ -61,11 +61,11 @@ class ReplayScratch:
         )
 
     def take_key(self, committed: Committed) -> None:
-        """File IDs, and find tombstones, by the secret of the pipeline's home."""
+        """Use the secret of the pipeline's home to file IDs and to find tombstones."""
         self.home.execute(_SQL["take_key"], {"key": committed.fingerprint_key})
 
     def stand_at(self, place: TopicPartition, topic_id: str, next_offset: int) -> None:
-        """Let a partition be read from an offset on."""
+        """Set the offset at which the replay goes on reading a partition."""
         self.home.execute(
             _SQL["set_position"],
             {
@@ -78,7 +78,7 @@ class ReplayScratch:
         )
 
     def stand_after(self, sequence: int, watermark_us: int | None) -> None:
-        """Let the pipeline have published up to a batch, with its watermark."""
+        """Set the last batch and the watermark as if the pipeline had published it."""
         self.home.execute(
             _SQL["set_progress"],
             {

@@ -1,7 +1,7 @@
--- A pipeline computed once more: what its ledger says of each batch, and both sides' rows
--- held against each other in a scratch database.
--- {rows} is a table of the scratch database; {table} what is compared, {key} and {said}
--- JSON made of its columns.
+-- Computes a pipeline once more: reads what its ledger says of each batch, and compares
+-- the rows of both sides in a scratch database.
+-- {rows} is a table of the scratch database and {table} the table to compare. {key} and
+-- {said} are JSON made of its columns.
 
 -- name: recorded_batches
 SELECT sequence, epoch, watermark_before, watermark_after, planned_at, lookups,
@@ -30,7 +30,7 @@ WHERE pipeline = %(pipeline)s
 ORDER BY run, partition;
 
 -- name: erasures
--- A batch of an earlier claim was staged without its tombstones.
+-- A batch of an epoch before an erasure was staged without its tombstones.
 SELECT epoch, coalesce(detail -> 'rows' ?| ARRAY['keyed_state', 'keyed_timer'], false)
        AS took_keys
 FROM tallyweir.act
@@ -39,7 +39,7 @@ WHERE pipeline = %(pipeline)s
 ORDER BY epoch;
 
 -- name: erased_conditions
--- Rows that went by a condition on a table, and not by the events that they are of.
+-- Rows that were erased by a condition on a table, and not by the event they came from.
 SELECT output_table, sum(rows)::bigint AS rows
 FROM tallyweir.erased_result
 WHERE pipeline = %(pipeline)s
@@ -56,8 +56,8 @@ FROM tallyweir.erased_row
 WHERE pipeline = %(pipeline)s;
 
 -- name: aside
--- Which copy of an ID lost to another, which rows a table refused, and for which the
--- catalog had no bucket left, no record tells.
+-- The records cannot tell which copy of an ID lost to another, which rows a table
+-- refused, or for which rows the catalog had no bucket left.
 SELECT sequence, kafka_topic, kafka_partition, kafka_offset, 'lost', ''
 FROM tallyweir.duplicate_event
 WHERE pipeline = {pipeline}
@@ -124,7 +124,7 @@ COPY ({query}) TO STDOUT
 COPY tallyweir_replay.compared (part, is_replayed, key, said) FROM STDIN
 
 -- name: insert_compared
--- What is in the very database already.
+-- For rows that are in the scratch database already.
 INSERT INTO tallyweir_replay.compared (part, is_replayed, key, said)
 {query}
 
@@ -148,7 +148,7 @@ kept.pipeline = {pipeline} AND kept.sequence > {sequence}
 kept.{column} > {sequence}
 
 -- name: unsettled_since
--- A row that is final, and whose window had ended long before, was not touched since.
+-- Leaves out final rows whose window ended long before; no replayed batch changed them.
 (NOT kept.final OR kept.window_end + {lateness}::interval > {watermark}::timestamptz)
 
 -- name: not_erased
@@ -159,7 +159,7 @@ kept.{column} > {sequence}
 )
 
 -- name: read_by_replayed
--- Rows of records that replayed batches have read; a table may have other writers.
+-- Rows of records that replayed batches read; the table may have other writers.
 EXISTS (
     SELECT
     FROM unnest({topics}::text[], {partitions}::integer[], {begins}::bigint[],
@@ -175,7 +175,7 @@ CREATE INDEX compared_by_part ON tallyweir_replay.compared (part, key);
 ANALYZE tallyweir_replay.compared;
 
 -- name: differing
--- Rows of one key are told apart by what they say.
+-- Rows with the same key are paired in the order of their values.
 WITH committed AS (
     SELECT key, said, row_number() OVER (PARTITION BY key ORDER BY said) AS number
     FROM ({committed}) AS kept
@@ -199,7 +199,7 @@ FROM tallyweir_replay.compared
 WHERE part = {part} AND is_replayed = {is_replayed}
 
 -- name: take_key
--- IDs are filed and tombstones are written under the home's secret.
+-- Takes the home's secret, under which IDs are filed and tombstones are written.
 UPDATE tallyweir.installation SET fingerprint_key = %(key)s;
 
 -- name: set_position
