@@ -1,4 +1,4 @@
-"""What people have done to a pipeline, and which forks it has."""
+"""The acts on a pipeline, and its forks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class RecordedAct:
     """A row of ``tallyweir.act``.
 
     Attributes:
-        epoch: Its claim; greater ones came later.
-        after_sequence: The last batch that was published before it.
-        detail: What it changed, by its kind.
-        done_by: The login, and before it the person for whom a service did it.
-        resumed_by: Who has ended it, if it is a pause that has ended.
+        epoch: The act's claim; greater epochs came later.
+        after_sequence: The last batch that was published before the act.
+        detail: What the act changed; the keys depend on its kind.
+        done_by: The login, after the person for whom a service acted, if there is one.
+        resumed_by: Who ended it, if it is a pause that has ended.
     """
 
     epoch: int
@@ -48,10 +48,10 @@ class KnownFork:
     """A pipeline that works in the shadow of another.
 
     Attributes:
-        tables: Those that readers know, each with its shadow.
-        last_sequence: Its last batch.
-        behind: Offsets that the pipeline in front has read and it has not; while there
-            are any, the two cannot change places.
+        tables: Tables that readers know, each with its shadow.
+        last_sequence: The fork's last batch.
+        behind: Offsets that the pipeline in front has read and the fork has not; while
+            there are any, the two cannot change places.
     """
 
     pipeline: str
@@ -70,10 +70,10 @@ def read_acts(
     """Read the acts on a pipeline, the newest first.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        before: Only those of smaller epochs; None for all.
-        limit: How many at most.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        before: Return only acts of smaller epochs; None for all.
+        limit: The greatest number of acts to return.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.
@@ -92,8 +92,8 @@ def read_forks(
     """Read which pipelines work in the shadow of this one, by name.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: The one in front.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline in front.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.

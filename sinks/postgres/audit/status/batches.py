@@ -1,4 +1,4 @@
-"""The ledger as people look through it: batch by batch, and added up over time."""
+"""The ledger for people to look through: batch by batch, and added up over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.audit.status", "batches.sql")
 
-#: Batches of one page.
+#: How many batches make one page.
 PAGE = 50
 _AFTER_ALL = 2**63 - 1
 
@@ -25,11 +25,11 @@ class LedgerBatch:
     """One published batch.
 
     Attributes:
-        ranges: Topic, partition, first offset, and the offset behind the last.
+        ranges: Topic, partition, first offset, and the offset after the last.
         restagings: How often it was staged again without rows that Postgres refused.
-        stage_s: From its plan to the last vote.
-        publish_s: From there to the row in the ledger, waits included.
-        branches: Databases beside the home that it was committed in, or is to be.
+        stage_s: Seconds from its plan to the last vote.
+        publish_s: Seconds from then to its row in the ledger, waits included.
+        branches: How many branches commit it, or have done so.
     """
 
     sequence: int
@@ -58,9 +58,9 @@ class SlotOfTime:
     """The batches that were published in a slot of time, added up.
 
     Attributes:
-        began_s: Seconds since 1970.
-        batch_p50_s: Seconds from plan to publish, of the batch in the middle.
-        batch_p95_s: The same of the batch that 95 % are not slower than.
+        began_s: When the slot began, in seconds since 1970.
+        batch_p50_s: The median of the seconds from plan to publish.
+        batch_p95_s: The 95th percentile of the same.
     """
 
     began_s: int
@@ -80,7 +80,7 @@ def read_batches(
     before: int | None = None,
     limit: int = PAGE,
 ) -> tuple[LedgerBatch, ...]:
-    """Read the newest batches, or those before one, newest first.
+    """Read the newest batches, or those before a given one, newest first.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.
@@ -99,7 +99,7 @@ def read_batches(
 def read_history(
     connection: Connection[TupleRow], pipeline: str, *, slot_s: int, slots: int
 ) -> tuple[SlotOfTime, ...]:
-    """Add the newest batches up over slots of time, oldest first.
+    """Add up the newest batches over slots of time, oldest first.
 
     A slot in which nothing was published is left out.
 

@@ -1,4 +1,4 @@
-"""What the pipelines of a home need of each database that holds their branches."""
+"""What the pipelines of a home need from each database that holds their branches."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SQL = load_statements("sinks.postgres.audit.status", "branch_needs.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchNeeds:
-    """What one pipeline needs of one database.
+    """What one pipeline needs from one database.
 
     Attributes:
-        branches: How many of a batch may be prepared there at once.
-        writes: The user's tables, and whether rows are updated there.
-        trial: A claim that nobody can have, to name trials by.
+        branches: How many branches of one batch may be prepared there at once.
+        writes: The user's tables, and whether the pipeline updates rows there.
+        trial: A claim that no driver can have, for naming trial branches.
     """
 
     database: str
@@ -53,7 +53,7 @@ def read_branch_needs(
         for row in rows
         for need in _needs(
             row["definition"]["outputs"],
-            # Epochs are counted from 1.
+            # Real epochs are counted from 1.
             Claim(
                 installation=claims.installation,
                 pipeline_number=row["pipeline_number"],
@@ -70,7 +70,7 @@ def _needs(outputs: Iterable[Mapping[str, Any]], trial: Claim) -> list[BranchNee
     for output in outputs:
         split = output.get("branches", 1)
         for database in output.get("databases", (HOME,)):
-            # What is not split is published in the home with the offsets.
+            # The home's transaction publishes an output that is not split.
             if database == HOME and split == 1:
                 continue
             branches[database] = max(branches.get(database, 0), split)

@@ -1,4 +1,4 @@
-"""What charts show over time of committed batches, from the ledger alone.
+"""Figures over time of committed batches for charts, from the ledger alone.
 
 ``docs/monitor.md`` gives the formula of every line.
 """
@@ -17,23 +17,24 @@ from sinks.protocol.ages import quantile_s
 
 _SQL = load_statements("sinks.postgres.audit.status", "charts.sql")
 
-#: What "now" means for what status and metrics show of it.
+#: How many seconds back status and metrics count as "now".
 RECENT_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedFigures:
-    """Of the batches of a slot of time.
+    """Figures of the batches of one slot of time.
 
     Attributes:
-        latency_p50_s: Seconds from when Kafka had an event until right before the
-            COMMIT with it, of the event in the middle; a tenth off at most, like the
-            next two. None without an event that has a time.
-        latency_p95_s: The same of the event that 95 % are not older than.
-        latency_p99_s: And 99 %.
-        looked_up_share: Searches in the catalog that no filter had spared, by IDs that
-            were asked for. None where nobody asks.
-        false_positive_share: Those of them that found nothing, by the same IDs.
+        latency_p50_s: Median seconds from when Kafka had an event until right before
+            its COMMIT. Accurate to a tenth, like the next two. None if no event has a
+            time.
+        latency_p95_s: The 95th percentile of the same.
+        latency_p99_s: The 99th percentile of the same.
+        looked_up_share: Searches in the catalog that no filter spared, divided by the
+            IDs that tasks asked for. None if no task asked.
+        false_positive_share: The searches among them that found nothing, divided by the
+            same number of IDs.
     """
 
     latency_p50_s: float | None
@@ -45,14 +46,14 @@ class CommittedFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charts:
-    """Slots of time, each by the seconds since 1970 that it began at.
+    """Slots of time, each by the seconds since 1970 at which it began.
 
     A slot in which nothing was published is left out.
 
     Attributes:
-        committed: Latency, and what looking IDs up took.
-        stage_s: The batch in the middle, from its plan to its last vote.
-        publish_s: And from there to its row in the ledger.
+        committed: Latency, and the cost of looking up IDs.
+        stage_s: Median seconds of a batch from its plan to its last vote.
+        publish_s: Median seconds from then to its row in the ledger.
         dead: Dead letters by reason.
     """
 
@@ -65,7 +66,7 @@ class Charts:
 def read_charts(
     connection: Connection[TupleRow], pipeline: str, *, slot_s: int, slots: int
 ) -> Charts:
-    """Add the newest batches up over slots of time.
+    """Add up the newest batches over slots of time.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, or a table may not be read.

@@ -1,4 +1,4 @@
-"""What is under way in the databases that publish branches of a pipeline's batches."""
+"""Shows what is under way in the databases that publish branches of a pipeline."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class DatabaseStatus:
     """What is under way in a database that publishes branches.
 
     Attributes:
-        in_doubt: Branches that are decided and that nobody has seen committed.
+        in_doubt: Decided branches that no resolver has seen committed.
         oldest_in_doubt_s: Seconds since the first of them was decided.
-        prepared: Branches that are prepared there now, decided or not; None when the
-            database does not answer.
+        prepared: Branches that are prepared there now, decided or not; None if the
+            database does not respond.
         oldest_prepared_s: Seconds since the first of them was prepared.
-        trouble: Why it does not answer; empty when it does.
+        trouble: Why the database does not respond; empty if it does.
     """
 
     database: str
@@ -52,7 +52,7 @@ def reach_databases(
     pipeline: AuditedPipeline,
     databases: Mapping[str, str],
 ) -> dict[str, AuditedDatabase | str]:
-    """Connect to every database; one that cannot be reached is told by its error."""
+    """Connect to every database; for one out of reach, return the error instead."""
     reached: dict[str, AuditedDatabase | str] = {
         HOME: AuditedDatabase(name=HOME, connection=home)
     }
@@ -73,13 +73,13 @@ def read_database_status(
     parts: Mapping[str, AuditedDatabase | str],
     now: datetime,
 ) -> tuple[DatabaseStatus, ...]:
-    """Tell of each database with branches what is under way in it.
+    """Report what is under way in each database with branches.
 
     Args:
-        home: Inside of the caller's snapshot.
-        pipeline: Which one.
-        parts: From ``reach_databases``.
-        now: By the home's clock, as of the snapshot.
+        home: A connection inside the caller's snapshot.
+        pipeline: The pipeline to report on.
+        parts: The result of ``reach_databases``.
+        now: The time of the snapshot, by the home's clock.
     """
     unresolved = read_unresolved(home, pipeline.name)
     branching = databases_of(pipeline) | read_used_databases(home, pipeline.name)

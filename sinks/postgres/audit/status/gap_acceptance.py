@@ -1,7 +1,7 @@
 """Lets a pipeline go on past records that Kafka's retention deleted unread.
 
-The loss is written to the ledger with a reason, so that ``verify`` can tell it from a
-gap that nobody accepted.
+The ledger keeps the loss with a reason, so that ``verify`` can tell it from a gap that
+was not accepted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from sinks.protocol.recovery import BrokerPosition, check_topic_identity
 
 _GAPS = load_statements("sinks.postgres.audit.status", "gap_acceptance.sql")
 
-#: How long a publish at hand is waited for.
+#: How long to wait for a publish that is under way.
 LOCK_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionGap:
-    """Offsets of one partition that are gone and were never read."""
+    """Offsets of one partition that Kafka deleted before they were read."""
 
     lost: OffsetRange
     topic_id: str
@@ -41,11 +41,11 @@ def find_gaps(
     pipeline: str,
     broker: Mapping[TopicPartition, BrokerPosition],
 ) -> tuple[RetentionGap, ...]:
-    """Tell which offsets are gone; changes nothing.
+    """Find the offsets that are gone, without changing anything.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``TOPIC_RECREATED``, or
-            ``NO_GAP``: everything that was not read can still be.
+            ``NO_GAP``: Kafka still has every record that was not read.
     """
     with translated("looking for gaps"), connection.transaction():
         read_pipeline(connection, pipeline)
@@ -63,14 +63,14 @@ def accept_gaps(
     """Write the gaps to the ledger and move the pipeline past them, in one commit.
 
     A driver that runs meanwhile is not fenced and need not be: its next batch begins
-    at the old offset, which its own compare-and-set then refuses.
+    at the old offset, so its own compare-and-set refuses it.
 
     Args:
-        connection: Not inside of a transaction.
-        pipeline: Its name.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
         broker: What the broker holds of the pipeline's topics.
-        reason: Why the loss is acceptable; kept for good.
-        lock_timeout_ms: How long a publish at hand is waited for.
+        reason: Why the loss is acceptable; the ledger keeps it permanently.
+        lock_timeout_ms: How long to wait for a publish that is under way.
 
     Raises:
         ConfigurationError: ``GAP_REASON_MISSING``, ``PIPELINE_UNKNOWN``,
@@ -92,8 +92,8 @@ def accept_gaps(
     with translated("accepting a gap"), connection.transaction():
         read_pipeline(connection, pipeline)
         fetch(connection, _GAPS["begin_settings"], timeout=f"{lock_timeout_ms}ms")
-        # The positions are read under the lock: a publish that was at hand has
-        # either moved them by now or will fail its compare-and-set.
+        # Read the positions under the lock: a publish that was under way has either
+        # moved them by now or will fail its compare-and-set.
         locked = fetch_one(connection, _GAPS["lock_pipeline"], pipeline=pipeline)
         gaps = _find_gaps(connection, pipeline, broker)
         for gap in gaps:

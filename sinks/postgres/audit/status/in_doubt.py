@@ -1,7 +1,8 @@
-"""What is in doubt: every prepared branch of a home's pipelines, with its evidence.
+"""Shows what is in doubt: prepared branches of a home's pipelines, with evidence.
 
-Everything here only reads, and takes no lock: it shows what would be done. Who acts
-asks again under the lock of the pipeline's row, see ``sinks.protocol.resolution``.
+Everything here only reads, and takes no lock: it shows what the resolver would do. The
+resolver itself checks again under the lock of the pipeline's row, see
+``sinks.protocol.resolution``.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ class PreparedBranch:
     """A prepared branch as its database shows it."""
 
     gid: GlobalId
-    #: The database that it was found in, by its name for the pipelines.
+    #: The name by which pipelines know the database that holds the branch.
     database: str
     prepared_at: datetime
-    #: Seconds since then, by that database's clock.
+    #: Seconds since ``prepared_at``, by that database's clock.
     age_s: float
-    #: The role that may finish it, beside superusers.
+    #: The role that may finish it, apart from superusers.
     owner: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A branch that a batch was committed with."""
+    """A branch with which a batch was committed."""
 
     gid: GlobalId
     sequence: int
@@ -59,7 +60,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnnotedDecision(Decision):
-    """A decided branch that nobody has noted as committed yet."""
+    """A decided branch that is not noted as committed yet."""
 
     #: Seconds since the decision, by the home database's clock.
     age_s: float
@@ -70,7 +71,7 @@ class Evidence:
     """A prepared branch, what home says of it, and what the resolver would do."""
 
     branch: PreparedBranch
-    #: None when home knows no pipeline of this number.
+    #: None if home knows no pipeline of this number.
     pipeline: str | None
     newest: Claim | None
     decision: Decision | None
@@ -87,11 +88,11 @@ class HomeClaims:
 
     @property
     def prefix(self) -> str:
-        """What the global ids of all its branches begin with."""
+        """The prefix of the global ids of all its branches."""
         return f"tallyweir:{self.installation}:"
 
     def pipeline_of(self, gid: GlobalId) -> str | None:
-        """Name the pipeline that a branch belongs to; None for a stranger's."""
+        """Name the pipeline that a branch belongs to; None if it is not the home's."""
         for pipeline, newest in self.newest.items():
             if gid.claim.is_of_the_same_pipeline(newest):
                 return pipeline
@@ -99,7 +100,7 @@ class HomeClaims:
 
 
 def read_claims(home: Connection[TupleRow]) -> HomeClaims:
-    """Read who drives the pipelines of a home database.
+    """Read the newest claim of each pipeline of a home database.
 
     Raises:
         ConfigurationError: ``LEDGER_MISSING``.
@@ -121,9 +122,9 @@ def list_prepared(
 
     Args:
         connection: To that database.
-        database: Its name for the pipelines.
-        prefix: What their global ids begin with; a name that goes on otherwise than
-            ours do is left out.
+        database: The name by which pipelines know it.
+        prefix: The prefix of their global ids. A name that does not continue like a
+            global id is left out.
 
     Raises:
         RetryableError: The server went away.
@@ -144,7 +145,7 @@ def list_prepared(
 
 
 def read_unnoted(home: Connection[TupleRow]) -> tuple[UnnotedDecision, ...]:
-    """List the decided branches that nobody has noted as committed.
+    """List the decided branches that are not noted as committed.
 
     Raises:
         RetryableError: The server went away.
@@ -165,12 +166,12 @@ def read_unnoted(home: Connection[TupleRow]) -> tuple[UnnotedDecision, ...]:
 def read_evidence(
     home: Connection[TupleRow], branches: Collection[PreparedBranch]
 ) -> tuple[Evidence, ...]:
-    """Tell of each prepared branch what the resolver would do, and why.
+    """Report what the resolver would do with each prepared branch, and why.
 
     Args:
         home: The home database.
-        branches: Listed before this call; the other way round, one that was decided
-            in between would look like one that nobody decides.
+        branches: Prepared branches, listed before this call. If they were listed after
+            it, a branch decided in between would look undecided.
 
     Raises:
         RetryableError: The server went away.
@@ -196,7 +197,7 @@ def read_evidence(
 def judge(
     branches: Iterable[PreparedBranch], claims: HomeClaims, decided: Iterable[Decision]
 ) -> tuple[Evidence, ...]:
-    """Hold prepared branches against what home says, as ``read_evidence`` read it."""
+    """Compare prepared branches with home's claims and decisions."""
     by_gid = {decision.gid: decision for decision in decided}
     return tuple(_judge(branch, claims, by_gid) for branch in branches)
 

@@ -1,8 +1,8 @@
 """A pipeline as a graph of its steps, with what flowed along each edge.
 
-Every record that enters a step leaves it: to the next step, or aside, for one of the
-reasons that the ledger counts. So the numbers on the edges obey the conservation law,
-and ``missing`` tells by how much they do not.
+Every record that enters a step leaves it: either to the next step, or aside, for one of
+the reasons that the ledger counts. So the numbers on the edges obey the conservation
+law, and ``missing`` is the number of records by which they do not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sinks.postgres.server.statements import load_statements
 _SQL = load_statements("sinks.postgres.audit.status", "batches.sql")
 _LEDGER = load_statements("sinks.postgres.ledger", "ledger.sql")
 
-#: Where records go that become no result, after which step.
+#: Where records that become no result leave the line, by the step before.
 _ASIDE = {
     "validate": ("dead", "expired", "filtered"),
     "deduplicate": ("duplicate",),
@@ -52,10 +52,10 @@ class Step:
     """One box of the graph.
 
     Attributes:
-        name: Unique in the graph.
+        name: A name that is unique in the graph.
         kind: ``topic``, ``step``, ``table`` or ``aside``.
-        title: What people read.
-        figures: What it takes; None where nobody measures it.
+        title: The name shown to people.
+        figures: The cost of the step; None if it is not measured.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Edge:
     """What flowed from one box to another.
 
     Attributes:
-        records: None where the ledger does not tell the share of each edge.
+        records: None if the ledger does not know the share of each edge.
     """
 
     source: str
@@ -82,14 +82,15 @@ class JobGraph:
     """The steps of a pipeline, over its newest batches.
 
     Attributes:
-        batches: How many it tells of.
+        batches: How many batches the graph covers.
         counts: ``read``, and what became of it, by the ledger's names.
-        missing: Records that were read and are nowhere; 0, or something is broken.
-        parts: What each part of a batch takes; none where nobody has measured.
+        missing: Records that were read and are not accounted for; anything but 0 means
+            that something is broken.
+        parts: The cost of each part of a batch; empty if it was not measured.
         state: What the pipeline keeps in the home database.
         custom: What its own functions have reported.
-        hot_keys: Of each output with windows or keyed state.
-        samples: How many rows of each step are kept; 0 for none.
+        hot_keys: The hot keys of each output with windows or keyed state.
+        samples: How many rows of each step are kept; 0 if samples are off.
     """
 
     batches: int
@@ -112,9 +113,9 @@ def read_job_graph(
     """Read a pipeline's graph with what its newest batches did.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        newest: How many batches.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        newest: How many batches to cover.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.
@@ -146,7 +147,7 @@ def read_job_graph(
 
 
 class _Graph:
-    """Draws a definition with counts."""
+    """Draws a pipeline's definition with its counts."""
 
     def __init__(
         self,
@@ -194,7 +195,7 @@ class _Graph:
                     aside = self._counts[reason]
                     yield Edge(source=here, target=reason, records=aside)
                     left -= aside
-            # The ledger counts dead letters of both together.
+            # The ledger has one count of dead letters for both steps.
             records = None if here == "decode" else left
             yield Edge(source=here, target=there, records=records)
         for table in self._tables:
@@ -202,7 +203,7 @@ class _Graph:
             yield Edge(source="publish", target=f"table {table}", records=taken)
 
     def _aside(self) -> tuple[str, ...]:
-        """Name what this pipeline may put aside, or has."""
+        """Name the kinds of aside that this pipeline has had or may have."""
         may = {"dead"}
         if self._definition.get("deduplicate"):
             may |= {"duplicate", "expired"}

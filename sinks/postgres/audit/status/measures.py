@@ -1,4 +1,4 @@
-"""What a pipeline's batches have cost, what its state takes, and what keeps it.
+"""What a pipeline's batches have cost, how big its state is, and what delays it.
 
 ``docs/status.md`` gives the formula of every number.
 """
@@ -38,7 +38,7 @@ _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
 
 _KEYED = ("tallyweir.keyed_state", "tallyweir.keyed_timer")
 _POSITIONS = "tallyweir.partition_progress"
-#: What the IDs that are remembered are called among the sizes of state.
+#: The name of the remembered IDs among the sizes of state.
 CATALOG = "IDs remembered"
 
 
@@ -47,8 +47,8 @@ class Observed:
     """Values that a pipeline's functions have observed.
 
     Attributes:
-        p50: In the middle; at most twice too high, like the next.
-        p95: Not above it are 95 %.
+        p50: The median; at most twice the true value, like ``p95``.
+        p95: The 95th percentile.
     """
 
     count: int
@@ -69,13 +69,13 @@ class CustomFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotKey:
-    """A key that many events are of.
+    """A key that many events have.
 
     Attributes:
         output: The table of the windows or the function.
-        key: As JSON, or a hash that begins with ``#``.
-        events: At least, over the newest batches.
-        share: Of the output's events.
+        key: The key as JSON, or a hash of it that begins with ``#``.
+        events: A lower bound of its events, over the newest batches.
+        share: Its share of the output's events.
     """
 
     output: str
@@ -90,9 +90,9 @@ class StateSize:
 
     Attributes:
         name: What it is.
-        rows: Counted for IDs; of tables, the server's estimate.
-        bytes: With indexes.
-        is_shared: With the other pipelines of the home database.
+        rows: Counted for IDs; for tables, the server's estimate.
+        bytes: Size with indexes.
+        is_shared: Whether the table has rows of other pipelines as well.
     """
 
     name: str
@@ -104,7 +104,7 @@ class StateSize:
 def read_bottleneck(
     connection: Connection[TupleRow], pipeline: str, *, lag: int | None
 ) -> Bottleneck | None:
-    """Name what keeps a pipeline from being faster; None while nobody can tell.
+    """Name what keeps a pipeline from being faster; None if the data cannot tell.
 
     See ``read_evidence``.
     """
@@ -114,12 +114,12 @@ def read_bottleneck(
 def read_evidence(
     connection: Connection[TupleRow], pipeline: str, *, lag: int | None
 ) -> tuple[tuple[MeasuredBatch, ...], ServerFacts]:
-    """Read what shows the bottleneck of a pipeline.
+    """Read the evidence for the bottleneck of a pipeline.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        lag: Offsets that wait in Kafka; None if it does not answer.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        lag: Offsets that wait in Kafka; None if Kafka does not respond.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.
@@ -148,7 +148,7 @@ def read_reported(
 
 
 def hot_keys(batches: Sequence[MeasuredBatch]) -> tuple[HotKey, ...]:
-    """Put the hottest keys of some batches together, by output, hottest first."""
+    """Add up the hottest keys of some batches, by output, hottest first."""
     added = sum_measures(Measures(hot_keys=one.measures.hot_keys) for one in batches)
     return tuple(
         HotKey(output=output, key=key, events=events, share=events / found.events)
@@ -184,7 +184,7 @@ def read_measured(
 ) -> tuple[MeasuredBatch, ...]:
     """Read what the newest batches have cost, oldest first, in a snapshot.
 
-    Batches of which nobody kept measures are left out.
+    Batches without measures are left out.
     """
     rows = fetch(
         connection,
@@ -201,7 +201,7 @@ def read_measured(
 def read_state_sizes(
     connection: Connection[TupleRow], audited: AuditedPipeline
 ) -> tuple[StateSize, ...]:
-    """Read what a pipeline's state takes in the home database, in a snapshot."""
+    """Read the size of a pipeline's state in the home database, in a snapshot."""
     return tuple(_state_sizes(connection, audited))
 
 
@@ -280,7 +280,7 @@ def _read_wait(
 def _own_tables(
     connection: Connection[TupleRow], audited: AuditedPipeline
 ) -> list[str]:
-    """Name the tables whose rows its batches change, and not only add."""
+    """Name the tables in which its batches change rows, not only add them."""
     own = [_POSITIONS, *(_KEYED if _is_keyed(audited) else ())]
     for output in audited.windows:
         own.append(output.quoted(connection))

@@ -25,14 +25,15 @@ class OutputTable:
     """One output of a pipeline, over its newest batches.
 
     Attributes:
-        databases: Where its table is; with several, each row is in one of them.
-        rows_estimated: What the planner believes; None where the home does not have
-            the table, or it was not analysed yet.
-        bytes: With its indexes; None where the home does not have the table.
-        events: That the newest batches gave it, as rows, late ones and revisions.
-        last_sequence: Of these, the last batch that gave it rows.
-        watermark: Of that batch: no event before it is expected any more.
-        behind_s: From there to the clock of the home database.
+        databases: The databases that hold its table; each row is in only one of them.
+        rows_estimated: The planner's estimate; None if the table is not in the home or
+            was not analysed yet.
+        bytes: Size with its indexes; None if the table is not in the home.
+        events: Events that the newest batches gave it; ``rows``, ``late`` and
+            ``revised`` count the same batches.
+        last_sequence: The last of these batches that gave it rows.
+        watermark: That batch's watermark: no event before it is expected any more.
+        behind_s: Seconds from ``watermark`` to the clock of the home database.
     """
 
     table: str
@@ -56,9 +57,9 @@ def read_output_tables(
     """Read the outputs of a pipeline, in the order of its definition.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        newest: Over how many batches.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        newest: How many batches to cover.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.

@@ -1,4 +1,4 @@
-"""All pipelines of a home database at a glance: where each stands, what holds it up.
+"""All pipelines of a home database at a glance: where each stands, what delays it.
 
 ``docs/monitor.md`` gives the formula of every number.
 """
@@ -58,18 +58,18 @@ class RecentCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockWait:
-    """A driver's session that waits for a lock, and one who holds it."""
+    """A driver's session that waits for a lock, and a session that blocks it."""
 
     seconds: float
-    #: What is locked, if it is a table.
+    #: The locked table; None if the lock is not on a table.
     relation: str | None
-    #: 0 for a prepared transaction, which no session holds.
+    #: 0 for a prepared transaction, which has no session.
     process_id: int
     holder: str | None
     holder_role: str | None
 
     def told(self) -> str:
-        """Say it in a sentence."""
+        """Describe the wait in a sentence."""
         where = f"a lock on {self.relation}" if self.relation else "a lock"
         if not self.process_id:
             return f"It waits for {where} that a prepared transaction holds."
@@ -86,12 +86,12 @@ class PipelineSummary:
     """One pipeline at one moment of the home database's clock.
 
     Attributes:
-        topics: Those that it reads; none as long as it has only had batch runs.
+        topics: The topics that it reads; empty if it has had only batch runs.
         next_offsets: The next offset to read of each partition.
-        recent: Of the last minute.
-        wait: None while no lock keeps its driver.
-        pause: None unless it is paused.
-        drain: None unless a driver is to drain it.
+        recent: Counts of the last minute.
+        wait: None if its driver waits for no lock.
+        pause: None unless the pipeline is paused.
+        drain: None unless a driver is to drain the pipeline.
     """
 
     pipeline: str
@@ -109,9 +109,9 @@ class PipelineSummary:
     wait: LockWait | None
     pause: Pause | None
     drain: Drain | None
-    #: What ``verify`` found last; None if it never ran.
+    #: The newest result of ``verify``; None if it never ran.
     receipt: KeptReceipt | None = None
-    #: When offsets moved last; None if they have not in the last minute.
+    #: When offsets last moved; None if they did not within the last minute.
     moved_at: datetime | None = None
 
     @property
@@ -129,11 +129,11 @@ class PipelineSummary:
 
     @property
     def in_doubt(self) -> int:
-        """Batches that are decided and not yet committed in every database."""
+        """Batches that are decided but not yet committed in every database."""
         return self.last_sequence - self.visible_through
 
     def catch_up_s(self, lag: int | None) -> float | None:
-        """Return the seconds that some offsets take at the last minute's rate."""
+        """Return the seconds that a lag takes at the last minute's rate."""
         rate = self.recent.per_second
         return lag / rate if lag and rate else None
 

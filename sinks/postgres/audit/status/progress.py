@@ -1,4 +1,4 @@
-"""Where a pipeline stands, how fast it goes, and whether it does anything at all.
+"""Where a pipeline stands, how fast it works, and whether it does anything at all.
 
 ``docs/status.md`` gives the formula of every number.
 """
@@ -45,33 +45,33 @@ _PROGRESS = load_statements("sinks.postgres.audit.status", "progress.sql")
 _OVERVIEW = load_statements("sinks.postgres.audit.status", "overview.sql")
 _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
 
-#: What "now" means for the rate, and how long a driver with work may be silent.
+#: How many seconds count as "now", and how long a driver with work may be silent.
 RECENT_S = 60
 RECENT_BATCHES = 10
 
 
 class PipelineState(Enum):
-    """One word for what the pipeline does."""
+    """What the pipeline does, in one or two words."""
 
     RUNNING = "RUNNING"
     CAUGHT_UP = "CAUGHT UP"
     STALLED = "STALLED"
     STOPPED = "STOPPED"
-    #: Nothing is published until somebody resumes it.
+    #: Nothing is published until an operator resumes the pipeline.
     PAUSED = "PAUSED"
-    #: Nothing is read any more; a driver is to finish what there is.
+    #: Nothing more is read; a driver is to finish what was begun.
     DRAINING = "DRAINING"
     #: Paused, with nothing left to finish.
     DRAINED = "DRAINED"
-    #: Only an older driver is there, which may not publish any more.
+    #: Only an older driver is connected, which may not publish any more.
     FENCED = "FENCED"
 
 
 class PartitionClockState(Enum):
-    """Whether a partition holds the pipeline's watermark."""
+    """Whether a partition holds back the pipeline's watermark."""
 
     ACTIVE = "active"
-    #: It has had no event yet, and was met less than the idle timeout ago.
+    #: It has had no event yet, and appeared less than the idle timeout ago.
     AWAITED = "awaited"
     IDLE = "idle"
 
@@ -83,7 +83,7 @@ class PartitionStatus:
     position: TopicPartition
     stored: StoredPosition
     event_time_max: datetime | None
-    #: Its own, which the pipeline's is behind as long as it is active.
+    #: The partition's own; while it is active, the pipeline's does not pass it.
     watermark: datetime | None
     clock: PartitionClockState
 
@@ -102,11 +102,11 @@ class BatchStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverStatus:
-    """The newest claim, and whether the claimant is connected.
+    """The newest claim, and whether its driver is connected.
 
     Attributes:
-        fenced: Epochs of older drivers that are connected as well.
-        run: The batch run that has claimed; None for a driver of the stream.
+        fenced: Epochs of older drivers that are still connected.
+        run: The batch run that claimed; None for a driver of the stream.
     """
 
     epoch: int
@@ -122,7 +122,7 @@ class DriverStatus:
 class WindowStatus:
     """Groups of a window output that are not final yet, over all of its databases.
 
-    Both numbers are None when one of the databases does not answer.
+    Both numbers are None if one of the databases does not respond.
     """
 
     table: str
@@ -141,26 +141,26 @@ class Status:
     newest_event_time: datetime | None
     partitions: tuple[PartitionStatus, ...]
     last_batch: BatchStatus | None
-    #: When offsets moved last, of the newest 3,000 batches.
+    #: When offsets last moved, among the newest 3,000 batches.
     moved_at: datetime | None
     last_sequence: int
     #: The newest batch such that it and all before it are committed everywhere.
     visible_through: int
     #: Events read per second over the last ``RECENT_S`` seconds.
     minute_rate: float
-    #: The same over the last ``RECENT_BATCHES`` batches, first planned to last
-    #: published; None without batches.
+    #: The same over the last ``RECENT_BATCHES`` batches, from the plan of the first to
+    #: the publish of the last; None without batches.
     batches_rate: float | None
     driver: DriverStatus | None
     totals: Totals
     windows: tuple[WindowStatus, ...]
-    #: None when deduplication is off.
+    #: None if deduplication is off.
     catalog_ids: int | None
-    #: None unless it is paused.
+    #: None unless the pipeline is paused.
     pause: Pause | None
-    #: None unless a driver is to drain it.
+    #: None unless a driver is to drain the pipeline.
     drain: Drain | None
-    #: Those that publish branches; none where every batch is one transaction.
+    #: Databases that publish branches; empty if every batch is one transaction.
     databases: tuple[DatabaseStatus, ...]
 
     @property
@@ -201,16 +201,16 @@ def decide_state(
     lag: int | None,
     since_commit_s: float | None,
 ) -> PipelineState:
-    """Choose the word; a pipeline that does not move while there is lag never runs.
+    """Choose the state; a pipeline that does not move while there is lag never runs.
 
     Args:
-        pause: That lasts.
-        drain: That a driver has yet to end.
-        driver: The newest; None if there has been none.
-        lag: Offsets between Kafka's ends and the pipeline; None when Kafka did not
-            answer, which counts as lag, because nothing shows that there is none.
-        since_commit_s: Since the last batch that moved offsets, which one that only
-            fires timers does not; None when there is none.
+        pause: The pause in force.
+        drain: The drain that a driver has yet to finish.
+        driver: The newest driver; None if there has been none.
+        lag: Offsets between Kafka's ends and the pipeline. None if Kafka did not
+            respond; that counts as lag, because nothing shows that there is none.
+        since_commit_s: Seconds since the last batch that moved offsets; a batch that
+            only fires timers does not. None if there is no such batch.
     """
     if pause is not None:
         return PipelineState.DRAINED if pause.is_drained else PipelineState.PAUSED
@@ -219,7 +219,7 @@ def decide_state(
     if driver is None or not driver.is_connected:
         is_fenced = driver is not None and driver.fenced
         return PipelineState.FENCED if is_fenced else PipelineState.STOPPED
-    # A batch run publishes once, at its end, and what waits in Kafka is not its work.
+    # A batch run publishes once, at its end, and the records in Kafka are not its work.
     is_run = driver.run is not None
     if lag == 0 and not is_run:
         return PipelineState.CAUGHT_UP
@@ -234,13 +234,13 @@ def read_status(
 ) -> Status:
     """Read everything that the home database knows, from one snapshot.
 
-    What another database does not answer is unknown, and no reason to show nothing.
+    If another database does not respond, its part of the status is unknown.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        databases: Connection strings of the others, by name; may hold more than the
-            pipeline needs.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        databases: Connection strings of the other databases, by name; extra names are
+            allowed.
 
     Raises:
         ConfigurationError: No such pipeline, or a table may not be read.
@@ -281,13 +281,13 @@ def read_status(
 
 
 def minute_rate(batches: Sequence[BatchStatus], now: datetime) -> float:
-    """Events per second over the last minute, whether or not anything happened."""
+    """Events per second over the last minute, including idle time."""
     read = sum(b.read for b in batches if _age_s(b.published_at, now) <= RECENT_S)
     return read / RECENT_S
 
 
 def batches_rate(batches: Sequence[BatchStatus]) -> float | None:
-    """Events per second while the last batches were worked on, pauses included."""
+    """Events per second while the last batches were worked on, including pauses."""
     last = batches[-RECENT_BATCHES:]
     if not last:
         return None
@@ -326,10 +326,10 @@ def _read_partitions(
 
 
 def driver_of(row: DictRow, sessions: Iterable[str]) -> DriverStatus | None:
-    """Tell who has claimed last, and whether he or an older one is connected.
+    """Describe the newest claim, and whether its or an older driver is connected.
 
     Args:
-        row: Of the pipeline, with its newest claim.
+        row: The pipeline's row, with its newest claim.
         sessions: The names of drivers' sessions, of this pipeline and others.
     """
     if row["epoch"] is None:
@@ -348,7 +348,7 @@ def driver_of(row: DictRow, sessions: Iterable[str]) -> DriverStatus | None:
 
 
 def read_driver(connection: Connection[TupleRow], pipeline: str) -> DriverStatus | None:
-    """Read who has claimed last, and whether it is connected; None before the first.
+    """Read the newest driver, and whether it is connected; None before the first.
 
     Raises:
         ConfigurationError: No such pipeline.

@@ -1,6 +1,6 @@
-"""The newest receipt of each pipeline: when it was verified last, and what was found.
+"""The newest receipt of each pipeline: when it was last verified, and the result.
 
-Whoever verifies notes what was found; nothing is decided by it.
+``verify`` notes its result here; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SQL = load_statements("sinks.postgres.audit.status", "receipt.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptReceipt:
-    """What ``verify`` found last.
+    """The newest result of ``verify``.
 
     Attributes:
-        summary: In a sentence.
-        batches: How many batches of the ledger it was about.
+        summary: The result in a sentence.
+        batches: How many batches of the ledger it covered.
         taken_at: When it was noted, by the home's clock.
-        taken_by: By whom.
+        taken_by: The role that noted it.
     """
 
     is_verified: bool
@@ -41,15 +41,15 @@ def note_receipt(connection: Connection[TupleRow], receipt: Receipt) -> None:
     """Keep a receipt in place of the former one.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        receipt: What was found.
+        connection: To the home, outside a transaction.
+        receipt: The result to keep.
 
     Raises:
         ConfigurationError: The role may not note it.
         RetryableError: The server went away, or is a standby.
 
     Crash:
-        Before the COMMIT the former one is there; the next verify notes its own.
+        Before the COMMIT the former receipt stays; the next verify notes its own.
     """
     with translated("noting a receipt"), connection.transaction():
         connection.execute(

@@ -1,4 +1,4 @@
-"""The newest rows of each step, as the last batches that had any have left them."""
+"""The newest rows of each step, kept with the last batch that had any."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sinks.protocol.samples import SampledRow, parse_row
 
 _SQL = load_statements("sinks.postgres.audit.status", "samples.sql")
 
-#: As events pass them, each with those that went no further behind it.
+#: In the order that events take; a step is followed by the ways aside from it.
 _ORDER = (
     *("decode", "validate", "dead", "expired", "filtered", "deduplicate", "duplicate"),
     *("enrich", "transform", "predict", "stage", "late", "keys"),
@@ -27,11 +27,11 @@ class KeptSample:
     """The newest rows of one step.
 
     Attributes:
-        step: As the job graph calls it.
+        step: Its name in the job graph.
         output: The table of the output that the rows are for; None for events.
-        sequence: The batch that they are of.
-        redacted: Fields that they have and that are kept nowhere.
-        rows: The newest first.
+        sequence: The batch that the rows are from.
+        redacted: Fields that the rows have and that are never kept.
+        rows: The rows, newest first.
     """
 
     step: str
@@ -44,11 +44,11 @@ class KeptSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSamples:
-    """What a pipeline keeps of its rows.
+    """The samples that a pipeline keeps of its rows.
 
     Attributes:
-        limit: How many of each step; 0 if its file asks for none.
-        steps: Those that had rows, in order.
+        limit: How many rows of each step it keeps; 0 if its file asks for none.
+        steps: The steps that had rows, in order.
     """
 
     limit: int
@@ -60,13 +60,13 @@ def read_samples(
 ) -> KeptSamples:
     """Read the newest rows of a pipeline's steps.
 
-    They are what events hold, but for what the pipeline redacts: whoever shows them
-    asks first who is to see them.
+    The rows have what the events hold, except for what the pipeline redacts. A caller
+    that shows them must first check who may see them.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        step: Only those of this step.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        step: Return only the rows of this step.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN`` or ``STEP_UNKNOWN``.

@@ -1,4 +1,4 @@
-"""How a pipeline is scaled, and what was decided of late."""
+"""How a pipeline is scaled, and the newest decisions about it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RecordedDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """The bounds that hold, and the newest decisions, the newest first."""
+    """The bounds in force, and the newest decisions, newest first."""
 
     pipeline: str
     bounds: Bounds
@@ -56,9 +56,9 @@ def read_scaling(
     """Read how a pipeline is scaled.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
-        limit: Of how many decisions at most.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
+        limit: The greatest number of decisions to return.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.

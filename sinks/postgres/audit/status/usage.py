@@ -1,4 +1,4 @@
-"""What a pipeline's batches have used over a span of time, as they were measured."""
+"""What the measured batches of a pipeline have used over a span of time."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class OutputUsage:
 
     Attributes:
         rows: Rows that its batches have published.
-        bytes: What its table takes in the home now, with indexes; None where the home
-            has none.
+        bytes: The size of its table in the home now, with indexes; None if the home
+            has no such table.
     """
 
     rows: int
@@ -50,15 +50,15 @@ class Usage:
     """What the measured batches of a span have used.
 
     Attributes:
-        deduplicates: Whether IDs are held against those seen.
+        deduplicates: Whether the pipeline deduplicates events by their IDs.
         began_at: When the first of its batches was planned.
-        ended_at: Now.
+        ended_at: The time of the reading.
         wal_bytes: An upper bound, as measured.
-        cpu_seconds: By who spent them.
-        publish_seconds: By the clock, by part of publishing.
-        batch_cpu_s: CPU seconds of a batch without records: where a line through all
-            batches begins. None for too few.
-        batch_cpu_r2: How well that line fits; 1 is perfectly. None as above.
+        cpu_seconds: CPU seconds, by what spent them.
+        publish_seconds: Seconds by the clock, by part of publishing.
+        batch_cpu_s: CPU seconds of a batch without records: the intercept of a line
+            fitted through all batches. None if there are too few batches.
+        batch_cpu_r2: How well that line fits; 1 is a perfect fit. None likewise.
     """
 
     pipeline: str
@@ -89,11 +89,11 @@ class Usage:
 def read_usage(
     connection: Connection[TupleRow], pipeline: str, *, span: timedelta
 ) -> Usage:
-    """Add up what the batches used that were published in the newest span of time.
+    """Add up what the batches published in the newest span of time have used.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
         span: How far back from now.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a pipeline holds back until event time has come further."""
+"""Finds what a pipeline holds back until event time has advanced."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class WaitingWindows:
     """The windows of an output that can still change, in one database.
 
     Attributes:
-        closes_at: The watermark by which the last of them is final; None if there is
-            none.
+        closes_at: The watermark at which the last of them is final; None if there are
+            no such windows.
     """
 
     table: str
@@ -51,9 +51,9 @@ class Waiting:
     """What waits for event time in all databases of a pipeline.
 
     Attributes:
-        timers: Those of keyed functions and joins, in event time.
+        timers: How many timers of keyed functions and joins wait in event time.
         last_timer: When the last of them is due.
-        clock_timers: Those that wait for the clock, which no watermark fires.
+        clock_timers: How many timers wait for the clock; no watermark fires them.
     """
 
     watermark: datetime | None
@@ -64,7 +64,7 @@ class Waiting:
 
     @property
     def closing_watermark(self) -> datetime | None:
-        """The watermark by which nothing of it waits any more; None if nothing does."""
+        """The watermark after which none of these wait; None if none wait now."""
         moments = [one.closes_at for one in self.windows]
         return max(filter(None, [*moments, self.last_timer]), default=None)
 
@@ -77,14 +77,14 @@ def read_waiting(
     """Read what waits, from one snapshot of the home and one of each other database.
 
     Args:
-        home: Not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        databases: Connection strings of the others, by name; may hold more than the
-            pipeline needs.
+        home: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        databases: Connection strings of the other databases, by name; extra names are
+            allowed.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN`` or ``DATABASE_UNKNOWN``.
-        RetryableError: A database does not answer.
+        RetryableError: A database does not respond.
     """
     with ExitStack() as opened, snapshot(home, doing="reading what waits"):
         audited = read_pipeline(home, pipeline)
@@ -102,7 +102,7 @@ def read_waiting(
 def find_state_table(
     part: AuditedDatabase, pipeline: AuditedPipeline, output: AuditedOutput
 ) -> sql.Identifier | None:
-    """Name the table of a window output's open groups; None where there is none yet."""
+    """Name the table of a window output's open groups; None if there is none yet."""
     table = state_table(
         pipeline.number,
         output.table,

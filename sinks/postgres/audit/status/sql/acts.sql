@@ -1,4 +1,4 @@
--- What people have done to a pipeline, and the forks that work in its shadow.
+-- The acts on a pipeline, and the forks that work in its shadow.
 
 -- name: acts
 SELECT act.epoch, act.kind, act.reason, act.after_sequence, act.detail, act.done_by,
@@ -11,7 +11,7 @@ ORDER BY act.epoch DESC
 LIMIT %(limit)s;
 
 -- name: forks
--- Tables that readers know are the outputs of the pipeline in front only.
+-- Only the pipeline in front has the tables that readers know as its outputs.
 SELECT shadow.pipeline,
        json_agg(
            json_build_array(shadow.front_table, shadow.shadow_table)

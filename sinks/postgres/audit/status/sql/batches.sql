@@ -1,4 +1,4 @@
--- The ledger as people look through it: newest first, and added up over time.
+-- The ledger for people to look through: newest first, and added up over time.
 
 -- name: page
 SELECT batch.sequence,
@@ -47,7 +47,7 @@ LIMIT %(limit)s;
 
 -- name: history
 -- Batches of the newest slots of time, added up; a slot without a batch has no row.
--- Joined as a whole: looking each batch's partitions up takes three times as long.
+-- Joins all partitions at once: to look them up by batch takes three times as long.
 WITH published AS (
     SELECT sequence,
            extract(epoch FROM date_bin(
@@ -87,7 +87,7 @@ LEFT JOIN counted USING (began_s)
 ORDER BY began_s;
 
 -- name: outputs
--- What each table took of the newest batches.
+-- What each table took from the newest batches.
 SELECT output_table,
        kind,
        sum(events)::bigint AS events,

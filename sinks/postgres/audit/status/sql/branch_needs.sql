@@ -1,4 +1,4 @@
--- What the registered pipelines publish beside the home's own transaction.
+-- The definitions of the registered pipelines, to find what they publish in branches.
 
 -- name: definitions
 SELECT pipeline_number, definition

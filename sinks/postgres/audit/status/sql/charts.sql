@@ -1,8 +1,8 @@
--- The newest batches added up over slots of time, for charts. Of the newest 100,000, of
--- which measures are kept: the ledger has no index by time.
+-- The newest batches, added up over slots of time, for charts. Reads the newest 100,000
+-- batches, of which measures are kept, because the ledger has no index by time.
 
 -- name: committed
--- Ages of committed events, and what looking their IDs up took.
+-- Ages of committed events, and the cost of looking up their IDs.
 WITH measured AS MATERIALIZED (
     SELECT extract(epoch FROM date_bin(
                make_interval(secs => %(slot_s)s), published_at, 'epoch'
@@ -71,7 +71,7 @@ GROUP BY began_s, reason
 ORDER BY began_s, reason;
 
 -- name: recent
--- As "committed", of the last seconds and as one.
+-- As "committed", but for the last seconds and as one row.
 WITH measured AS MATERIALIZED (
     SELECT written.measures -> 'ages' AS ages,
            written.measures -> 'ids' AS ids

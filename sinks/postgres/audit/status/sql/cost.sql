@@ -1,7 +1,7 @@
--- What the batches of a span of time have used, added up.
+-- The resources that the batches of a span of time used, added up.
 
 -- name: totals
--- Only of batches that were measured, so that every share is of the same batches.
+-- Only of measured batches, so that every share is of the same batches.
 WITH spanned AS (
     SELECT batch.planned_at,
            measures,
@@ -28,13 +28,13 @@ SELECT count(*) AS batches,
        coalesce(sum(read), 0)::bigint AS read,
        coalesce(sum(committed), 0)::bigint AS committed,
        coalesce(sum((measures ->> 'wal_bytes')::numeric), 0)::bigint AS wal_bytes,
-       -- Of a line through the batches: CPU seconds by records.
+       -- A line fitted through the batches: CPU seconds by records.
        regr_intercept(cpu, read) AS batch_cpu_s,
        regr_r2(cpu, read) AS batch_cpu_r2
 FROM spanned
 
 -- name: numbers
--- Numbers of one object of the measures, by their names.
+-- The numbers in one object of the measures, by name.
 SELECT one.key AS name, sum(one.value::float8) AS value
 FROM tallyweir.batch
 JOIN tallyweir.batch_usage USING (pipeline, sequence)
@@ -67,8 +67,8 @@ GROUP BY output.output_table
 ORDER BY output.output_table
 
 -- name: size
--- With indexes; NULL where the home has no such table. Whoever may not look into its
--- schema may know its size all the same.
+-- Includes indexes; NULL if the home has no such table. Reads pg_class, because a role
+-- that may not use the table's schema may still learn its size there.
 SELECT max(pg_total_relation_size(relation.oid)) AS bytes
 FROM pg_class AS relation
 JOIN pg_namespace AS place ON place.oid = relation.relnamespace

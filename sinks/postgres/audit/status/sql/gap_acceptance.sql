@@ -1,14 +1,14 @@
--- Accepting that Kafka deleted records before they were read.
+-- Accepts that Kafka deleted records before they were read.
 
 -- name: lock_pipeline
--- Waits for a publish at hand, and orders this transaction with all of them.
+-- Waits for a publish that is under way, and orders this transaction with all of them.
 SELECT last_sequence
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
 FOR UPDATE;
 
 -- name: begin_settings
--- Publishing waits for it to end; one whose caller is gone ends by itself.
+-- Publishing waits for this transaction, so it ends by itself if its caller is gone.
 SELECT set_config('lock_timeout', %(timeout)s, true),
        set_config('idle_in_transaction_session_timeout', '60s', true);
 

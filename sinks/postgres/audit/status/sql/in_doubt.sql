@@ -1,4 +1,4 @@
--- Prepared branches and what the home database says of them.
+-- Prepared branches, and what the home database says of them.
 
 -- name: installation
 SELECT installation_id
@@ -7,7 +7,7 @@ FROM tallyweir.installation
 -- name: registered_pipelines
 SELECT pipeline,
        pipeline_number,
-       -- Epoch 0 stands for the claim that nobody has, as for the driver.
+       -- Epoch 0 means that there is no claim, as in the driver.
        coalesce(claim.epoch, 0) AS epoch,
        coalesce(claim.nonce, '00000000') AS nonce
 FROM tallyweir.pipeline AS pipeline
@@ -42,7 +42,7 @@ SELECT gid,
        extract(epoch FROM clock_timestamp() - prepared)::double precision AS age_s,
        owner::text AS owner
 FROM pg_prepared_xacts
--- The view shows the whole server, and only the own database's can be finished.
+-- The view shows the whole server, but a session can finish only its own database's.
 WHERE database = current_database()
   AND starts_with(gid, %(prefix)s)
 ORDER BY prepared, gid

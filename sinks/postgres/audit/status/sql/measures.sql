@@ -1,7 +1,7 @@
--- What batches have cost, and what the server shows of what may keep them.
+-- What batches have cost, and what the server shows of possible causes of delay.
 
 -- name: newest
--- Without the ages of events, which charts.sql adds up where they are.
+-- Leaves out the ages of events; charts.sql adds them up in the database.
 SELECT sequence,
        counted.read,
        counted.committed,
@@ -51,8 +51,8 @@ WHERE pipeline = %(pipeline)s
   AND committed_at IS NULL;
 
 -- name: oldest_xmin
--- Who keeps vacuum from removing dead rows, the oldest first. A slot does not tell its
--- age; it is at most the server's.
+-- What keeps vacuum from removing dead rows, the oldest first. Postgres does not tell
+-- the age of a replication slot, so the server's age stands as its upper bound.
 SELECT seconds, holder
 FROM (
     SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds,
@@ -88,7 +88,7 @@ WHERE relid = ANY(ARRAY(
 ));
 
 -- name: table_sizes
--- Rows are the catalog's estimate, as of the last vacuum or analyze.
+-- The number of rows is the catalog's estimate, as of the last vacuum or analyze.
 SELECT wanted.name,
        pg_total_relation_size(found.oid) AS bytes,
        greatest(found.reltuples, 0)::bigint AS rows

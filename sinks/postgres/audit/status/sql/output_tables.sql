@@ -1,14 +1,14 @@
--- The tables of a pipeline's outputs, as big and as fresh as they are.
+-- How big and how fresh the tables of a pipeline's outputs are.
 
 -- name: size
--- What the planner believes, and what the files take with their indexes.
+-- The planner's estimate of the rows, and the size of the files with their indexes.
 SELECT CASE WHEN reltuples >= 0 THEN reltuples::bigint END AS rows_estimated,
        pg_total_relation_size(pg_class.oid) AS bytes
 FROM pg_class
 WHERE oid = to_regclass(%(table)s);
 
 -- name: newest_batches
--- Of the newest batches: what each output took, and the last that gave it rows.
+-- What each output took from the newest batches, and the last batch that gave it rows.
 WITH added AS (
     SELECT output_table,
            kind,

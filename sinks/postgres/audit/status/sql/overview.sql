@@ -1,7 +1,7 @@
 -- All pipelines of a home database at a glance, by the database's clock.
 
 -- name: pipelines
--- Of the last minute's batches the newest 3,000: a driver publishes no more in it.
+-- Reads the newest 3,000 batches; a driver does not publish more within a minute.
 SELECT pipeline.pipeline,
        pipeline.pipeline_number,
        pipeline.definition,
@@ -92,7 +92,7 @@ WHERE datname = current_database()
 GROUP BY application_name;
 
 -- name: waits
--- Drivers that wait for a lock, each with one who keeps it from them. Process 0 is a
+-- Drivers that wait for a lock, each with one process that blocks it. Process 0 is a
 -- prepared transaction.
 SELECT DISTINCT ON (waiting.application_name)
        waiting.application_name,

@@ -1,4 +1,4 @@
--- Where a pipeline stands and how fast it goes, by the database's clock.
+-- Where a pipeline stands and how fast it works, by the database's clock.
 
 -- name: pipeline_state
 SELECT pipeline.pipeline_number,
@@ -15,7 +15,7 @@ SELECT pipeline.pipeline_number,
        claim.epochs,
        (SELECT max(event_time_max) FROM tallyweir.partition_progress
         WHERE pipeline = %(pipeline)s) AS newest_event_time,
-       -- What only fires timers moves nothing.
+       -- A batch that only fires timers does not count as moving.
        (SELECT max(published_at)
         FROM tallyweir.batch
         JOIN tallyweir.batch_partition AS covered USING (pipeline, sequence)
@@ -35,7 +35,7 @@ LEFT JOIN (
 WHERE pipeline.pipeline = %(pipeline)s;
 
 -- name: partitions
--- Durations of the definition are as people write them.
+-- The definition has durations as people write them, which Postgres reads as intervals.
 SELECT part.topic,
        part.partition,
        part.topic_id,
@@ -55,7 +55,7 @@ SELECT part.topic,
 FROM tallyweir.partition_progress AS part
 JOIN tallyweir.pipeline AS pipeline USING (pipeline)
 WHERE pipeline = %(pipeline)s
-  -- What batch runs have read is read; no clock of theirs counts.
+  -- Leaves out what batch runs read: it is complete, and its clocks do not count.
   AND strpos(part.topic, ':') = 0
 ORDER BY part.topic, part.partition;
 
@@ -77,7 +77,7 @@ GROUP BY batch.pipeline, batch.sequence
 ORDER BY batch.sequence;
 
 -- name: open_groups
--- A group is open until the watermark has passed its window's end; its state is kept
+-- A group is open until the watermark has passed its window's end. Its state is kept
 -- for as long as it may still be revised.
 SELECT count(*) AS groups,
        coalesce(sum(tallyweir_events), 0)::bigint AS events

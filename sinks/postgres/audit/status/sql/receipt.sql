@@ -1,4 +1,4 @@
--- What verify found last.
+-- The newest result of verify.
 
 -- name: note
 INSERT INTO tallyweir.receipt (pipeline, is_verified, summary, batches)
