@@ -1,4 +1,4 @@
-"""Looks an ID up in the seen-ID catalog, as a person who has only its text."""
+"""Looks up an ID in the seen-ID catalog by the text that a person types."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
 _FINGERPRINT_BYTES = 16
 _SEQUENCE_BYTES = 4
 
-#: From the installation's key and an ID to the 16-byte fingerprints that it may be
-#: filed under: the text that a person types may stand for a number.
+#: Takes the installation's key and an ID; returns the 16-byte fingerprints under which
+#: the ID may be filed. There are several because the text may stand for a number.
 FingerprintProbe = Callable[[bytes, str], Sequence[bytes]]
 
 
@@ -28,9 +28,9 @@ def find_in_catalog(
     event_id: str,
     fingerprint_probe: FingerprintProbe,
 ) -> list[DictRow]:
-    """Return the entries of an ID, inside of the caller's snapshot.
+    """Return the entries of an ID, inside the caller's snapshot.
 
-    Each is the bucket and the batch (``sequence``) that filed it there.
+    Each entry has the bucket and the batch (``sequence``) that filed the ID there.
     """
     if pipeline.horizon_s is None:
         return []
@@ -49,7 +49,7 @@ def find_in_catalog(
 
 
 def _batches_of(run: DictRow, wanted: bytes) -> list[int]:
-    """Return the batches by which a run or a chunk has an ID."""
+    """Return the batches under which a run or a chunk has an ID."""
     begin, end = places_of(run["fingerprints"], wanted)
     if run["sequences"] is None:
         return [run["sequence"]] * (end - begin)
@@ -63,7 +63,7 @@ def _batches_of(run: DictRow, wanted: bytes) -> list[int]:
 
 
 def places_of(run: bytes, wanted: bytes) -> tuple[int, int]:
-    """Search sorted 16-byte fingerprints; return where it begins and ends."""
+    """Search sorted 16-byte fingerprints; return where one begins and ends."""
     ids = len(run) // _FINGERPRINT_BYTES
 
     def at(index: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Dead letters by reason, one by one, and one of them with what its record holds."""
+"""Dead letters: by reason, one by one, and one with what its record holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres.audit.why", "dead_letters.sql")
 
-#: Joins to ``letter`` the newest ``note`` of a redrive.
+#: Joins the newest redrive of ``letter`` as ``note``.
 NEWEST_NOTE = _SQL["newest_note"]
 #: A condition for statements that select from ``letter``.
 IS_ERASED = _SQL["is_erased"]
@@ -22,20 +22,20 @@ _IS_NEWEST = _SQL["is_newest"]
 _GROUPS = _SQL["groups"].format(is_newest=_IS_NEWEST)
 _PAGE = _SQL["page"].format(newest_note=NEWEST_NOTE, is_newest=_IS_NEWEST)
 
-#: Letters of one page.
+#: How many letters make one page.
 PAGE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterGroup:
-    """Dead letters of one reason; a record that died again counts once, by the last.
+    """Dead letters of one reason; a record counts once, by its newest letter.
 
     Attributes:
-        redriven: How many of them were sent to their topic again.
+        redriven: How many of them were redriven.
         last_sequence: The newest batch that has one.
-        first_at: Kafka's time of the oldest record.
-        last_at: Of the newest.
-        last_detail: Of one in the newest batch.
+        first_at: Kafka's timestamp of the oldest record.
+        last_at: Kafka's timestamp of the newest record.
+        last_detail: The detail of one in the newest batch.
     """
 
     reason: str
@@ -52,9 +52,9 @@ class DeadLetter:
     """One record that could not become a result.
 
     Attributes:
-        redriven_at: When somebody had it sent again last; None if nobody has.
-        new_partition: Where its copy is; None if it is not known to be sent.
-        new_offset: See ``new_partition``.
+        redriven_at: When it was last redriven; None if it never was.
+        new_partition: The partition of its copy; None if it is not known to be sent.
+        new_offset: The offset of its copy; None likewise.
     """
 
     topic: str
@@ -73,7 +73,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterRedrive:
-    """One time that a dead letter was sent again; see ``audit.redrives``."""
+    """One redrive of a dead letter; see ``audit.redrives``."""
 
     attempt: int
     reason: str
@@ -86,10 +86,10 @@ class LetterRedrive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeLetter:
-    """A dead letter with what its record holds, for whoever may see that.
+    """A dead letter with what its record holds, for readers who may see that.
 
     Attributes:
-        redrives: Each time that it was sent again, oldest first.
+        redrives: Every redrive of it, oldest first.
         schemas: The contracts that its pipeline reads.
     """
 
@@ -129,7 +129,7 @@ def read_dead_letters(
 ) -> tuple[DeadLetter, ...]:
     """Read dead letters of one reason, those of the newest batches first.
 
-    A record that died again is there once, by what it died of last.
+    A record that died several times appears once, with its newest letter.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.
@@ -156,7 +156,7 @@ def read_letter(
     partition: int,
     offset: int,
 ) -> WholeLetter:
-    """Read one dead letter by where its record was read; the newest, if it died again.
+    """Read the newest dead letter of the record at a position.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``LETTER_UNKNOWN``, or the role may

@@ -1,4 +1,4 @@
-"""Who had an ID erased, and when: all that is left to tell of it."""
+"""Finds who had an ID erased, and when: all that is left to tell of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXPLANATION = load_statements("sinks.postgres.audit.why", "explanation.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedBy:
-    """The act by which everything about an ID was erased."""
+    """The act that erased everything about an ID."""
 
     epoch: int
     done_at: datetime
@@ -31,7 +31,7 @@ def find_erasures(
     event_id: str,
     fingerprint_probe: FingerprintProbe,
 ) -> tuple[ErasedBy, ...]:
-    """Return the acts that erased an ID, inside of the caller's snapshot."""
+    """Return the acts that erased an ID, inside the caller's snapshot."""
     installation = fetch_one(connection, _EXPLANATION["fingerprint_key"])
     probed = fingerprint_probe(installation["fingerprint_key"], event_id)
     rows = fetch(

@@ -1,7 +1,7 @@
-"""What became of an event: every trace that its ID left, in whichever database.
+"""Finds what became of an event: every trace that its ID left, in all databases.
 
-An ID may have arrived several times; each copy is told apart by its Kafka position.
-The seen-ID catalog knows IDs without positions, so it is told beside the copies.
+An ID may have arrived several times; the Kafka position identifies each copy. The
+seen-ID catalog has IDs without positions, so its entries are reported separately.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from sinks.protocol.offsets import TopicPartition
 _EXPLANATION = load_statements("sinks.postgres.audit.why", "explanation.sql")
 _LETTERS_WITHOUT_ID = _EXPLANATION["letters_without_id"].format(is_erased=IS_ERASED)
 
-#: What some tables tell of a copy.
+#: The columns that describe a copy; each table has some of them.
 _TOLD = ("event_time", "kafka_timestamp", "reason", "detail", "key", "payload", "run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedBatch:
-    """The batch that decided about a copy."""
+    """The batch that decided the fate of a copy."""
 
     sequence: int
     epoch: int
@@ -69,17 +69,17 @@ class PublishedBatch:
 class Sighting:
     """One copy of the event, in one table.
 
-    ``batch`` is None for a row of an output that lies in no batch: someone else wrote
-    it, or ``verify`` has something to say.
+    ``batch`` is None if a row of an output lies in no batch: either another program
+    wrote it, or ``verify`` will report it.
     """
 
     fate: Fate
     position: TopicPartition
     offset: int
     batch: PublishedBatch | None
-    #: The output that took it, or that it was late for.
+    #: The output that took the copy, or for which it was late.
     output: str | None = None
-    #: Where it was found, and the branches that brought the batch's rows there.
+    #: The database that has it, and the branches that brought the batch's rows there.
     database: str = HOME
     branches: tuple[str, ...] = ()
     event_time: datetime | None = None
@@ -88,19 +88,19 @@ class Sighting:
     detail: str | None = None
     key: bytes | None = None
     payload: bytes | None = None
-    #: Of a row that is gone: the batch that replaced it, and the run that it was.
+    #: For a row that is gone: the batch that replaced it, and the name of its run.
     replaced_in: PublishedBatch | None = None
     run: str | None = None
-    #: Of a dead letter: each time that it was sent again.
+    #: For a dead letter: every redrive of it.
     redrives: tuple[Redrive, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """An output that did not take a copy which another output has.
+    """An output that did not take a copy, while another output took it.
 
     Attributes:
-        condition: The output's, when the batch was published.
+        condition: The output's condition when the batch was published.
     """
 
     position: TopicPartition
@@ -114,12 +114,12 @@ class LeftOut:
 class CatalogHit:
     """The ID in the seen-ID catalog.
 
-    It is there again where an upsert corrected its event; the newest one counts.
+    An upsert that corrects the event adds another entry; the newest entry counts.
 
     Attributes:
-        bucket: Its event's time is from there on, in seconds since 1970.
-        bucket_seconds: And no later than so much behind that.
-        windows: The window outputs that the batch added events to.
+        bucket: The start of the bucket with the event's time, in seconds since 1970.
+        bucket_seconds: The length of the bucket.
+        windows: The window outputs to which the batch added events.
     """
 
     bucket: int
@@ -133,16 +133,16 @@ class Explanation:
     """Everything that is known of an ID, and what cannot be known.
 
     Attributes:
-        sightings: In the order of batches, then of positions.
-        searched: What was looked through, as a person would name it.
+        sightings: Copies in the order of batches, then of positions.
+        searched: The places that were searched, as a person would name them.
         letters_without_id: Dead letters whose ID could not be read.
         forgotten_before_s: IDs of events older than this, in seconds since 1970, may
-            have been forgotten; None when none has.
+            have been forgotten; None if no ID has been.
         positions: Where the pipeline stands, to compute what it has not read yet.
         awaited: Decided branches that are not committed yet; their rows are unseen.
-        id_has_source: The ID alone does not tell one event from another.
+        id_has_source: Whether an ID identifies an event only with its source.
         left_out: Outputs whose condition was not true of a copy that others took.
-        id_field: That holds the IDs; None if they travel in a header.
+        id_field: The field with the IDs; None if a header carries them.
     """
 
     pipeline: str
@@ -156,7 +156,7 @@ class Explanation:
     awaited: tuple[DecidedBranch, ...]
     id_has_source: bool
     guarantee: Guarantee
-    #: What the partitions of batch runs were: the name of a file, or a range.
+    #: What the partitions of batch runs stand for: the name of a file, or a range.
     inputs: Mapping[TopicPartition, str]
     erased_by: tuple[ErasedBy, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
@@ -168,7 +168,7 @@ class Explanation:
 
     @property
     def in_windows_only(self) -> tuple[CatalogHit, ...]:
-        """Where the ID is remembered, if windows have its event and no table by ID."""
+        """Catalog entries of the event, if windows have it and no table has its ID."""
         fates = {sighting.fate for sighting in self.sightings}
         if fates & {Fate.COMMITTED, Fate.REPLACED}:
             return ()
@@ -194,17 +194,17 @@ def explain(
     """Find every trace of an ID, in one snapshot of each database.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        event_id: As a person writes it; IDs of other types are compared as text.
-        fingerprint_probe: Computes what the catalog may file the ID under.
-        databases: Connection strings of the others, by name; may hold more than the
-            pipeline needs.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        event_id: The ID as a person writes it; other types are compared as text.
+        fingerprint_probe: Computes the fingerprints under which the ID may be filed.
+        databases: Connection strings of the other databases, by name; extra names are
+            allowed.
 
     Raises:
         ConfigurationError: No such pipeline, a database that is not in ``databases``,
             or a table that may not be read.
-        RetryableError: A server went away or does not answer.
+        RetryableError: A server went away or does not respond.
     """
     with ExitStack() as opened, snapshot(connection, doing="explaining an event"):
         audited = read_pipeline(connection, pipeline)
@@ -256,7 +256,7 @@ def explain(
 def _not_marked(
     databases: AuditedDatabases, unresolved: Iterable[DecidedBranch]
 ) -> tuple[DecidedBranch, ...]:
-    """Leave out the branches whose rows the snapshot of their database has."""
+    """Return the branches whose rows are not in the snapshot of their database."""
     return tuple(
         branch
         for branch in unresolved
@@ -267,7 +267,7 @@ def _not_marked(
 def _searchable_outputs(
     databases: AuditedDatabases, pipeline: AuditedPipeline
 ) -> list[_Searchable]:
-    """Return where append outputs have the ID, with the type of its column."""
+    """Return the append outputs that have the ID, with the type of its column."""
     if pipeline.id_column is None:
         return []
     places = [
@@ -347,8 +347,8 @@ def _find_left_out(
 ) -> tuple[LeftOut, ...]:
     """Find the outputs that would have the ID if their condition had been true of it.
 
-    Those whose tables lack the ID's column cannot be judged, and neither can batches
-    that are ``unseen`` in some database.
+    The search cannot judge outputs whose tables lack the ID's column, or batches that
+    are ``unseen`` in some database.
     """
     taken: dict[tuple[TopicPartition, int, int], set[str]] = {}
     for row in found:
@@ -404,7 +404,7 @@ def _find_put_aside(
             table=sql.Identifier(side.name), told=side.columns
         )
         for row in fetch(connection, statement, **asked):
-            # What a condition has filtered, the condition explains.
+            # The condition explains why an event was filtered.
             detail = row.get("detail", row.get("condition"))
             output = row.get("output_table")
             found.append({**row, "fate": side.fate, "output": output, "detail": detail})
@@ -414,7 +414,7 @@ def _find_put_aside(
 def _find_waiting(
     connection: Connection[TupleRow], pipeline: str, event_id: str
 ) -> list[DictRow]:
-    """Find messages in the outbox; what the relay has sent is not here any more."""
+    """Find messages in the outbox; those that the relay has sent are gone from it."""
     return [
         {**row, "fate": Fate.COMMITTED}
         for row in fetch(

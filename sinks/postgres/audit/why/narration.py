@@ -1,4 +1,4 @@
-"""Tells an explanation in sentences, for the person who is on call at night."""
+"""Puts an explanation into sentences, for the operator on call."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 
-#: Bytes of a payload that are shown in hex; the table has the rest.
+#: How many bytes of a payload are shown in hex; the table has the rest.
 _HEX_BYTES_MAX = 200
 
-#: Decodes a payload for people; None when it cannot.
+#: Decodes a payload for people; None if it cannot.
 PayloadReader = Callable[[bytes], str | None]
 
 
 def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[str]:
     """Yield one sentence per copy and trace, oldest batch first.
 
-    Of what was erased that is all there is to say, unless a row has come back.
+    If the ID was erased, only the acts that erased it are told, unless a row has come
+    back.
     """
     for act in explanation.erased_by:
         yield (
@@ -83,12 +84,12 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
 def narrate_unknown(
     explanation: Explanation, unread: dict[TopicPartition, int] | None
 ) -> Iterator[str]:
-    """Yield what was searched, and what that cannot tell.
+    """Yield what was searched, and what the search cannot tell.
 
     Args:
-        explanation: One that found nothing.
-        unread: Offsets that the pipeline has yet to read, by partition; None when the
-            broker did not answer.
+        explanation: An explanation that found nothing.
+        unread: Offsets that the pipeline has yet to read, by partition; None if the
+            broker did not respond.
     """
     yield (
         f"Nothing is known of ID {explanation.event_id!r} in pipeline "
@@ -150,7 +151,7 @@ def _tell_sighting(
         case Fate.DUPLICATE:
             said = f"{which} at {where} was dropped as a duplicate in {batch}."
         case Fate.DEAD:
-            # Who may not see what records hold is told the reason only.
+            # A reader who may not see what records hold gets the reason only.
             seen = f", {sighting.detail}" if sighting.detail else ""
             said = (
                 f"{which} at {where} became a dead letter in {batch}: "
@@ -219,7 +220,7 @@ def _tell_hit(hit: CatalogHit, *, is_first: bool) -> str:
 
 
 def _tell_windows(hit: CatalogHit) -> str:
-    """Tell of an event that no table has by its ID which windows it may be in."""
+    """Say which windows an event may be in, if no table has it by its ID."""
     assert hit.batch is not None
     begin, end = (
         datetime.fromtimestamp(at, tz=UTC)
@@ -233,7 +234,7 @@ def _tell_windows(hit: CatalogHit) -> str:
 
 
 def _tell_awaited(explanation: Explanation) -> Iterator[str]:
-    """Tell which rows of the event's batches cannot be seen yet."""
+    """Say which rows of the event's batches cannot be seen yet."""
     traces: list[Sighting | CatalogHit] = [
         *explanation.sightings,
         *explanation.catalog_hits,
@@ -264,7 +265,7 @@ def _not_yet(branch: DecidedBranch) -> str:
 
 
 def _place(sighting: Sighting) -> str:
-    """Name the database, unless it is the home and everything there is the home's."""
+    """Name the database, unless it is the home and no branch committed there."""
     if sighting.database == HOME and not sighting.branches:
         return ""
     which = "branch" if len(sighting.branches) == 1 else "branches"

@@ -1,7 +1,7 @@
-"""Dead letters of an event that were sent to their topic again, and their copies there.
+"""Redrives of an event's dead letters, and the copies that they sent to the topic.
 
-The copy is found by the event's ID. A letter whose ID could not be read is found by
-its copy: the note of the redrive ties the two together.
+The search finds a copy by the event's ID. It finds a letter whose ID could not be read
+by its copy: the note of the redrive links the two.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Redrive:
     """A dead letter that was sent to its topic again.
 
     Attributes:
-        new_partition: Where the copy is; None if it is not known whether it was sent.
-        new_offset: See ``new_partition``.
-        sent_at: When Kafka had acknowledged it.
+        new_partition: The copy's partition; None if it is not known to be sent.
+        new_offset: The copy's offset; None likewise.
+        sent_at: When Kafka had acknowledged the copy.
     """
 
     topic: str
@@ -51,7 +51,7 @@ class Redrive:
 def find_redrives(
     connection: Connection[TupleRow], pipeline: str, found: Iterable[DictRow]
 ) -> tuple[Redrive, ...]:
-    """Find what was sent again from or to the positions of rows, in any order of time.
+    """Find the redrives from or to the positions of rows, earlier and later ones.
 
     Works in the caller's snapshot.
     """
@@ -78,7 +78,7 @@ def letters_of(
     *,
     known: Iterable[DictRow],
 ) -> list[DictRow]:
-    """Read the dead letters that were sent again and are not among the rows known."""
+    """Read the redriven dead letters that are not among the known rows."""
     seen = {
         (row["topic"], row["partition"], row["offset"])
         for row in known

@@ -1,7 +1,7 @@
-"""What a pipeline has made of some ranges of records: each record's fate, and its rows.
+"""Reads what a pipeline has made of ranges of records: fates and rows.
 
-Read in the same way from a home and from a scratch database that stands for it, so that
-the two can be compared.
+Reads a home and a scratch database that stands for it in the same way, so that the two
+can be compared.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _SQL = load_statements("sinks.postgres.audit.why", "slice_results.sql")
 
-#: Codes that say that nothing of the pipeline is here, or not any more.
+#: Error codes which say that the pipeline never ran here, or has been discarded.
 _NEVER_RUN = frozenset({"LEDGER_MISSING", "PIPELINE_DISCARDED", "PIPELINE_UNKNOWN"})
 _COMMITTED = "committed"
 _LATE = "late"
 
 
 class Position(NamedTuple):
-    """Where a record is."""
+    """The position of a record."""
 
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class Fate:
 
     Attributes:
         outcome: A column of the ledger, or ``not read``.
-        why: What is known of the reason; empty for what was simply committed.
+        why: The known reason; empty if the record was simply committed.
         sequence: The batch that published it.
     """
 
@@ -71,11 +71,11 @@ class Fate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
-    """Rows of one output, wherever they are."""
+    """Rows of one output, from all of its databases."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
-    #: What its rows are told apart by; empty where nothing is known to.
+    #: The columns that identify a row; empty if none are known to.
     key: tuple[str, ...]
 
     def by_key(self) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -89,14 +89,14 @@ class SliceResults:
     """What one pipeline has made of the ranges.
 
     Attributes:
-        definition_hash: Of the pipeline as its last driver registered it.
-        fates: Of the records that were not simply committed.
+        definition_hash: The hash of the pipeline as its last driver registered it.
+        fates: Fates of the records that were not simply committed.
         published: The ranges that batches have covered, with their sequences.
         next_offsets: Where the pipeline stands.
-        outside: Records that it has read besides, or may have.
+        outside: The greatest number of other records that it may have read.
         tables: The outputs' rows.
-        outbox: Its messages that wait.
-        counts: The ledger's, for each partition.
+        outbox: The messages that wait in its outbox.
+        counts: The ledger's counts, for each partition.
     """
 
     definition_hash: str
@@ -109,7 +109,7 @@ class SliceResults:
     counts: TableRows
 
     def fate(self, at: Position) -> Fate:
-        """Tell what became of the record at a position."""
+        """Say what became of the record at a position."""
         known = self.fates.get(at)
         if known is not None:
             return known
@@ -131,7 +131,7 @@ class SliceResults:
 
 @dataclass(slots=True, kw_only=True)
 class _Reader:
-    """Reads inside of one snapshot of each database."""
+    """Reads inside one snapshot of each database."""
 
     databases: AuditedDatabases
     pipeline: AuditedPipeline
@@ -169,7 +169,7 @@ class _Reader:
             columns = database.fetch(
                 _SQL["columns"], table=output.quoted(database.connection)
             )
-            # Where the output has never been written there may be no table.
+            # A database that never took rows of the output may lack its table.
             if not columns:
                 continue
             composed = _SQL[statement].format(
@@ -187,7 +187,7 @@ class _Reader:
             self.tables[output.table] = found
 
     def fates(self) -> dict[Position, Fate]:
-        """Return the fates of what was put aside, one for each record."""
+        """Return the fates of records that were put aside, one for each record."""
         found: dict[Position, Fate] = {}
         written = self._written()
         for row in fetch(
@@ -206,7 +206,7 @@ class _Reader:
         return found
 
     def _written(self) -> frozenset[Position]:
-        """Positions with a row of their own: late for a window, but not altogether."""
+        """Positions with a row of their own: late for some window, but committed."""
         appends = {output.table for output in self.pipeline.appends}
         return frozenset(
             Position(*key)
@@ -229,12 +229,12 @@ def read_slice_results(
     Nothing is written, and no lock is taken that a driver could wait for.
 
     Args:
-        home_dsn: Of the home database, or of one that stands for it.
-        pipeline: Its name.
-        ranges: Of which records.
-        databases: Connection strings of the others, by name.
-        spans: The first and the last start of the windows to read, by table; all of
-            them where nothing is said.
+        home_dsn: Connection string of the home, or of a database that stands for it.
+        pipeline: The pipeline's name.
+        ranges: The ranges of records.
+        databases: Connection strings of the other databases, by name.
+        spans: The first and the last start of the windows to read, by table. For a
+            table that is not in here, all windows are read.
 
     Returns:
         None if no driver of the pipeline has ever started there.

@@ -1,6 +1,6 @@
-"""The rows of windows that an event is in: by its time, and by what they are told by.
+"""Finds the window rows that an event is in, by its time and its group.
 
-Windows keep no IDs, so whoever asks has read the event from Kafka again.
+Windows keep no IDs, so the caller must have read the event from Kafka again.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class WindowRow:
     """A row of a window output.
 
     Attributes:
-        by: What its group is told apart by, in the order of the output's columns.
-        is_sure: All of that is in the event itself; else it is one of these rows.
+        by: What identifies its group, in the order of the output's columns.
+        is_sure: Whether the event has all fields of ``by``. If not, the event is in one
+            of several such rows.
     """
 
     table: str
@@ -42,7 +43,7 @@ class WindowRow:
     is_sure: bool
 
     def told(self) -> str:
-        """Say it in a sentence."""
+        """Describe the row in a sentence."""
         group = "".join(f", {name} {value!r}" for name, value in self.by.items())
         what = "It is in" if self.is_sure else "It may be in"
         return (
@@ -55,7 +56,7 @@ class WindowRow:
 def read_batch_ranges(
     connection: Connection[TupleRow], pipeline: str, sequence: int
 ) -> tuple[OffsetRange, ...]:
-    """Return what a batch has read of Kafka's topics, in a snapshot of its own.
+    """Return what a batch has read from Kafka's topics, in a snapshot of its own.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.
@@ -81,9 +82,9 @@ def find_window_rows(
     """Find the rows of the home's window outputs that an event is in.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        event: Its fields, as its contract reads them.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        event: The event's fields, as its contract reads them.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, or a table may not be read.

@@ -1,7 +1,7 @@
--- Dead letters as people look through them. Only "letter" reads what a record holds.
+-- Dead letters for people to look through. Only "letter" reads what a record holds.
 
 -- name: newest_note
--- A join for statements that select from "letter": its newest note of being sent again.
+-- A join for statements that select from "letter": the newest note of its redrives.
 LEFT JOIN LATERAL (
     SELECT attempt, asked_at, sent_at, new_partition, new_offset
     FROM tallyweir.redrive
@@ -14,7 +14,7 @@ LEFT JOIN LATERAL (
 ) AS note ON true
 
 -- name: is_erased
--- A condition: of such a letter only the position is left.
+-- A condition: the letter was erased, and only its position is left.
 EXISTS (
     SELECT
     FROM tallyweir.erased_row AS erased
@@ -26,7 +26,7 @@ EXISTS (
 )
 
 -- name: is_newest
--- A condition: a record that was read again, and died again, has a letter of each time.
+-- A condition: the letter is the newest of its record; a record may die several times.
 NOT EXISTS (
     SELECT
     FROM tallyweir.dead_letter AS newer
@@ -38,8 +38,8 @@ NOT EXISTS (
 )
 
 -- name: groups
--- A letter is redriven when Kafka has acknowledged it again. A record counts once, by
--- what it died of last.
+-- A letter counts as redriven once Kafka has acknowledged the new copy. A record counts
+-- once, with the reason it died of last.
 SELECT letter.reason,
        count(*) AS letters,
        count(*) FILTER (WHERE note.is_sent) AS redriven,

@@ -1,20 +1,20 @@
 -- Everything that the home database holds about one ID.
--- {table} is an append output, {event_id} its column, both already quoted.
+-- {table} is an append output and {event_id} its column, both already quoted.
 
 -- name: committed_rows
--- The cast lets an ID of any type be asked for by the text a person has at hand.
+-- Casts the column, so that the text at hand finds an ID of any type.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset"
 FROM {table}
 WHERE {event_id}::text = %(event_id)s;
 
 -- name: committed_rows_by_text
--- Without a cast, so that an index on the column serves.
+-- Does not cast the column, so that an index on it can be used.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset"
 FROM {table}
 WHERE {event_id} = %(event_id)s;
 
 -- name: put_aside
--- {table} is one of those for events that became no result, {told} what it tells of one.
+-- {table} is a table of events that became no result; {told} are its columns.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
        {told}
 FROM tallyweir.{table}
@@ -22,7 +22,7 @@ WHERE pipeline = %(pipeline)s
   AND event_id = %(event_id)s;
 
 -- name: replaced_rows
--- With the batch that committed the row, and the one that replaced it.
+-- Includes the batch that committed the row, and the batch that replaced it.
 SELECT replaced.kafka_topic AS topic, replaced.kafka_partition AS partition,
        replaced.kafka_offset AS "offset", replaced.output_table AS output,
        span.sequence, replaced.sequence AS replaced_in, published.run
@@ -52,7 +52,7 @@ WHERE replaced.pipeline = %(pipeline)s
   AND replaced.event_id = %(event_id)s;
 
 -- name: waiting_messages
--- What the relay has sent is not here any more.
+-- The relay deletes messages from the outbox when it has sent them.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
        sequence, 'outbox:' || topic AS output
 FROM tallyweir.outbox
@@ -60,7 +60,7 @@ WHERE pipeline = %(pipeline)s
   AND event_id = %(event_id)s;
 
 -- name: redrives
--- Everything that was sent again from or to a position, and from there on, and back.
+-- All redrives from or to a position, followed in both directions.
 WITH RECURSIVE reached (partition, "offset") AS (
     VALUES (%(partition)s::integer, %(offset)s::bigint)
     UNION
@@ -91,7 +91,7 @@ WHERE note.pipeline = %(pipeline)s
 ORDER BY note.kafka_partition, note.kafka_offset, note.attempt;
 
 -- name: dead_letter_at
--- The letter of a copy that is found by where it came from: its ID was unreadable.
+-- The letter of a copy whose ID was unreadable, found by the position it came from.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
        {told}
 FROM tallyweir.dead_letter
@@ -101,8 +101,8 @@ WHERE pipeline = %(pipeline)s
   AND kafka_offset = %(offset)s;
 
 -- name: batch_at
--- The batch that made a position's row. Of several that have read it, the first that did
--- not put it aside, and whose rows a truncation has left.
+-- The batch that made a position's row. If several batches have read the position, it
+-- is the first that did not put it aside and whose rows were not truncated.
 SELECT span.sequence
 FROM tallyweir.batch_partition AS span
 JOIN tallyweir.standing_from AS standing USING (pipeline)
@@ -125,7 +125,7 @@ ORDER BY EXISTS (
 LIMIT 1;
 
 -- name: outputs_of
--- The append outputs that a batch was written to, each with its condition then.
+-- The append outputs to which a batch was written, each with its condition at the time.
 SELECT taken.sequence, taken.output_table AS output, output ->> 'where' AS condition
 FROM tallyweir.batch_output AS taken
 JOIN LATERAL (
@@ -144,7 +144,7 @@ WHERE taken.pipeline = %(pipeline)s
   AND output ->> 'where' IS NOT NULL;
 
 -- name: windows_of
--- The window outputs that a batch added events to.
+-- The window outputs to which a batch added events.
 SELECT sequence, output_table
 FROM tallyweir.batch_output
 WHERE pipeline = %(pipeline)s
@@ -160,7 +160,7 @@ WHERE pipeline = %(pipeline)s
   AND sequence = ANY (%(sequences)s);
 
 -- name: letters_without_id
--- Of one that was erased it is known that it is none of those which are asked for.
+-- An erased letter cannot be the event in question, so it does not count.
 SELECT count(DISTINCT (kafka_topic, kafka_partition, kafka_offset)) AS letters
 FROM tallyweir.dead_letter AS letter
 WHERE pipeline = %(pipeline)s

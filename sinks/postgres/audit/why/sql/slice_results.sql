@@ -1,9 +1,9 @@
 -- What became of the records in some ranges of positions. The ranges are half-open, and
--- given as four arrays. {table}, {start} and
--- {columns}, all that a table has, are quoted by psycopg.
+-- are passed as four arrays. psycopg quotes {table}, {start} and {columns}; {columns}
+-- lists all columns of a table.
 
 -- name: put_aside
--- Of an event that several windows were too late for, one row for each.
+-- Returns one row for each output that an event was too late for.
 WITH wanted AS (
     SELECT topic, partition, from_offset, until_offset
     FROM unnest(
@@ -58,8 +58,8 @@ WHERE published.pipeline = %(pipeline)s
 ORDER BY published.topic, published.partition, published.from_offset;
 
 -- name: read_outside
--- Records that the pipeline has read and that are in none of the ranges. A batch of
--- which a part is in one counts whole, so this is none at most where it must be.
+-- Records that the pipeline has read outside the ranges. A batch's range that is only
+-- partly inside counts whole, so the result is 0 only if the pipeline read no others.
 SELECT coalesce(sum(read), 0)::bigint AS records
 FROM tallyweir.batch_partition AS published
 WHERE pipeline = %(pipeline)s
@@ -99,7 +99,7 @@ SELECT {columns}
 FROM {table} AS written;
 
 -- name: columns
--- The value is the table's quoted name.
+-- %(table)s is the quoted name of the table.
 SELECT attname::text AS name
 FROM pg_attribute
 WHERE attrelid = to_regclass(%(table)s)

@@ -1,4 +1,4 @@
--- Which row of a window an event is in.
+-- Finds the row of a window that an event is in.
 
 -- name: batch_ranges
 SELECT topic, partition, from_offset, until_offset
@@ -6,12 +6,12 @@ FROM tallyweir.batch_partition
 WHERE pipeline = %(pipeline)s
   AND sequence = %(sequence)s
   AND until_offset > from_offset
-  -- What a batch run has read, or a topic that is no more, is not in Kafka.
+  -- Kafka does not have what batch runs have read, or topics that no longer exist.
   AND strpos(topic, ':') = 0
 ORDER BY topic, partition;
 
 -- name: rows_at
--- {by} tells groups apart, {same} says which of it the event has.
+-- {by} are the columns that identify a group; {same} compares those that the event has.
 SELECT window_start, window_end{by}
 FROM {table}
 WHERE window_start <= %(moment)s
