@@ -1,7 +1,7 @@
-"""Audits of a pipeline's databases: what was counted, what became of an event.
+"""Audits of a pipeline's databases: counts, the fate of an event, and progress.
 
-And where a pipeline stands. Everything here only reads, each answer from one
-snapshot of each database, except ``accept_gaps``.
+Everything here except ``accept_gaps`` only reads. Each answer comes from one snapshot
+of each database.
 """
 
 from __future__ import annotations

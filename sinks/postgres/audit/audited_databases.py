@@ -1,8 +1,8 @@
-"""The databases that hold results of one pipeline: the home and those beside it.
+"""The databases that hold results of one pipeline: the home and its participants.
 
-What an audit reads of several databases is not one snapshot. So it always looks at
-the home first: what was committed elsewhere by then is seen there as well, and what
-is seen beyond that belongs to batches that the home has decided since.
+An audit cannot read several databases in one snapshot, so it takes the home's first.
+The other databases show everything that was committed there by then. Anything newer in
+them belongs to batches that the home has decided since.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.tables.foreign_code import keep_tables
 from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
 
-#: For pipelines with all of their results in the home database.
+#: For pipelines that keep all results in the home database.
 NO_DATABASES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedDatabase:
-    """One database, with the connection that an audit reads it by."""
+    """One database and the connection through which an audit reads it."""
 
     name: str
     connection: Connection[TupleRow]
@@ -43,7 +43,7 @@ class AuditedDatabase:
     def fetch(
         self, statement: sql.SQL | sql.Composed, **values: object
     ) -> list[DictRow]:
-        """Return all rows by column name; an error says which database it is."""
+        """Return all rows by column name; errors name the database."""
         with translated(f"reading database {self.name}"):
             return fetch(self.connection, statement, **values)
 
@@ -55,7 +55,7 @@ class AuditedDatabase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedDatabases:
-    """Every database that an audit of one pipeline must look into, by name."""
+    """Every database that an audit of one pipeline must read, by name."""
 
     by_name: Mapping[str, AuditedDatabase]
 
@@ -69,7 +69,7 @@ class AuditedDatabases:
 
     @contextmanager
     def snapshots(self, pipeline: AuditedPipeline) -> Iterator[None]:
-        """Make the block see one state of each database; the home's must be there.
+        """Give the block one snapshot of each database; the caller has the home's.
 
         Raises:
             ConfigurationError: ``FOREIGN_CODE``.
@@ -85,7 +85,7 @@ class AuditedDatabases:
 
     @contextmanager
     def now(self, pipeline: AuditedPipeline) -> Iterator[None]:
-        """Let each statement of the block see what is committed when it begins.
+        """Let each statement of the block see everything committed when it begins.
 
         Raises:
             ConfigurationError: ``FOREIGN_CODE``.
@@ -102,7 +102,7 @@ class AuditedDatabases:
 
 
 def databases_of(pipeline: AuditedPipeline) -> set[str]:
-    """Name the databases beside the home that its outputs are in."""
+    """Name the participants that hold outputs of a pipeline."""
     return {name for output in pipeline.outputs for name in output.databases} - {HOME}
 
 
@@ -112,17 +112,17 @@ def connect_databases(
     names: Iterable[str],
     conninfos: Mapping[str, str],
 ) -> AuditedDatabases:
-    """Connect to every named database beside the home.
+    """Connect to every named participant.
 
     Args:
-        opened: Closes what was opened.
+        opened: Closes the new connections.
         home: The connection to the home database.
-        names: Of the others.
-        conninfos: libpq connection strings by name; may hold more than is needed.
+        names: Names of the participants; the home's is ignored.
+        conninfos: libpq connection strings by name; extra names are allowed.
 
     Raises:
         ConfigurationError: ``DATABASE_UNKNOWN``, or the login was refused.
-        RetryableError: A database does not answer.
+        RetryableError: A database does not respond.
     """
     wanted = sorted(set(names) - {HOME})
     known = parse_databases({}, {**dict.fromkeys(wanted, ""), **conninfos})
@@ -141,7 +141,7 @@ def _connect(name: str, conninfo: str) -> Connection[TupleRow]:
 
 
 def _unreachable(name: str, error: TallyweirError) -> TallyweirError:
-    # What the connection says of itself is about the home database.
+    # The connection's own error text speaks of the home database.
     return type(error)(
         error.code,
         saw=f"Database {name}: {error.saw}",

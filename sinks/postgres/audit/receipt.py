@@ -9,7 +9,7 @@ from enum import Enum
 from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.guarantee import Guarantee
 
-#: Violations that a check spells out; the number of all of them is kept beside.
+#: How many violations a check spells out; ``violation_count`` counts all of them.
 VIOLATIONS_SHOWN = 20
 
 _HOW_OFTEN = {
@@ -23,20 +23,20 @@ class Verdict(Enum):
 
     OK = "ok"
     FAILED = "failed"
-    #: The pipeline does not have what the check is about.
+    #: The pipeline has nothing to which the check applies.
     NOT_APPLICABLE = "not_applicable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One rule held against the tables.
+    """One rule, compared with the tables.
 
     Attributes:
         name: Stable identifier, such as ``offset_ranges``.
-        checked: How many things of ``unit`` were looked at.
+        checked: How many items of ``unit`` the audit read.
         violations: The first ``VIOLATIONS_SHOWN``, each exact.
-        violation_count: How many there are in all.
-        note: What could not be checked, and why; empty when everything could.
+        violation_count: The number of all violations.
+        note: What the audit could not check, and why; empty if it checked everything.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Check:
 def judge(
     name: str, *, checked: int, unit: str, violations: Iterable[str], note: str = ""
 ) -> Check:
-    """Make a check of its violations: none is ok, any is failed."""
+    """Make a check of its violations: it is ok if there are none, else failed."""
     found = list(violations)
     return Check(
         name=name,
@@ -65,7 +65,7 @@ def judge(
 
 
 def not_applicable(name: str, *, unit: str, why: str) -> Check:
-    """Make a check of something that the pipeline does not have."""
+    """Make a check that does not apply to the pipeline."""
     return Check(
         name=name, verdict=Verdict.NOT_APPLICABLE, checked=0, unit=unit, note=why
     )
@@ -84,19 +84,19 @@ class Totals:
     expired: int
     filtered: int
     batches: int
-    #: Epochs that were claimed: how often a driver has started.
+    #: Epochs claimed, which is the number of times a driver has started.
     drivers: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputCoverage:
-    """What an audit has looked at of one output, in words.
+    """What an audit checked of one output, in words.
 
     Attributes:
-        output: As the ledger calls it.
-        rows_compared: Rows whose values were held against what the ledger knows.
-        looked_at: Empty for nothing.
-        not_looked_at: Empty for nothing.
+        output: Its name in the ledger.
+        rows_compared: Rows whose values the audit compared with the ledger.
+        looked_at: What it checked; empty if nothing.
+        not_looked_at: What it left out; empty if nothing.
     """
 
     output: str
@@ -113,11 +113,11 @@ class Receipt:
     pipeline: str
     checks: tuple[Check, ...]
     totals: Totals
-    #: What the pipeline promises; batches before it may have promised more.
+    #: What the pipeline promises now; earlier batches may have promised more.
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-    #: Those that were looked into, the home first.
+    #: The databases that the audit read, the home first.
     databases: tuple[str, ...] = (HOME,)
-    #: What was looked at of each output.
+    #: What the audit checked of each output.
     outputs: tuple[OutputCoverage, ...] = ()
 
     @property
@@ -128,8 +128,7 @@ class Receipt:
     def is_verified(self) -> bool:
         """Tell whether something was committed and every check of it holds.
 
-        A pipeline without batches is not verified: nothing was found wrong because
-        there was nothing to look at.
+        A pipeline without batches is not verified, because there was nothing to check.
         """
         return self.totals.batches > 0 and not self.failed
 
@@ -146,7 +145,7 @@ class Receipt:
         return replace(self, checks=(*self.checks, check))
 
     def as_json(self) -> dict[str, object]:
-        """Return plain values, totals at the top level."""
+        """Return plain values, with the totals at the top level."""
         return {
             "pipeline": self.pipeline,
             "guarantee": self.guarantee.value,

@@ -1,6 +1,6 @@
-"""Finds where home and a participant disagree, after one of them went back in time.
+"""Finds where home and a participant disagree after one of them was restored.
 
-Only reads. What to do about it, ``repair_steps`` writes down.
+This module only reads; ``repair_steps`` writes down what to do.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchEntry:
-    """A batch as one side knows it: a decision of home, or a participant's marker."""
+    """A batch as one side records it: home's decision, or a participant's marker."""
 
     sequence: int
     gid: str
@@ -55,15 +55,15 @@ class BranchEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchHistory:
-    """Both sides of one branch, beyond the newest batch that they agree on."""
+    """Both sides of one branch, after the newest batch on which they agree."""
 
     branch: str
     agreed: BranchEntry | None
-    #: Markers that home has no decision of.
+    #: Markers for which home has no decision.
     only_marked: tuple[BranchEntry, ...]
-    #: Decisions without a marker, that are not prepared either.
+    #: Decisions without a marker whose branch is not prepared either.
     only_decided: tuple[BranchEntry, ...]
-    #: Decisions whose branch is prepared: to be committed by whoever resolves.
+    #: Decisions whose branch is still prepared: a resolver will commit it.
     in_doubt: tuple[BranchEntry, ...]
 
     @property
@@ -72,7 +72,7 @@ class BranchHistory:
 
     @property
     def code(self) -> str | None:
-        """The error that a driver stops with; None when both sides agree."""
+        """The error with which a driver stops; None if both sides agree."""
         if self.only_decided:
             return "PARTICIPANT_BEHIND"
         if self.only_marked:
@@ -82,7 +82,7 @@ class BranchHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsBeyond:
-    """Rows of an append table from offsets that home has yet to read."""
+    """Rows of an append table from offsets that home has not read yet."""
 
     database: str
     output: AuditedOutput
@@ -98,7 +98,7 @@ class Disagreement:
     branches: tuple[BranchHistory, ...]
     #: Where home stands: the next offset of every partition that it knows.
     next_offsets: dict[TopicPartition, int]
-    #: Of the databases that are ahead.
+    #: Rows in the databases that are ahead.
     rows_beyond: tuple[RowsBeyond, ...]
     #: Offsets of the batches that are missing from databases that are behind.
     missing: tuple[OffsetRange, ...]
@@ -121,18 +121,18 @@ def find_disagreement(
 ) -> Disagreement:
     """Compare the history of every branch of a pipeline on both sides.
 
-    A driver at work is no disturbance: what it decides or commits meanwhile is looked
-    at again.
+    Drivers may work meanwhile: what they decide or commit during the comparison is
+    checked again.
 
     Args:
         home: The home database.
-        pipeline: Its name.
+        pipeline: The pipeline's name.
         conninfos: Where the other databases are, by name.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``DATABASE_UNKNOWN``,
             ``FOREIGN_CODE``, or a login was refused.
-        RetryableError: A database does not answer.
+        RetryableError: A database does not respond.
     """
     with snapshot(home, doing="reading a pipeline's definition"):
         audited = read_pipeline(home, pipeline)
@@ -165,10 +165,10 @@ def find_disagreement(
 def beyond(
     pipeline: AuditedPipeline, next_offsets: dict[TopicPartition, int]
 ) -> sql.Composable:
-    """Write the condition on rows from offsets that home has yet to read.
+    """Write the condition on rows from offsets that home has not read yet.
 
-    A partition that home does not know counts from its beginning. What batch runs
-    have read is none of the streams', so of a pipeline that reads no topic no row is.
+    If home does not know a partition, all of its rows match. The condition leaves out
+    what batch runs have read, so it matches no row of a pipeline that reads no topic.
     """
     by_topic: dict[str, dict[int, int]] = {t: {} for t in pipeline.source.topics}
     for place, offset in streamed(next_offsets).items():
@@ -185,7 +185,7 @@ def _beyond_in_topic(topic: str, next_offsets: Mapping[int, int]) -> sql.Composa
         _SQL["position_case"].format(
             partition=sql.Literal(partition), next_offset=sql.Literal(offset)
         )
-        # CASE wants one branch at least.
+        # CASE needs at least one branch.
         for partition, offset in sorted(next_offsets.items()) or [(0, 0)]
     ]
     return _SQL["positions_beyond"].format(
@@ -205,9 +205,9 @@ def _branches(databases: AuditedDatabases, pipeline: AuditedPipeline) -> list[st
 def _compare(
     databases: AuditedDatabases, pipeline: AuditedPipeline, branch: str
 ) -> BranchHistory | None:
-    """Read a branch's history on both sides; None when nobody has one."""
+    """Read a branch's history on both sides; None if neither side has one."""
     there = databases.by_name[database_of(branch)]
-    # Markers first: whatever is marked by now was decided before.
+    # Read markers first: home has already decided every branch that is marked by now.
     agreed, only_marked = _read_fork(databases.home, there, pipeline, branch)
     decided = [
         BranchEntry(**row)
@@ -218,8 +218,8 @@ def _compare(
             after=agreed.sequence if agreed else 0,
         )
     ]
-    # Then what is prepared, then markers again: a branch that ceases to be prepared
-    # because it is committed has left its marker before.
+    # Then read what is prepared, then the markers again: a branch that was committed
+    # in between wrote its marker before it stopped being prepared.
     prefix = branch_prefix(pipeline.installation, pipeline.number)
     prepared = {
         str(one.gid) for one in list_prepared(there.connection, there.name, prefix)
@@ -241,7 +241,7 @@ def _read_fork(
     pipeline: AuditedPipeline,
     branch: str,
 ) -> tuple[BranchEntry | None, tuple[BranchEntry, ...]]:
-    """Go back from the newest marker to the first that home has decided."""
+    """Go back from the newest marker to the first one that home has decided."""
     only_marked: list[BranchEntry] = []
     if not _has_markers(there):
         return None, ()

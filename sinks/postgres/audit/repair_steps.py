@@ -1,4 +1,4 @@
-"""Writes down how a disagreement between home and its participants is repaired."""
+"""Writes down how to repair a disagreement between home and its participants."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SQL = load_statements("sinks.postgres.audit", "repair.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairStep:
-    """One thing for a person to do, in order.
+    """One thing that a person has to do, in order.
 
     Attributes:
         text: The instruction.
-        database: Where ``statements`` are to be run; None when there are none.
-        statements: One transaction, each line with what it must answer.
+        database: Where to run ``statements``; None if there are none.
+        statements: One transaction; each line ends with the expected answer.
         command: What to type at a shell.
     """
 
@@ -35,8 +35,8 @@ class RepairStep:
 def repair_steps(found: Disagreement) -> tuple[RepairStep, ...]:
     """Tell what to do, so that the pipeline starts and ends at the right result.
 
-    What is missing comes first: to bring it back, home may have to go back, and then
-    more is ahead of it.
+    Missing batches come first: restoring them may take home back in time, and then
+    more databases are ahead of it.
     """
     if not found.ahead and not found.behind:
         return ()
@@ -67,7 +67,7 @@ def repair_steps(found: Disagreement) -> tuple[RepairStep, ...]:
 
 
 def _bring_back(found: Disagreement) -> Iterator[RepairStep]:
-    """Decided batches are missing: two ways, of which one is enough."""
+    """Decided batches are missing: yield two ways to repair it; one is enough."""
     behind = found.behind
     databases = ", ".join(sorted({b.database for b in behind}))
     newest = max(entry.at for b in behind for entry in b.only_decided)
@@ -90,7 +90,7 @@ def _bring_back(found: Disagreement) -> Iterator[RepairStep]:
 
 
 def _take_away(found: Disagreement) -> Iterator[RepairStep]:
-    """Home went back: what it does not know any more comes again."""
+    """Home went back: the driver will read again the batches that home has lost."""
     for database in sorted({b.database for b in found.ahead}):
         ahead = [b for b in found.ahead if b.database == database]
         windows = [o for o in found.pipeline.windows if database in o.databases]

@@ -1,4 +1,4 @@
-"""The tables of events that became no result, and what each of them tells."""
+"""The tables of events that became no result, and the columns of each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sinks.postgres.audit.fate import Fate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideTable:
-    """One table of the home's, for one fate.
+    """One table in the home database, for one fate.
 
     Attributes:
-        name: In the schema ``tallyweir``.
-        fate: Of its events. The ledger counts them in a column of that name.
-        called: One of its events, in a sentence.
-        told: Its columns beside where and in which batch, and beside the event's ID.
+        name: Name in the schema ``tallyweir``.
+        fate: Fate of its events; the ledger counts them in a column of that name.
+        called: What a sentence calls one of its events.
+        told: Its columns other than the position, the batch and the event's ID.
     """
 
     name: str
@@ -27,7 +27,7 @@ class SideTable:
 
     @property
     def columns(self) -> sql.Composed:
-        """What is told of an event, and in which batch."""
+        """The columns that describe an event, and the sequence of its batch."""
         return sql.SQL(", ").join(map(sql.Identifier, ("sequence", *self.told)))
 
 
@@ -38,7 +38,7 @@ DEAD_LETTERS = SideTable(
     told=("kafka_timestamp", "reason", "detail", "key", "payload"),
 )
 
-#: Those of events that became nothing else: what the view ``put_aside`` has.
+#: Tables of events that became nothing else, as in the view ``put_aside``.
 PUT_ASIDE = (
     DEAD_LETTERS,
     SideTable(

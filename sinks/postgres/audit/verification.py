@@ -1,11 +1,11 @@
-"""Do the databases account for every record, once?
+"""Checks that the databases account for every record once.
 
-The home is read from one snapshot, every other database from one of its own that is
-taken after it; what the two may disagree about meanwhile is looked at again.
+The home is read from one snapshot, and every other database from a later snapshot of
+its own. Differences that work in between could explain are checked again.
 
-Each check recomputes a rule of the protocol from the rows themselves, although
-constraints keep many of them already: a restore, a hand-written UPDATE or a bug does
-not respect what the code believes. The rules::
+Each check recomputes a rule of the protocol from the rows themselves. Constraints
+enforce many of the rules already, but a restore, a hand-written UPDATE or a bug can
+break any of them. The rules::
 
     range.from_offset == former range's until_offset     offset_ranges
     sequences == 1..last_sequence                        sequences
@@ -77,22 +77,22 @@ def verify(
     pipeline: str,
     databases: Mapping[str, str] = NO_DATABASES,
 ) -> Receipt:
-    """Check every rule of the ledger against the tables, wherever they are.
+    """Check every rule of the ledger against the tables in all databases.
 
-    Drivers may publish meanwhile: what they commit after the home's snapshot is
-    neither seen nor waited for, and a branch that is decided but not committed yet
-    is reported as in doubt.
+    Drivers may publish meanwhile. ``verify`` neither sees nor waits for what they
+    commit after the home's snapshot, and it reports a branch that is decided but not
+    yet committed as in doubt.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        databases: Connection strings of the others, by name; may hold more than the
-            pipeline needs.
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        databases: Connection strings of the other databases, by name; extra names are
+            allowed.
 
     Raises:
         ConfigurationError: No such pipeline, a database that is not in ``databases``,
             or a table that may not be read.
-        RetryableError: A server went away or does not answer.
+        RetryableError: A server went away or does not respond.
     """
     copied: tuple[Check, ...] = ()
     with ExitStack() as opened:
@@ -185,7 +185,7 @@ def _check_sequences(
     connection: Connection[TupleRow], pipeline: str, batches: int
 ) -> Check:
     violations = [
-        # The row that ends the series is one past last_sequence.
+        # The row that ends the series lies one past last_sequence.
         f"batches {row['expected']} to {row['found'] - 1} are missing"
         if row["found"] > row["expected"]
         else f"batch {row['expected'] - 1} is beyond the pipeline's last sequence "
@@ -280,7 +280,7 @@ def _check_watermark(
 
 
 def read_totals(connection: Connection[TupleRow], pipeline: str) -> Totals:
-    """Add the ledger up, inside of the caller's snapshot."""
+    """Add up the ledger, inside the caller's snapshot."""
     size = fetch_one(connection, _LEDGER["ledger_size"], pipeline=pipeline)
     sums = fetch_one(connection, _LEDGER["totals"], pipeline=pipeline)
     reasons = fetch(connection, _LEDGER["dead_by_reason"], pipeline=pipeline)

@@ -1,8 +1,8 @@
--- The seen-ID catalog, held against what the batches claimed.
+-- The seen-ID catalog, compared with what the batches claimed.
 
 -- name: runs
--- Row by row in the order of the catalog's key, so that all rows of one bucket come
--- together. "sequences" tells a chunk from a run.
+-- One row per run or chunk, in the order of the catalog's key, so that all rows of one
+-- bucket come together. Only a chunk has "sequences".
 SELECT bucket, sequence, oldest_sequence, chunk, chunks, ids, first, last,
        fingerprints, sequences, filter
 FROM tallyweir.seen_id_run
@@ -20,8 +20,8 @@ WHERE pipeline = %(pipeline)s
 ORDER BY bucket, sequence;
 
 -- name: claimed_ids
--- IDs that each batch must have added: those of its committed and late events, and of
--- filtered ones that corrected others.
+-- The IDs that each batch must have added: those of its committed and late events, and
+-- of filtered events that corrected earlier ones.
 SELECT part.sequence,
        (sum(part.committed + part.late) + coalesce(run.retracted, 0))::bigint AS ids,
        extract(epoch FROM batch.watermark_before)::bigint AS watermark_before_s,
@@ -44,7 +44,7 @@ WHERE pipeline = %(pipeline)s
   AND NOT is_hidden;
 
 -- name: bucketed_rows
--- Appended events per batch and bucket of their own time, for the buckets that must
+-- Appended events per batch and bucket of their event time, for the buckets that must
 -- still exist.
 WITH bounds AS (
     SELECT topic, partition,

@@ -1,6 +1,6 @@
--- The conservation law, recomputed from the ledger's counts: no row means that every
--- record that was read is accounted for. The view tallyweir.conservation shows the
--- same sums for every batch.
+-- Recomputes the conservation law from the ledger's counts. If the query returns no
+-- row, every record that was read is accounted for. The view tallyweir.conservation
+-- shows the same sums for every batch.
 
 -- name: broken_conservation
 SELECT sequence,

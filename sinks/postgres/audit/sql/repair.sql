@@ -1,4 +1,4 @@
--- Where the histories of a home database and of a participant part.
+-- Where the histories of a home database and of a participant diverge.
 
 -- name: has_markers
 SELECT to_regclass('tallyweir_participant.marker') IS NOT NULL AS present

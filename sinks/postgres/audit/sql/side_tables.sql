@@ -1,4 +1,4 @@
--- Rows of events that did not become results, held against the ledger's counts.
+-- Rows of events that did not become results, compared with the ledger's counts.
 
 -- name: broken_side_table
 -- {table} holds the events, {count} is the ledger's column for them.
@@ -28,8 +28,9 @@ WHERE coalesce(claimed.events, 0) <> coalesce(found.events, 0)
 ORDER BY sequence, topic, partition;
 
 -- name: broken_late_events
--- Per output, because an event may be late for one output and in time for another. An
--- output keeps them or not by the definition that the batch was published under.
+-- Counts per output, because an event may be late for one output and in time for
+-- another. An output keeps late events or not by the definition that the batch was
+-- published under.
 WITH found AS (
     SELECT sequence, output_table, count(*) AS events
     FROM tallyweir.late_event
