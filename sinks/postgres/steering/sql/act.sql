@@ -1,19 +1,20 @@
--- What every act of an operator does.
+-- The statements that every act of an operator needs.
 
 -- name: begin_settings
--- Drivers wait for an act to end. One whose caller sleeps or is gone ends by itself.
+-- Drivers wait for an act, so Postgres ends one whose caller sleeps or is gone.
 SELECT set_config('lock_timeout', %(timeout)s, true),
        set_config('idle_in_transaction_session_timeout', '60s', true);
 
 -- name: hold_snapshots
--- Until the act ends. Who takes a snapshot holds the lock (snapshot.sql), and so does who
--- drops a bucket of seen IDs, for an instant and before any other.
+-- Holds an advisory lock until the act ends. A snapshot holds the same lock
+-- (snapshot.sql). So does the drop of a bucket of seen IDs, for an instant and before
+-- it takes any other lock.
 SELECT pg_advisory_xact_lock(7255949, pipeline_number)
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s;
 
 -- name: hurry
--- For an act that renames or drops tables: others queue up behind it while it waits.
+-- For an act that renames or drops tables: while it waits, others queue up behind it.
 SELECT set_config('lock_timeout', '2s', true);
 
 -- name: note_act
@@ -23,5 +24,5 @@ VALUES (
 );
 
 -- name: set_actor
--- For the session: an act is more than one transaction.
+-- Set for the session, because an act takes more than one transaction.
 SELECT set_config('tallyweir.actor', %(name)s, false);

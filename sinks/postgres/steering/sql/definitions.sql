@@ -1,4 +1,4 @@
--- What a pipeline ran as, to be called otherwise.
+-- The definitions that a pipeline ran as, to rename its tables in them.
 
 -- name: definition
 SELECT definition

@@ -1,9 +1,9 @@
--- A pipeline and its fork, held against each other output by output.
--- {ours} and {theirs} are the two tables; {keys} tell rows apart; {said} is what both
--- have beside those, as JSON; {bound} leaves out what only one of them can have yet.
+-- Compares a pipeline and its fork, output by output.
+-- {ours} and {theirs} are the two tables. {keys} identify rows; {said} is what else
+-- both have, as JSON. {bound} leaves out rows that only one of the two can have yet.
 
 -- name: shared_columns
--- Without those that are drawn from a sequence, as each table draws them for itself.
+-- Leaves out columns drawn from a sequence, as each table draws its own values.
 WITH drawn AS (
     SELECT attname
     FROM pg_attribute
@@ -69,7 +69,7 @@ EXISTS (
 kept.final AND kept.window_end <= %(watermark)s
 
 -- name: compared
--- Rows that are alike are counted, since a table without a key may have a row twice.
+-- Counts equal rows, because a table without a key may have a row twice.
 WITH ours AS (
     SELECT {keys} AS key, {said} AS said, count(*) AS rows
     FROM {ours} AS kept
@@ -89,7 +89,7 @@ odd AS (
     FROM ours
     FULL JOIN theirs USING (key, said)
 ),
--- Rows of one key that are not alike are one that differs.
+-- Two unequal rows of one key, one on each side, count as one row that differs.
 by_key AS (
     SELECT key,
            sum(least(our_rows, their_rows)) AS equal,

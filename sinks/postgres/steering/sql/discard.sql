@@ -1,14 +1,14 @@
--- Taking a pipeline that works in the shadow away, with all that is its own.
+-- Discards a pipeline that works in the shadow, with all that is its own.
 
 -- name: hold_pipeline
--- Whoever publishes, claims or registers it is waited for; who comes after finds nothing.
+-- Waits for transactions that publish, claim or register it; later ones find no row.
 SELECT
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
 FOR UPDATE;
 
 -- name: hold_claims
--- The same for whoever writes something down that refers to a claim only.
+-- The same for transactions that write something that refers only to a claim.
 SELECT
 FROM tallyweir.epoch_claim
 WHERE pipeline = %(pipeline)s
@@ -28,7 +28,7 @@ WHERE relnamespace = 'tallyweir_state'::regnamespace
 ORDER BY relname;
 
 -- name: present
--- Of those that hold_tables has locked: another may be anybody's by now.
+-- Only tables that hold_tables has locked: any other may belong to someone else by now.
 SELECT name
 FROM unnest(%(tables)s::text[]) WITH ORDINALITY AS given (name, place)
 WHERE EXISTS (
@@ -45,7 +45,7 @@ SELECT count(*) AS rows
 FROM {table};
 
 -- name: bytes
--- Of tables and their parts, and of all that is in some schemas; with their indexes.
+-- Size of tables and their partitions, and of all tables in some schemas, with indexes.
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint AS bytes
 FROM pg_class
 WHERE relkind = 'r'

@@ -1,4 +1,4 @@
--- Draining a pipeline: asking for it, and ending it.
+-- Draining a pipeline: the request for a drain, and its end.
 
 -- name: ask
 INSERT INTO tallyweir.drain (pipeline, epoch, closes_windows)
