@@ -8,5 +8,5 @@ This package knows no Kafka, Spark or Postgres, and it alone uses fastavro.
 - ``wire_format``: the Confluent frame around an Avro body.
 - ``codec``: records to framed bytes, and strictly back.
 - ``column_decoder``: framed bytes to columns, a batch at a time and as strictly.
-- ``compatibility``: may a reader of one version read data of another?
+- ``compatibility``: whether a reader of one version can read data of another.
 """

@@ -1,4 +1,4 @@
-"""Rows of Avro object container files, as values that the codec writes."""
+"""Read the records of Avro object container files as values that the codec writes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from schemas.safety import parse_schema
 
 
 class AvroFileError(Exception):
-    """The file is damaged, or none of records."""
+    """The file is damaged, or holds no records."""
 
 
 def read_avro_file(path: Path) -> Iterator[EventRecord]:
-    """Yield a file's records in order, by the schema that the file itself holds.
+    """Yield a file's records in order, by the schema in the file itself.
 
     Raises:
-        AvroFileError: It cannot be read; records before the damage were yielded.
-        UnsafeContractError: Its schema allows what no decoder survives.
+        AvroFileError: The file cannot be read; records before the damage were yielded.
+        UnsafeContractError: Its schema allows payloads that kill a decoder.
         OSError: There is no such file.
     """
     with path.open("rb") as file:
@@ -30,7 +30,7 @@ def read_avro_file(path: Path) -> Iterator[EventRecord]:
             reader = fastavro.reader(file)
             schema = json.loads(reader.metadata["avro.schema"])
         except Exception as exc:
-            # fastavro raises what it likes on bytes that are none of its own.
+            # fastavro raises errors of any class if the bytes are not an Avro file.
             raise AvroFileError(f"no Avro file ({exc})") from exc
         if not isinstance(schema, dict) or schema.get("type") != "record":
             raise AvroFileError("the file holds no records")

@@ -1,11 +1,11 @@
-"""Records to framed Avro bytes, and strictly back.
+"""Encode records as framed Avro bytes, and decode them strictly.
 
-Invariant: whatever ``encode`` accepts, ``decode`` gives back the same. What
-``decode`` accepts was written by the rules of Avro to its last byte; a lenient
+Invariant: ``decode`` returns every record that ``encode`` accepts unchanged.
+``decode`` accepts only payloads that follow Avro's rules to the last byte, so a lenient
 decoder's guesses never become events.
 
-``column_decoder`` decodes the events of a running pipeline, as strictly and many at a
-time. ``decode`` serves producers' tests and the diagnosis of dead letters.
+``column_decoder`` decodes the events of a running pipeline, many at a time and just as
+strictly. ``decode`` serves producers' tests and the diagnosis of dead letters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from schemas.wire_format import HEADER_BYTES, frame, split
 
 EventRecord = dict[str, object]
 
-#: Why a payload without a header is no event: an Avro body may begin with a zero.
+#: The reasons that a payload without a header gets. The second is possible because an
+#: Avro body may begin with a zero byte.
 _WITHOUT_HEADER = frozenset({ReasonCode.BAD_MAGIC, ReasonCode.UNKNOWN_SCHEMA})
 
 
@@ -45,10 +46,10 @@ def encode(contract: Contract, record: EventRecord) -> bytes:
 
 
 def encode_many(contract: Contract, records: Iterable[EventRecord]) -> Iterator[bytes]:
-    """Write records as framed payloads, one for one and in order.
+    """Write each record as a framed payload, in order.
 
     Raises:
-        EncodeError: A record does not fit; those before it were yielded.
+        EncodeError: A record does not fit; the payloads before it were yielded.
     """
     return map(_compile(contract).encode, records)
 
@@ -63,8 +64,8 @@ def decode(
         contracts_by_id: As ``versions_of`` returns it.
 
     Raises:
-        DecodeError: It is no event; the only error this function raises, whatever
-            the bytes.
+        DecodeError: The payload is not an event. No bytes make this function raise
+            another error.
     """
     schema_id, body = split(payload)
     contract = contracts_by_id.get(schema_id)
@@ -111,7 +112,7 @@ def diagnose(
 def _unframed_form(
     payload: bytes, contracts_by_id: Mapping[int, Contract]
 ) -> str | None:
-    """Say whether a payload is an event of a contract that only lacks the header."""
+    """Tell whether a payload is an event of a contract that lacks only the header."""
     for _, contract in sorted(contracts_by_id.items()):
         try:
             end = _compile(contract).walk(payload, 0)
@@ -130,7 +131,7 @@ class _Codec:
 
 
 def _compile(contract: Contract) -> _Codec:
-    # A text remembers its hash; a contract would compute it anew at every record.
+    # A string caches its hash; a contract would compute it again for every record.
     return _compile_schema(contract.text, contract.schema_id)
 
 
@@ -151,18 +152,18 @@ def _compile_schema(text: str, schema_id: int) -> _Codec:
             check(record)
             write_body(stream, parsed, record)
         except Exception as exc:
-            # Lone surrogates and decimals with a foreign exponent are left to
-            # fastavro, which raises what it likes.
+            # fastavro refuses lone surrogates and decimals with a foreign exponent,
+            # with errors of any class.
             raise _misfit(schema, exc) from exc
         return stream.getvalue()
 
     def read(body: bytes) -> EventRecord:
         try:
-            # The contract is a record, so what comes back is one.
+            # The contract is a record, so fastavro returns a record.
             return cast(EventRecord, read_body(io.BytesIO(body), parsed, None))
         except Exception as exc:
-            # The walker has left nothing to refuse, but a dead letter must never
-            # become a dead reader.
+            # The walker has already refused every bad payload. If fastavro raises
+            # all the same, a dead letter must not stop the reader.
             raise DecodeError(
                 ReasonCode.MALFORMED, f"{type(exc).__name__}: {exc}"
             ) from exc

@@ -1,7 +1,7 @@
-"""Decimals of many rows at once: from big-endian bytes to Arrow's 128 bits.
+"""Decode the decimals of many rows from big-endian bytes to Arrow's 128 bits.
 
-A decimal on the wire is its unscaled number in two's complement, of as many bytes as
-its writer liked: the number is the same with more bytes of its sign in front.
+On the wire a decimal is its unscaled number in two's complement. Writers choose the
+number of bytes: extra sign bytes in front do not change the number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _WORD_BYTES = 8
 _DECIMAL_BYTES = 16
 _WORD_BITS = 64
 _WORD_MASK = (1 << _WORD_BITS) - 1
-#: Of as many digits, 64 bits hold every number.
+#: Every number of this many digits fits in 64 bits.
 _WORD_DIGITS_MAX = 18
 _ALL_BITS = 0xFF
 
@@ -22,16 +22,17 @@ _ALL_BITS = 0xFF
 def read_decimals(
     cursor: ByteCursor, starts: I64Array, stops: I64Array, precision: int
 ) -> I64Array:
-    """Read the bytes of each row as one number; none, or too many digits, are bad.
+    """Read the bytes of each row as one number; flag rows without bytes or too wide.
 
     Args:
-        cursor: Of the rows; it is past these bytes already.
+        cursor: The rows' cursor, already past these bytes.
         starts: Where each row's bytes start.
-        stops: Where they end, at or after their start.
-        precision: How many digits there may be.
+        stops: Where each row's bytes end, at or after their start.
+        precision: The most digits that a number may have.
 
     Returns:
-        Two words a row, the low one first, as Arrow keeps them; of a bad row, any.
+        Two words a row, the low one first, as Arrow stores them; for a bad row, any
+        two words.
     """
     sizes = stops - starts
     if sizes.min() == 0:
@@ -58,10 +59,10 @@ def read_decimals(
 def _shift_right(
     first: I64Array, second: WordArray, bits: I64Array
 ) -> tuple[I64Array, I64Array]:
-    """Shift numbers of two words, the first with the sign, to their right place."""
+    """Shift numbers of two words right; the first word holds the sign."""
     is_short = bits >= _WORD_BITS
     signs = first >> (_WORD_BITS - 1)
-    # A shift by all of a word's bits or more leaves zero, or the sign.
+    # A shift by a whole word's bits or more leaves zero, or only the sign.
     down = bits.astype(np.uint64)
     up = (_WORD_BITS - bits).clip(0).astype(np.uint64)
     joined = (second >> down) | (first.view(np.uint64) << up)
@@ -73,7 +74,7 @@ def _shift_right(
 
 
 def _is_too_wide(content: Content, starts: I64Array, stops: I64Array) -> BoolArray:
-    """Tell which numbers have more than their sign before their last sixteen bytes."""
+    """Find numbers with more than sign bytes before their last sixteen bytes."""
     is_wide = stops - starts > _DECIMAL_BYTES
     heads = stops[is_wide] - _DECIMAL_BYTES
     signs = np.where(content.bytes[heads] > _ALL_BITS >> 1, _ALL_BITS, 0)
@@ -95,7 +96,7 @@ def _is_outside_word(values: I64Array, precision: int) -> BoolArray | None:
 
 
 def _is_outside(high: I64Array, low: I64Array, precision: int) -> BoolArray:
-    """Tell which numbers of two words have more digits."""
+    """Find numbers of two words that have more digits."""
     largest = 10**precision - 1
     unsigned = low.view(np.uint64)
     most, most_low = largest >> _WORD_BITS, largest & _WORD_MASK

@@ -1,8 +1,8 @@
-"""Framed payloads to columns: decode a whole batch at once, as strictly as one.
+"""Decode a whole batch of framed payloads to columns, as strictly as a single one.
 
-What ``codec.decode`` says of a payload, this says of a hundred thousand, at a
-thousandth of the time: which of them are events, and what their fields hold. Why one
-is no event, ``codec.diagnose`` tells, payload by payload.
+The decoder tells of a hundred thousand payloads what ``codec.decode`` tells of one, in
+a thousandth of the time: which of them are events, and what their fields hold.
+``codec.diagnose`` says why a single payload is not an event.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class DecodedEvents:
     """What a batch of payloads holds.
 
     Attributes:
-        columns: The wanted fields, by their readers' names, each with one row for
-            every payload: null where the payload is no event, where its contract
-            lacks the field, or where the event holds null.
-        is_event: Which payloads are events: those that ``codec.diagnose`` says
-            nothing against.
+        columns: The wanted fields, by their readers' names. Each column has one row
+            per payload: null if the payload is not an event, if its contract lacks
+            the field, or if the event holds null.
+        is_event: Which payloads are events: those in which ``codec.diagnose`` finds
+            no fault.
     """
 
     columns: Mapping[str, pa.Array]
@@ -55,16 +55,16 @@ class DecodedEvents:
 class ColumnDecoder:
     """Decodes the events of one pipeline.
 
-    It is made in milliseconds, and can be pickled: it is made anew then.
+    It is built in milliseconds. Unpickling builds it again.
     """
 
     def __init__(self, contracts: EventContracts, wanted: Collection[str]) -> None:
         """Prepare for all writers of all contracts.
 
         Args:
-            contracts: What the events are read as, and who may have written them.
-            wanted: The fields to return, each of a type without parts. All others are
-                checked as strictly and forgotten.
+            contracts: The contracts by which the events are read, with their writers.
+            wanted: The fields to return, each of a type without parts. The decoder
+                checks all other fields as strictly, but does not return them.
         """
         self._contracts = contracts
         self._wanted = tuple(wanted)
@@ -83,15 +83,15 @@ class ColumnDecoder:
     def decode(self, payloads: pa.Array) -> DecodedEvents:
         """Decode a batch, whatever its bytes are.
 
-        The work and the memory grow with the bytes of the payloads, not with the
-        lengths and counts that they claim.
+        Work and memory grow with the number of bytes in the payloads, not with the
+        lengths and counts that these claim.
 
         Args:
-            payloads: Framed, as Kafka delivered them: binary or large binary, of any
-                offset and with or without nulls, which are no events.
+            payloads: Framed payloads, as Kafka delivered them: binary or large binary,
+                with any offset, with or without nulls. Nulls are not events.
 
         Raises:
-            pa.ArrowInvalid: The texts of one column are over 2 GiB in all.
+            pa.ArrowInvalid: The texts of one column take over 2 GiB in all.
         """
         rows = len(payloads)
         headers, content, starts, ends = _open(payloads)
@@ -101,7 +101,7 @@ class ColumnDecoder:
             if (is_written := headers == header).any()
         ]
         if len(written) == 1:
-            # Dragging along the rows of nobody costs less than sorting them out.
+            # Keeping the rows without a known writer costs less than excluding them.
             plan, is_written = written[0]
             at = np.minimum(starts + HEADER_BYTES, ends)
             return plan.decode(ByteCursor(content, at, ends, ~is_written))
@@ -115,7 +115,7 @@ class ColumnDecoder:
     def _join(
         self, parts: Sequence[tuple[I64Array, DecodedEvents]], rows: int
     ) -> DecodedEvents:
-        """Put the rows of several writers, or of none, back in their order."""
+        """Put the rows of several writers, or of no writer, back in their order."""
         is_event = np.zeros(rows, dtype=np.bool_)
         places = np.zeros(rows, dtype=np.int64)
         is_placed = np.zeros(rows, dtype=np.bool_)
@@ -137,7 +137,7 @@ class ColumnDecoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """How one column is made of what a writer wrote."""
+    """How one column is made from a writer's field."""
 
     name: str
     kind: pa.DataType
@@ -146,7 +146,7 @@ class _Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """What is to be done with one field of a writer: read it, or only walk past."""
+    """What to do with one field of a writer: read it, or only walk past it."""
 
     walk: Walk
     read: Read | None
@@ -190,7 +190,7 @@ class _WriterPlan:
         ]
 
     def decode(self, cursor: ByteCursor) -> DecodedEvents:
-        """Decode the payloads of one or more rows, whose headers are read."""
+        """Decode the payloads of one or more rows; the cursor is past the headers."""
         made: list[tuple[str, pa.Array, Reading]] = []
         for step in self._steps:
             if step.read is None:
@@ -216,8 +216,8 @@ def _open(payloads: pa.Array) -> tuple[I64Array, Content, I64Array, I64Array]:
     """Find each payload's place in the batch's content, and its header as a number.
 
     Returns:
-        The headers, below zero for a payload without one; the content; where each
-        payload starts and ends in it.
+        The headers, below zero for a payload without one; the content; the starts and
+        the ends of the payloads in it.
     """
     is_large = pa.types.is_large_binary(payloads.type)
     assert is_large or pa.types.is_binary(payloads.type), payloads.type
@@ -243,7 +243,7 @@ def _open(payloads: pa.Array) -> tuple[I64Array, Content, I64Array, I64Array]:
 def _find_types(
     contracts: EventContracts, wanted: Sequence[str]
 ) -> dict[str, pa.DataType]:
-    """Return the type of each wanted column; any contract that has it may tell."""
+    """Return the type of each wanted column; all contracts that have it agree."""
     nodes = {
         field.name: field.node
         for one in contracts.each

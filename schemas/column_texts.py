@@ -1,8 +1,8 @@
-"""Texts of many rows at once: gather them from payloads, and tell which are none.
+"""Gather the texts of many rows from payloads, and find those that are invalid.
 
-A column of texts in Arrow is one buffer of bytes and the offsets into it. Offsets that
-also name the gaps between the texts make a column of the payloads themselves, from
-which Arrow then takes every second element: one copy, made in C++.
+Arrow stores a column of texts as one buffer of bytes and the offsets into it. With
+offsets that also cover the gaps between the texts, the payloads themselves form such a
+column. Arrow then takes every second element of it: one copy, made in C++.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ASCII_MAX = 0x7F
 _UUID_CHARACTERS = 36
 _UUID_DASHES = [8, 13, 18, 23]
 _UUID_DIGITS = [n for n in range(_UUID_CHARACTERS) if n not in _UUID_DASHES]
-#: Texts that are searched together for those that are no UTF-8.
+#: The number of texts that are searched together for invalid UTF-8.
 _SEARCHED_ROWS = 256
 
 _IS_HEX = np.zeros(256, dtype=np.bool_)
@@ -28,7 +28,7 @@ _IS_HEX[list(b"0123456789abcdefABCDEF")] = True
 
 
 def make_spans(content: Content, starts: I64Array, stops: I64Array) -> npt.NDArray[Any]:
-    """Note where each row's bytes lie, as ``gather_texts`` wants it: a pair a row."""
+    """Return where each row's bytes lie, for ``gather_texts``: a pair for each row."""
     spans = np.empty((starts.size, 2), dtype=content.offset_type)
     spans[:, 0] = starts
     spans[:, 1] = stops
@@ -36,15 +36,14 @@ def make_spans(content: Content, starts: I64Array, stops: I64Array) -> npt.NDArr
 
 
 def gather_texts(content: Content, spans: npt.NDArray[Any]) -> pa.Array:
-    """Copy each row's bytes into a column of texts, which are not checked here.
+    """Copy each row's bytes into a column of texts, without checking them.
 
     Args:
-        content: What the spans are in.
-        spans: Where each row's bytes start and stop; no number is lower than the one
-            before it.
+        content: The content that the spans refer to.
+        spans: Where each row's bytes start and stop, in ascending order.
 
     Raises:
-        pa.ArrowInvalid: They are over 2 GiB in all, more than such a column holds.
+        pa.ArrowInvalid: The texts take over 2 GiB in all, too much for one column.
     """
     return _gather(content, spans, pa.string(), pa.large_string())
 
@@ -59,7 +58,7 @@ def _gather(
 ) -> pa.Array:
     rows = len(spans)
     places = spans.ravel()
-    # Arrow believes what it is told, and would read what is not there.
+    # Arrow does not check offsets, and would read outside of the buffer.
     assert 0 <= places[0] <= places[-1] <= content.bytes.size, "spans lead outside"
     assert (places[1:] >= places[:-1]).all(), "spans overlap"
     is_wide = spans.dtype == np.int64
@@ -75,7 +74,7 @@ def _gather(
 def flag_bad_texts(
     cursor: ByteCursor, starts: I64Array, stops: I64Array, *, is_uuid: bool
 ) -> None:
-    """Mark the rows as malformed whose texts are none, or no UUIDs where asked for."""
+    """Flag rows whose text is not UTF-8 or, if ``is_uuid``, not a UUID."""
     spans = make_spans(cursor.content, starts, stops)
     texts = gather_texts(cursor.content, spans)
     bad = find_bad_texts(texts)
@@ -86,7 +85,7 @@ def flag_bad_texts(
 
 
 def find_bad_texts(texts: pa.Array) -> list[int]:
-    """Tell which texts are no UTF-8.
+    """Find the texts that are not UTF-8.
 
     Args:
         texts: Unchecked texts without nulls and without an offset.
@@ -104,13 +103,13 @@ def find_bad_texts(texts: pa.Array) -> list[int]:
 
 
 def find_no_uuids(texts: pa.Array, is_present: BoolArray | None = None) -> list[int]:
-    """Tell which texts are no UUIDs, in any of the forms that Python reads.
+    """Find the texts that are not a UUID in any of the forms that Python reads.
 
-    Texts of the usual form are seen by columns, and Python reads all others.
+    Column operations recognise texts of the usual form; Python reads all others.
 
     Args:
         texts: As in ``find_bad_texts``.
-        is_present: Which of them stand for a value; None if all do.
+        is_present: Which texts stand for a value; None if all do.
     """
     offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)[: len(texts) + 1]
     is_doubtful = np.diff(offsets) != _UUID_CHARACTERS

@@ -1,7 +1,7 @@
-"""What was read of a field becomes a column of the type that its reader gives it.
+"""Turn the values read from a field into a column of the reader's type.
 
-The types are those that Spark's ``from_avro`` gives: every kind of timestamp in
-microseconds, text for an enum or a UUID, bytes for ``fixed``.
+The types are those of Spark's ``from_avro``: every kind of timestamp in microseconds,
+text for an enum or a UUID, bytes for ``fixed``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_flat(node: SchemaNode) -> bool:
 
 
 def arrow_type(node: SchemaNode) -> pa.DataType:
-    """Return the type of a column of a type without parts."""
+    """Return the column type for an Avro type without parts."""
     item = item_of(node)
     if isinstance(item, Enumeration):
         return pa.string()
@@ -61,11 +61,11 @@ def arrow_type(node: SchemaNode) -> pa.DataType:
 
 
 def compile_fill(reader: SchemaNode, writer: SchemaNode) -> Fill:
-    """Build what makes a reader's column of what a writer wrote.
+    """Build the function that turns a writer's values into the reader's column.
 
     Args:
-        reader: The type that the column is of.
-        writer: What ``compile_read`` read, which the reader can resolve.
+        reader: The column's type.
+        writer: The type that ``compile_read`` read; the reader can resolve it.
     """
     read, written = item_of(reader), item_of(writer)
     if isinstance(written, Enumeration):
@@ -89,7 +89,7 @@ def compile_fill(reader: SchemaNode, writer: SchemaNode) -> Fill:
 
 
 def fill_default(node: SchemaNode, default: object, rows: int) -> pa.Array:
-    """Make a column of a field's default, as its schema's JSON has it."""
+    """Make a column of a field's default, as it stands in the schema's JSON."""
     kind = arrow_type(node)
     if default is None:
         return pa.nulls(rows, kind)
@@ -100,8 +100,9 @@ def with_nulls(column: pa.Array, is_valid: BoolArray | None) -> pa.Array:
     """Return a column of the same values, with nulls where it is not valid.
 
     Args:
-        column: Without an offset.
-        is_valid: None if every row is; also where the column has a null already.
+        column: A column without an offset.
+        is_valid: Which rows are valid; also covers the nulls that the column already
+            has. None if every row is valid.
     """
     if is_valid is None or column.null_count == len(column):
         return column
@@ -113,7 +114,7 @@ def with_nulls(column: pa.Array, is_valid: BoolArray | None) -> pa.Array:
 def make_column(
     fill: Fill, kind: pa.DataType, cursor: ByteCursor, reading: Reading
 ) -> pa.Array:
-    """Make a column of what was read; what nulls there are is left to the caller."""
+    """Make a column of the values read; the caller adds the nulls."""
     if len(reading.values) == 0:
         return pa.nulls(cursor.at.size, kind)
     return fill(cursor, reading)
@@ -139,7 +140,7 @@ def _fill_texts(kind: pa.DataType, *, is_uuid: bool) -> Fill:
         bad = find_bad_texts(texts)
         if bad:
             cursor.is_bad[bad] = True
-            # Not even below a null may a column of texts hold what is none.
+            # A column of texts must hold valid UTF-8 even in rows that become null.
             spans[bad, 1] = spans[bad, 0]
             texts = gather_texts(cursor.content, spans)
         if is_uuid:
@@ -175,7 +176,7 @@ def _fill_numbers(kind: pa.DataType, factor: int) -> Fill:
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
     def fill_floats(cursor: ByteCursor, reading: Reading) -> pa.Array:
-        # A float that is no number stays none, which numpy would warn about.
+        # NaN stays NaN in the cast; numpy would warn about it.
         with np.errstate(invalid="ignore"):
             return fill(cursor, reading)
 
@@ -189,7 +190,7 @@ def _storage(kind: pa.DataType) -> npt.DTypeLike:
 
 
 def _default_value(node: SchemaNode, default: object) -> object:
-    """Return a default as the value that Arrow takes for the column's type."""
+    """Return a default as the value that Arrow accepts for the column's type."""
     if not isinstance(node, Primitive | Fixed):
         return default
     if node.logical == "decimal":
@@ -208,6 +209,6 @@ def _default_value(node: SchemaNode, default: object) -> object:
 
 
 def _default_bytes(default: object) -> bytes:
-    """Return the bytes that a default's characters stand for, one for one."""
+    """Return the bytes that a default's characters stand for, one byte each."""
     assert isinstance(default, str), "the contract was checked"
     return default.encode("latin-1", errors="replace")

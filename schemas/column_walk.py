@@ -1,12 +1,13 @@
-"""Read and check the fields of many payloads at once, each as far as it is wanted.
+"""Read and check the fields of many payloads at once.
 
-``compile_walk`` makes of a type what ``strict_walk.compile_walker`` makes of it: it
-moves on past a value and refuses what the type does not allow, for all rows of a
-cursor together. ``compile_read`` also returns the values, of types without parts.
+``compile_walk`` builds for all rows of a cursor what ``strict_walk.compile_walker``
+builds for one payload: a function that moves past a value and refuses what the type
+does not allow. The function that ``compile_read`` builds also returns the values, for
+types without parts.
 
-Lists and maps go round by round, one item of every row that has one left. Once few
-rows are left, the strict walker takes them one by one: a round costs the same for one
-row as for a hundred, and a single payload may hold a million items.
+Lists and maps are read in rounds. A round takes one item from every row that has one
+left. Once few rows are left, the strict walker takes them one by one: a round costs the
+same for one row as for a hundred, and a single payload may hold a million items.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from schemas.strict_walk import (
 Values = npt.NDArray[Any]
 Walk = Callable[[ByteCursor], None]
 
-#: As many rows take about as long in a round as one by one.
+#: At this number of rows, a round takes about as long as walking them one by one.
 FEW_ROWS = 32
 
 _NO_CLAIM = -1
@@ -50,14 +51,14 @@ _NO_CLAIM = -1
 
 @dataclass(slots=True)
 class Reading:
-    """What was read of one field.
+    """The values read from one field.
 
     Attributes:
-        values: One entry for each row, which of a row that is null or bad may be
-            anything; none at all if all are null. Of text, bytes and fixed, where
-            they lie (``make_spans``); of an enum, the symbol's index; of a decimal,
-            two words, the low one first.
-        is_present: Which rows are not null; None if all are.
+        values: One entry for each row, or no entries if all rows are null. The entry
+            of a null or bad row may be anything. An entry of text, bytes and fixed is
+            a span (``make_spans``), of an enum the symbol's index, of a decimal two
+            words, the low one first.
+        is_present: Which rows are not null; None if no row is null.
     """
 
     values: Values
@@ -68,7 +69,7 @@ Read = Callable[[ByteCursor], Reading]
 
 
 def compile_walk(node: SchemaNode) -> Walk:
-    """Build what moves on past values of a type, and flags the rows without one."""
+    """Build the function that moves past values of a type and flags bad rows."""
     match node:
         case Record():
             walk = _walk_record(node)
@@ -90,9 +91,9 @@ def compile_walk(node: SchemaNode) -> Walk:
 
 
 def compile_read(node: SchemaNode) -> Read:
-    """Build what reads values of a type without parts, or null.
+    """Build the function that reads values of a type without parts, or null.
 
-    Texts are not checked: whoever gathers them does that (``find_bad_texts``).
+    It does not check texts: the code that gathers them does (``find_bad_texts``).
     """
     match node:
         case Nullable():
@@ -184,7 +185,7 @@ def _read_nullable(node: Nullable) -> Read:
             return read_item(cursor)
         if rows.size == 0:
             return Reading(np.zeros(0), is_present)
-        # The span of a null is empty, and where the row is, so that spans never fall.
+        # A null has an empty span at the row's place, so that spans stay in order.
         nulls = make_spans(cursor.content, cursor.at, cursor.at) if has_spans else None
         part = cursor.select(rows)
         found = read_item(part).values
@@ -208,7 +209,7 @@ def _has_spans(node: SchemaNode) -> bool:
 
 
 def _walk_value(node: SchemaNode) -> Walk:
-    """Read and forget, where a check of the value takes as much."""
+    """Read a value and drop it, for types that are checked by reading them."""
     match node:
         case Primitive(kind="float"):
             return _walk_width(4)
@@ -279,7 +280,7 @@ def _walk_map(node: Mapping) -> Walk:
 
 
 def _walk_blocks(walk_item: Walk, walk_strictly: Walker) -> Walk:
-    """Walk blocks of items, each counted, up to the block of none.
+    """Walk blocks of items, each with its count, up to the block with count zero.
 
     Args:
         walk_item: Walks one item of each row.
@@ -327,9 +328,9 @@ def _open_blocks(part: ByteCursor, left: I64Array, claims: I64Array) -> None:
 
     Args:
         part: The rows, none of them bad.
-        left: The items left of each row's block, to be changed; still zero after this
-            for a row without a further block.
-        claims: Where each row's block claims to end, to be changed.
+        left: The number of items left in each row's block; changed in place. It stays
+            zero for a row without a further block.
+        claims: Where each row's block claims to end; changed in place.
     """
     rows = np.flatnonzero(left == 0)
     if rows.size == 0:
@@ -344,8 +345,8 @@ def _open_blocks(part: ByteCursor, left: I64Array, claims: I64Array) -> None:
         sizes.at = first
         heads.merge(sized, sizes)
         counts[sized] = -counts[sized]
-    # Every item takes a byte or more, so that no round is needed to know this. The
-    # lowest number has no opposite.
+    # Every item takes at least one byte, so a count above the bytes left is bad. The
+    # lowest number has no opposite and is still negative here.
     heads.is_bad |= (counts > heads.ends - heads.at) | (counts < 0)
     part.merge(rows, heads)
     left[rows] = counts

@@ -1,12 +1,12 @@
-"""May a reader of one schema read data written with another?
+"""Tell whether a reader of one schema can read data written with another.
 
-Avro's resolution rules: fields match by name or the reader's alias, a field that
-only the reader has needs a default, numbers may widen, a union may gain null, an
-enum may lose symbols when it has a default.
+These are Avro's resolution rules: fields match by name or by the reader's alias, a
+field that only the reader has needs a default, numbers may widen, a union may gain
+null, and an enum may lose symbols if it has a default.
 
-Stricter than Avro where Avro would hand over a wrong value in silence: a changed
-logical type (milliseconds read as microseconds), and bytes read as a string (bytes
-need not be text).
+The rules are stricter than Avro's where Avro would return a wrong value without an
+error: a changed logical type (milliseconds read as microseconds), and bytes read as a
+string (bytes need not be text).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _changed(reader: SchemaNode, writer: SchemaNode, at: str) -> str:
 
 
 def _is_promotion(reader: Primitive, writer: Primitive) -> bool:
-    # A UUID is text in both readings; every other logical type changes the value.
+    # A UUID is text with or without its logical type; all others change the value.
     if reader.logical == "uuid" or writer.logical == "uuid":
         return reader.kind == writer.kind
     if (reader.logical, reader.precision, reader.scale) != (
@@ -101,9 +101,9 @@ def _record_differences(reader: Record, writer: Record, *, at: str) -> list[str]
 def find_source(
     field: RecordField, written: dict[str, RecordField]
 ) -> RecordField | None:
-    """Find which of a writer's fields, by name, a reader's field is read from.
+    """Find the writer's field, by name, from which a reader's field is read.
 
-    None if its default is what is read.
+    None if the reader takes the field's default.
     """
     for name in (field.name, *field.aliases):
         if name in written:

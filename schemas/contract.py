@@ -1,10 +1,9 @@
 """Load contracts by name or path, and find the versions that one can read.
 
-A contract is a file ``NAME.vN.avsc``; a published file never changes, a change is
-a new version beside it. Its schema id, the number in every payload, is
-``schema_id`` in the file where a registry outside has already given one; else it is
-made from the schema itself, so that no registry is needed and no two machines
-disagree.
+A contract is a file ``NAME.vN.avsc``. A published file never changes: a change is a
+new version in a file next to it. Every payload carries the contract's schema id. Where
+an external registry has assigned one, the file says so in ``schema_id``. Otherwise the
+id is computed from the schema, so that no registry is needed and all machines agree.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ class ContractField:
 
     Attributes:
         name: Also the column's name.
-        type: Logical type where there is one, else the Avro type:
+        type: The logical type if the field has one, otherwise the Avro type:
             ``timestamp-micros``, ``decimal(10,2)``, ``long``, ``record``.
         nullable: Whether an event may lack a value here.
-        lacking: The other contracts of a pipeline that do not have the field.
+        lacking: The other contracts of the pipeline that do not have the field.
     """
 
     name: str
@@ -63,7 +62,7 @@ class Contract:
         version: Rises from 1.
         schema_id: The number in the frame of every payload; 1 to 2**31 - 1.
         text: The schema as canonical JSON, for Spark's ``from_avro``.
-        fields: The event's fields, in the order of the wire.
+        fields: The event's fields, in wire order.
         path: The file it came from.
         tree: The schema with names resolved.
     """
@@ -88,13 +87,13 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
     Args:
         reference: ``NAME.vN`` of a contract shipped here, or the path of an
             ``.avsc`` file.
-        beside: The pipeline file, or its folder: where a relative path starts.
+        beside: The pipeline file or its folder; relative paths start there.
 
     Raises:
-        ContractError: No such contract, not a schema, or another contract in the
-            same folder has the same id.
+        ContractError: The contract does not exist, it is not a schema, or another
+            contract in the same folder has the same id.
         UnsafeContractError: A payload of it could kill a decoder.
-            Either error has all that is wrong with the file.
+            Both errors list everything that is wrong with the file.
     """
     if not reference.endswith(".avsc"):
         if reference not in _shipped_references():
@@ -111,12 +110,13 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
 def versions_of(contract: Contract) -> dict[int, Contract]:
     """Find the writers whose events a reader of ``contract`` understands.
 
-    Older versions must be readable, because their events may still lie in the
-    topic. A newer version that is not readable is left out: its events become
-    dead letters with reason ``UNKNOWN_SCHEMA``.
+    Older versions must be readable, because the topic may still hold their events.
+    A newer version that is not readable is left out: its events become dead letters
+    with reason ``UNKNOWN_SCHEMA``.
 
     Returns:
-        The contract and the readable others of its name and folder, by schema id.
+        The contract and the other readable versions of its name in its folder, by
+        schema id.
 
     Raises:
         IncompatibleContractError: Older versions cannot be read; the error shows
@@ -204,7 +204,7 @@ def _read_json(path: Path) -> dict[str, object]:
         with path.open("rb") as file:
             content = file.read(CONTRACT_BYTES_MAX + 1)
     except (OSError, ValueError) as exc:
-        # No file can have a name with a zero byte, and Python says so in another way.
+        # Python raises ValueError for a name with a zero byte.
         reason = exc.strerror if isinstance(exc, OSError) else exc
         raise ContractError(
             "CONTRACT_MISSING",
@@ -257,7 +257,7 @@ def _require_distinct_ids(contract: Contract) -> None:
         try:
             other = _read_contract(path)
         except ContractError:
-            # A broken neighbour stops only those who use it.
+            # A broken contract stops only the pipelines that use it.
             continue
         if other.schema_id == contract.schema_id:
             raise ContractError(

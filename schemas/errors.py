@@ -1,4 +1,4 @@
-"""Errors of contracts, as a tree by what the caller may do next.
+"""Errors of contracts, arranged by what the caller can do next.
 
 ::
 
@@ -27,7 +27,7 @@ class ContractError(Exception):
         saw: What was observed.
         why: Why that stops the work.
         fix: What to do about it, as an instruction.
-        faults: Each by itself, where there are several.
+        faults: The single problems, if the error reports several.
     """
 
     exit_code: ClassVar[int] = 78
@@ -49,7 +49,7 @@ class ContractError(Exception):
         self.faults = faults or (self,)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle: by default, keyword-only arguments do not come back."""
+        """Pickle the error; by default, pickle loses keyword-only arguments."""
         faults = self.faults if len(self.faults) > 1 else ()
         return (_rebuild, (type(self), self.code, self.saw, self.why, self.fix, faults))
 
@@ -67,7 +67,7 @@ def _rebuild(  # noqa: PLR0913, PLR0917 - as pickle calls it
 
 @contextmanager
 def noting(faults: list[ContractError]) -> Iterator[None]:
-    """Go on behind what is wrong, and note it for ``raise_faults``."""
+    """Note an error of the block for ``raise_faults``, and go on."""
     try:
         yield
     except ContractError as exc:
@@ -75,9 +75,9 @@ def noting(faults: list[ContractError]) -> Iterator[None]:
 
 
 def raise_faults(found: Sequence[ContractError]) -> None:
-    """Raise one error for all that was found; do nothing if that is nothing.
+    """Raise one error for all problems found; do nothing if there are none.
 
-    Its class and its code are those of the first.
+    The error has the class and the code of the first problem.
     """
     faults = [fault for one in found for fault in one.faults]
     if len(faults) == 1:
@@ -96,11 +96,11 @@ def raise_faults(found: Sequence[ContractError]) -> None:
 
 
 class UnsafeContractError(ContractError):
-    """The contract allows payloads that no decoder survives, or types we lack."""
+    """The contract allows payloads that kill a decoder, or unsupported types."""
 
 
 class IncompatibleContractError(ContractError):
-    """Events of a version that may still lie in the topic could not be read."""
+    """The topic may still hold events of a version that the contract cannot read."""
 
 
 class EncodeError(ContractError):
@@ -122,7 +122,7 @@ class DecodeError(Exception):
 
     Attributes:
         reason_code: Which rule it breaks.
-        detail: What was seen, where, for the person who reads the dead letter.
+        detail: What was seen and where, for the reader of the dead letter.
     """
 
     def __init__(self, reason_code: ReasonCode, detail: str) -> None:
@@ -131,5 +131,5 @@ class DecodeError(Exception):
         self.detail = detail
 
     def __str__(self) -> str:
-        """Read as ``MALFORMED: field value: stream ended at byte 9 of 9``."""
+        """Return, say, ``MALFORMED: field value: stream ended at byte 9 of 9``."""
         return f"{self.reason_code}: {self.detail}"

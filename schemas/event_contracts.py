@@ -1,8 +1,8 @@
-"""The contracts of a pipeline's events: whose columns there are, and who wrote what.
+"""The contracts of a pipeline's events: which columns there are, and which writers.
 
 A pipeline may read events of several contracts, in one topic or in many. The schema
-id in each payload says which of them wrote it. An event has the columns of all of
-them; those that its own contract lacks are null.
+id in each payload says which contract wrote it. An event has the columns of all
+contracts; those that its own contract lacks are null.
 
 The contracts are never merged into one schema: a default of one would then fill a
 column of the other's events.
@@ -21,11 +21,11 @@ from schemas.schema_tree import RecordField, describe, item_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventContract:
-    """One contract, with all that may have written its events.
+    """One contract, with all versions that may have written its events.
 
     Attributes:
-        contract: What the events are read as.
-        writers: The versions that they may be written by, by schema id; ``contract``
+        contract: The contract by which the events are read.
+        writers: The versions that may have written them, by schema id; ``contract``
             is one of them.
     """
 
@@ -43,10 +43,10 @@ class EventContracts:
     """All contracts of one pipeline; any two of them can be told apart.
 
     Attributes:
-        each: At least one, in the order in which the pipeline lists them.
-        fields: Of all of them, in that order, each name once. One that some contract
-            lacks is nullable.
-        writers: All versions of all of them, by schema id.
+        each: The contracts, at least one, in the order of the pipeline's list.
+        fields: The fields of all contracts in that order, each name once. A field
+            that some contract lacks is nullable.
+        writers: All versions of all contracts, by schema id.
 
     Raises:
         ContractError: ``CONTRACT_TWICE``, ``CONTRACT_ID_TAKEN`` or
@@ -79,11 +79,11 @@ def load_event_contracts(
     """Load all contracts that a pipeline names.
 
     Args:
-        references: In the order in which it lists them.
+        references: The references, in the order in which the pipeline lists them.
         beside: As in ``load_contract``.
 
     Raises:
-        ContractError: Some of them cannot be used, or not beside the others.
+        ContractError: Some contracts cannot be used, or not together.
     """
     found: list[EventContract] = []
     faults: list[ContractError] = []
@@ -130,7 +130,7 @@ def _merge_fields(each: Sequence[EventContract]) -> tuple[ContractField, ...]:
     for contract in (one.contract for one in each):
         entries = zip(contract.tree.fields, contract.fields, strict=True)
         for entry, column in entries:
-            # Spark sees no difference between upper and lower case.
+            # Spark ignores the case of column names.
             owner, known = owners.setdefault(entry.name.casefold(), (contract, entry))
             if (known.name, item_of(known.node)) != (entry.name, item_of(entry.node)):
                 faults.append(_differ(owner, known, contract, entry))

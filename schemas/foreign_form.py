@@ -1,7 +1,7 @@
-"""Tells by its bytes what a payload is that does not begin as an event does.
+"""Recognise a payload that does not begin like an event by its bytes.
 
-A producer that is set up wrongly sends all of its records so; whoever reads their dead
-letters is to know what they are, and what to change.
+A misconfigured producer sends all of its records in such a form. Their dead letters
+say which form it is, and what to change.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from schemas.contract import Contract
 
 _BY_REGISTRY = "let the producer's serializer put the schema id in front"
 _BY_KAFKA = "send what is inside, and let Kafka compress it (compression.type)"
-#: What a payload begins with, what it is then, and what to do.
+#: The first bytes of a payload, the form that they reveal, and what to do about it.
 _BEGINNINGS = (
     (
         b"Obj\x01",
@@ -47,7 +47,7 @@ def foreign_form(payload: bytes) -> str | None:
         payload: Not empty.
 
     Returns:
-        None if it is nothing that is known by its bytes.
+        None if the bytes match no known form.
     """
     for beginning, form, fix in _BEGINNINGS:
         if payload.startswith(beginning):
@@ -63,13 +63,13 @@ def foreign_form(payload: bytes) -> str | None:
 
 
 def unframed_form(contract: Contract) -> str:
-    """Say of a payload that it is an event of a contract, without the header."""
+    """Say that a payload is an event of a contract without the header."""
     return f"it is {contract.reference} without a schema id: {_BY_REGISTRY}"
 
 
 def _is_text(beginning: bytes) -> bool:
     try:
-        # One that is cut off in the middle of a character is text all the same.
+        # A beginning that is cut in the middle of a character is still text.
         text, _ = codecs.utf_8_decode(beginning, "strict", False)  # noqa: FBT003
     except UnicodeDecodeError:
         return False

@@ -1,6 +1,6 @@
-"""A payload for people: decoded as far as it goes, and what its writer meant otherwise.
+"""Report a payload to people: decoded as far as it goes, with its writer's differences.
 
-For dead letters; nothing here decides whether a payload is an event.
+It serves dead letters; nothing here decides whether a payload is an event.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from schemas.event_contracts import EventContracts
 from schemas.strict_walk import MalformedError, compile_walker
 from schemas.wire_format import HEADER_BYTES, split
 
-#: Characters of a value that are shown.
+#: The most characters of a value that are shown.
 _VALUE_MAX = 200
 
 
@@ -30,9 +30,9 @@ class PayloadField:
     """A field that could be read.
 
     Attributes:
-        from_byte: Where it begins in the payload.
-        until_byte: Where the next one does.
-        value: As people read it, cut where it is long.
+        from_byte: Where the field begins in the payload.
+        until_byte: Where the next field begins.
+        value: The value as readable text, cut if it is long.
     """
 
     name: str
@@ -47,14 +47,14 @@ class PayloadReport:
     """What a payload's bytes tell.
 
     Attributes:
-        schema_id: Of its frame; None where there is none.
-        writer: The contract of that id; None if it is not to be found.
+        schema_id: The id in its frame; None if it has no frame.
+        writer: The contract with that id; None if no contract has it.
         readers: The contracts that the pipeline reads.
-        fields: Those that could be read, in the order of the wire.
-        failed_field: The first that could not; None if all could.
-        failed_at: The byte at which it begins.
-        problem: Why the payload is no event; None if it is one.
-        differences: What keeps each reader from reading what the writer writes.
+        fields: The readable fields, in wire order.
+        failed_field: The first field that is not readable; None if all are.
+        failed_at: The byte at which that field begins.
+        problem: Why the payload is not an event; None if it is one.
+        differences: The reasons why a reader cannot read the writer's events.
     """
 
     schema_id: int | None
@@ -68,11 +68,11 @@ class PayloadReport:
 
 
 def report_payload(payload: bytes | None, contracts: EventContracts) -> PayloadReport:
-    """Read a payload as far as it goes. Raises nothing, whatever the bytes.
+    """Read a payload as far as it goes. No bytes make this function raise.
 
     Args:
         payload: A Kafka value; None is a tombstone.
-        contracts: Of the pipeline.
+        contracts: The pipeline's contracts.
     """
     error = diagnose(payload, contracts.writers)
     schema_id = _schema_id(payload)
@@ -97,12 +97,12 @@ def readable_field(payload: bytes | None, writer: Contract, name: str) -> object
     """Read one field of a payload that need not be an event.
 
     Args:
-        payload: With its header; what comes behind the field is not looked at.
+        payload: The payload with its header; bytes after the field are ignored.
         writer: The contract that the header names.
-        name: Of the field.
+        name: The field's name.
 
     Returns:
-        Its value; None where it, or what comes before it, does not decode.
+        The field's value; None if it, or a field before it, does not decode.
     """
     if payload is None:
         return None
@@ -126,7 +126,7 @@ def _schema_id(payload: bytes | None) -> int | None:
 
 
 def _find_writer(schema_id: int, contracts: EventContracts) -> Contract | None:
-    """Find a contract by its id: also one that the pipeline cannot read."""
+    """Find a contract by its id, even if the pipeline cannot read it."""
     if schema_id in contracts.writers:
         return contracts.writers[schema_id]
     for folder in {one.contract.path.parent for one in contracts.each}:
@@ -168,7 +168,8 @@ def _read_fields(
 
 
 def _read_values(body: bytes, writer: Contract, count: int) -> Mapping[str, Any]:
-    # The first fields are a record of their own: a type is named where it is first.
+    # The first fields make a valid record, because a named type is declared at its
+    # first use.
     schema = json.loads(writer.text)
     schema["fields"] = schema["fields"][:count]
     try:

@@ -1,8 +1,9 @@
 """Check a record against its contract before it is written.
 
-An encoder writes what it is handed: 1.7 into an int loses its fraction, 2**40 into
-an int makes bytes no reader accepts, a naive datetime is taken for local time. All
-of those are refused here, so that whatever is written can be read back the same.
+An encoder writes any value that it gets: 1.7 in an int loses its fraction, 2**40 in an
+int makes bytes that no reader accepts, and a naive datetime is taken for local time.
+This module refuses all of these, so that every written record can be read back
+unchanged.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def _number_test(kind: str) -> Callable[[object], bool]:
     is_other_form = _CALENDAR_TESTS.get(kind)
 
     def fits(value: object) -> bool:
-        # A bool is an int to Python; as a count it is surely a mistake.
+        # In Python a bool is an int; as a number it is certainly a mistake.
         if type(value) is int:
             return lowest <= value <= highest
         return is_other_form is not None and is_other_form(value)

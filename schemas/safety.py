@@ -1,18 +1,18 @@
 """Refuse contracts whose payloads could kill a decoder, before any payload arrives.
 
-No handler around a decoder helps against these: a few kilobytes of a recursive
-type overflow the C stack and end the process, and five bytes can claim an array of
-twenty million nulls. So the rules are checked on the schema:
+No exception handler around a decoder helps against such payloads: a few kilobytes of a
+recursive type overflow the C stack and end the process, and five bytes can claim an
+array of twenty million nulls. Therefore this module checks the schema:
 
 - no type contains itself, and nesting ends at ``NESTING_MAX``;
 - every type takes at least one byte on the wire, so that a payload of n bytes never
   holds more than n items;
 - decimals have at most ``DECIMAL_PRECISION_MAX`` digits;
 - a schema has at most ``NODES_MAX`` types, counted after names are resolved;
-- names can be columns, also where upper and lower case are one.
+- names can be columns, even where case does not count.
 
-Types that Spark or Postgres would read differently from what the producer meant
-are refused by name as well.
+Types that Spark or Postgres would read differently from what the producer meant are
+refused as well.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def parse_schema(schema: object) -> Record:
     """Turn a schema's JSON into a tree that is safe to walk.
 
     Raises:
-        UnsafeContractError: The schema breaks rules of this module; the error
-            names each rule and the field.
+        UnsafeContractError: The schema breaks rules of this module; the error names
+            each rule and its field.
     """
     parser = _SchemaParser()
     with parser.noting():
@@ -96,14 +96,14 @@ def _refuse_form(at: str, saw: str) -> NoReturn:
 
 
 class _ToldError(UnsafeContractError):
-    """A type that is named again is refused, as it may have been where it is."""
+    """A named type is refused at a later use, perhaps after its declaration was."""
 
 
 class _SchemaParser:
-    """One walk over one schema; holds the names met and the count of types.
+    """One walk over one schema; holds the names seen and the number of types.
 
     Attributes:
-        faults: What is wrong with it. A type that is named again is told once.
+        faults: The problems found. A type that is named again is reported once.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class _SchemaParser:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Go on behind what is refused, so that the rest is looked at as well."""
+        """Note a refusal of the block and go on, so that the rest is checked too."""
         try:
             yield
         except _ToldError:
@@ -123,7 +123,7 @@ class _SchemaParser:
         except UnsafeContractError as exc:
             if not self._is_too_large:
                 self.faults.append(exc)
-            # All that follows is too much as well.
+            # Every later type exceeds the limit as well.
             self._is_too_large |= exc.code == "CONTRACT_TOO_LARGE"
 
     def parse(
@@ -267,7 +267,7 @@ class _SchemaParser:
                     namespace=full_name.rpartition(".")[0],
                     depth=depth + 1,
                 )
-                # Spark and SQL see no difference between upper and lower case here.
+                # Spark and SQL ignore the case of column names.
                 if field.name.lower() in fields:
                     _refuse_form(at, f"the field {field.name} is there twice.")
                 fields[field.name.lower()] = field

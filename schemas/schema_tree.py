@@ -1,8 +1,8 @@
 """An Avro schema as a tree: names resolved, and by construction not recursive.
 
-``safety.parse_schema`` is the only maker of trees, so whoever holds one may walk
-it and the bytes it describes without a depth check of its own. Every type here
-takes at least one byte on the wire.
+Only ``safety.parse_schema`` makes trees. Code that holds a tree can therefore walk it,
+and the bytes it describes, without a depth check of its own. Every type here takes at
+least one byte on the wire.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enumeration:
-    """One of some symbols, on the wire its index."""
+    """One of several symbols; the wire holds its index."""
 
     name: str
     symbols: tuple[str, ...]
@@ -59,7 +59,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping:
-    """An Avro map: string keys; of repeated keys the last wins."""
+    """An Avro map with string keys; if a key repeats, its last value wins."""
 
     item: SchemaNode
 
@@ -91,7 +91,7 @@ NESTED_TYPES = frozenset({"array", "map", "record"})
 
 
 def item_of(node: SchemaNode) -> SchemaNode:
-    """Return the type of what is there where a value is not null."""
+    """Return the type of the values that are not null."""
     return node.item if isinstance(node, Nullable) else node
 
 

@@ -1,17 +1,17 @@
-"""Walk an Avro body without trusting it: is every byte what the schema says?
+"""Walk an Avro body without trusting it: check every byte against the schema.
 
 Decoders are lenient: an enum index of -1 becomes the last symbol, a number of ten
-thousand bytes is accepted, text may be no UTF-8. A walker accepts only what the
+thousand bytes is accepted, and text need not be UTF-8. A walker accepts only what the
 Avro specification describes:
 
 - numbers take at most ten bytes (five for an int) and fit their type. A longer
   form of a small number is accepted, because Avro allows it;
 - lengths, counts and indices are in range; a block of items has the size it claims;
-- text is UTF-8, a UUID one that Python reads, a boolean 0 or 1, and a decimal fits
-  its precision;
-- dates and instants lie in the years 0001 to 9999, the range of Python's.
+- text is UTF-8, Python can read a UUID, a boolean is 0 or 1, and a decimal fits its
+  precision;
+- dates and instants lie in the years 0001 to 9999, Python's range.
 
-A walker ends where the body's last field ends: what follows is for the caller.
+A walker ends where the body's last field ends; the caller checks what follows.
 """
 
 from __future__ import annotations
@@ -270,9 +270,9 @@ def _walk_map(node: Mapping, at: str) -> Walker:
 
 
 def _walk_blocks(walk_item: Walker, at: str) -> Walker:
-    """Walk blocks of items, each counted, up to the block of none.
+    """Walk blocks of items, each with its count, up to the block with count zero.
 
-    Every item takes a byte or more (``safety``), so the payload's length bounds the
+    Every item takes at least one byte (``safety``), so the payload's length bounds the
     work, whatever the counts claim.
     """
 

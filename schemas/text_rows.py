@@ -1,9 +1,9 @@
-"""Rows of CSV or JSON lines as records of a contract.
+"""Read rows of CSV or JSON lines as records of a contract.
 
-Text becomes what the contract says and nothing else: no guess at types, no default
-for a cell that does not parse. An empty CSV cell is null where the contract allows
-null. Columns that the contract lacks are an error, because a misspelt optional
-column would else be null for ever.
+Only the contract decides what a text becomes: no type is guessed, and a cell that does
+not parse gets no default. An empty CSV cell is null where the contract allows null. A
+column that the contract lacks is an error, because a misspelt optional column would
+otherwise always be null.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RowError(Exception):
 
     Attributes:
         code: ``INPUT_MALFORMED``, ``INPUT_COLUMN`` or ``INPUT_VALUE``.
-        saw: What was seen, without the row's place; only its reader knows that.
+        saw: What was seen, without the row's place, which only the caller knows.
     """
 
     def __init__(self, code: str, saw: str) -> None:
@@ -43,7 +43,7 @@ class CsvRows:
     """Reads the rows under one header line.
 
     Args:
-        contract: What the rows are.
+        contract: The contract of the rows.
         header: The names of the columns.
 
     Raises:
@@ -83,7 +83,7 @@ class CsvRows:
         }
 
     def read_text(self, text: str) -> EventRecord:
-        """Make a record of the text of one row, its line ends included.
+        """Make a record of the text of one row, which may contain line ends.
 
         Raises:
             RowError: The row does not fit, or it is not one row of CSV.
@@ -100,7 +100,7 @@ class JsonRows:
     """Reads JSON objects.
 
     Args:
-        contract: What they are.
+        contract: The contract of the objects.
     """
 
     def __init__(self, contract: Contract) -> None:
@@ -171,7 +171,7 @@ def _family(kind: str) -> str:
 
 
 def _whole(cell: str) -> int:
-    # Stricter than int(), which takes underscores and other scripts' digits.
+    # This is stricter than int(), which accepts underscores and other scripts' digits.
     if not _WHOLE.fullmatch(cell) or not cell.isascii():
         raise ValueError(cell)
     return int(cell)

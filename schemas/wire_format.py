@@ -1,7 +1,7 @@
 """The Confluent wire format: one magic byte, four bytes of schema id, the body.
 
-Kafka carries bytes only; the id says which contract wrote them, so that a topic
-can hold several versions at once. Ids are big-endian and positive.
+Kafka carries only bytes. The id says which contract wrote them, so that a topic can
+hold several versions at once. Ids are big-endian and positive.
 """
 
 from __future__ import annotations
