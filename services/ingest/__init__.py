@@ -1,18 +1,17 @@
-"""HTTP in front of Kafka, for producers that speak no Kafka.
+"""HTTP in front of Kafka, for producers that do not speak Kafka.
 
-A request is answered 202 only after the broker has reported where each of its events
-lies. Everything that comes from outside is taken for hostile until it has been
-checked: who sends comes before what is sent, and a limit before each thing that
-could grow.
+The service answers 202 only after the broker has reported the place of each event. It
+treats all input as hostile until it has checked it: it authenticates the sender before
+it looks at the body, and it sets a limit on everything that could grow.
 
 - ``server``: the process: start, signals, drain.
-- ``application``: which path is answered by what.
+- ``application``: the routes, and the tasks that run next to the requests.
 - ``event_endpoint``: ``POST /v1/events/{topic}``, from the headers to the answer.
-- ``request_head``, ``request_body``: what of a request counts, within limits.
-- ``api_keys``, ``key_file``: who sends, and what he may.
+- ``request_head``, ``request_body``: the headers that matter, and bodies within limits.
+- ``api_keys``, ``key_file``: who sends, and what a producer may do.
 - ``strict_json``, ``json_records``, ``event_forms``: bodies as records of a contract.
-- ``event_ids``: the producer's ID and whose it is.
+- ``event_ids``: the producer's ID, and which producer it belongs to.
 - ``served_topics``: what the pipeline files say about a topic.
-- ``kafka_sender``: messages to Kafka, and the broker's reports back.
-- ``metrics``, ``openapi``: what others read about the service.
+- ``kafka_sender``: sends messages to Kafka, and returns the broker's reports.
+- ``metrics``, ``openapi``: what the service publishes about itself.
 """

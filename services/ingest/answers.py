@@ -1,4 +1,4 @@
-"""Outcomes as HTTP has them: what was taken, what was not, and what nobody knows."""
+"""Outcomes as HTTP answers: events are accepted, refused, or their state is unknown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Answer:
     headers: Headers = ()
 
     def closing(self) -> Answer:
-        """The same, and the connection ends with it."""
+        """The same answer, after which the connection closes."""
         return dataclasses.replace(
             self, headers=(*self.headers, (b"connection", b"close"))
         )
@@ -43,7 +43,7 @@ class Answer:
 def refusal_answer(
     refusal: RefusedError, events: Sequence[dict[str, object]] | None = None
 ) -> Answer:
-    """Answer with a problem; ``events`` are a batch's, each with its outcome."""
+    """Answer with a problem; ``events`` lists a batch's events with their outcomes."""
     problem = refusal.as_problem()
     if events is not None:
         problem["events"] = events
@@ -62,7 +62,7 @@ def single_answer(topic: str, event: NamedEvent, delivery: Delivery) -> Answer:
     """Answer a request that holds one event.
 
     Raises:
-        RefusedError: The event is not, or not surely, in Kafka.
+        RefusedError: The event is not, or not certainly, in Kafka.
     """
     problem = delivery_problem(delivery)
     if problem is not None:
@@ -78,9 +78,9 @@ def batch_answer(
 ) -> Answer:
     """Answer a batch.
 
-    202 when all events are in Kafka, 503 when the outcome of one is unknown, 422 when
-    none is there, else 207: whoever looks at nothing but the status repeats what he
-    may repeat, and never takes a loss for a success of all.
+    The status is 202 if all events are in Kafka, 503 if the outcome of one is unknown,
+    422 if all are refused, otherwise 207. A producer that looks only at the status
+    repeats only what it may repeat, and never takes a loss for full success.
     """
     shown = []
     problems = []
@@ -105,7 +105,7 @@ def batch_answer(
 
 
 def delivery_problem(delivery: Delivery) -> RefusedError | None:
-    """Say what went wrong between the service and Kafka; None if nothing did."""
+    """Say what went wrong between the service and Kafka, or None."""
     if delivery.error is None:
         return None
     if delivery.is_unknown:

@@ -1,4 +1,4 @@
-"""Who sends: API keys, of which only hashes are kept, as ``tw_<id>_<secret>``."""
+"""API keys, ``tw_<id>_<secret>``: they say who sends; the service keeps only hashes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sinks.protocol.errors import ConfigurationError
 ACTIVE_KEYS_MAX = 2
 PREFIX_BYTES_MAX = 64
 
-#: What a key begins with.
+#: Every key begins with this.
 PREFIX = "tw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey(HashedSecret):
-    """One key, as the keys file has it.
+    """One key, as the keys file holds it.
 
     Attributes:
-        producer: Whose it is.
-        topics: What it is for.
-        id_prefix: What all event IDs of the producer begin with.
+        producer: The producer that owns the key.
+        topics: The topics that the key is for.
+        id_prefix: The prefix of all event IDs of the producer.
     """
 
     producer: str
@@ -34,11 +34,11 @@ class ApiKey(HashedSecret):
 
 
 class KeyRing:
-    """All keys, ready to be asked.
+    """All keys, ready to authenticate requests.
 
     Raises:
-        ConfigurationError: ``KEYS_CONFLICT``: two keys have one id, a producer has
-            too many, or two producers of a topic have IDs that could be the same.
+        ConfigurationError: ``KEYS_CONFLICT``: two keys have one id, a producer has too
+            many keys, or two producers of a topic could use the same event ID.
     """
 
     def __init__(self, keys: Iterable[ApiKey], *, now: dt.datetime) -> None:
@@ -73,7 +73,7 @@ def make_key(
     id_prefix: str,
     not_after: dt.datetime | None,
 ) -> tuple[ApiKey, str]:
-    """Make a key; return it and its text, which exists nowhere else."""
+    """Make a key; return it and its text, which is not stored anywhere."""
     kept, text = draw_secret(PREFIX, not_after=not_after)
     key = ApiKey(
         id=kept.id,
@@ -113,7 +113,7 @@ def _require_two_at_most(keys: tuple[ApiKey, ...], now: dt.datetime) -> None:
 
 
 def _require_scopes_apart(keys: tuple[ApiKey, ...]) -> None:
-    # Expired keys count: their events' IDs are still remembered.
+    # Expired keys count: the pipelines still remember the IDs of their events.
     for one, other in combinations(keys, 2):
         shared = one.topics & other.topics
         if one.producer == other.producer or not shared:

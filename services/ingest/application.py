@@ -1,4 +1,4 @@
-"""Which path is answered by what, and what runs beside the requests."""
+"""The service's routes, and the tasks that run next to the requests."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class IngestApplication:
     """The service as an ASGI application.
 
     Args:
-        bootstrap: Of the broker.
-        served: Topics by name.
-        keys: Who may send.
+        bootstrap: The broker's address.
+        served: The served topics by name.
+        keys: The keys of the producers that may send.
         on_fatal: Called when the Kafka client can never send again.
     """
 
@@ -72,7 +72,7 @@ class IngestApplication:
         self._add_pages()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or live through the server's life."""
+        """Answer a request, or handle the server's start and end."""
         if scope["type"] != "http":
             await self._pages(scope, receive, send)
         elif scope["path"].startswith(EVENTS_PATH):
@@ -176,7 +176,7 @@ class IngestApplication:
             )
 
     def _describe(self, request: Request) -> dict[str, object]:
-        """The document, with the topics of a request's key if it has one."""
+        """The OpenAPI document, with the topics of the request's key if it has one."""
         authorization = request.headers.get("authorization", "").encode("latin-1")
         try:
             key = self._keys.ring.authenticate(authorization, utc_now())

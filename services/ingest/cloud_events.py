@@ -1,8 +1,8 @@
 """CloudEvents over HTTP: structured, batched, and binary in the request's headers.
 
-The library checks the attributes and writes Kafka's headers. What it would fill in
-by itself, an ID above all, must be there before it is asked: an ID that is new at
-each retry is none.
+The library checks the attributes and writes Kafka's headers. It would fill in missing
+attributes, above all the ID. So this module requires them first: an ID that changes at
+each retry identifies nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Attributes = dict[str, object]
 
 
 def attributes_of_headers(headers: Mapping[str, str]) -> Attributes:
-    """Read the attributes of binary mode, from headers by their names behind ``ce-``.
+    """Read the attributes of binary mode from headers, named without their ``ce-``.
 
     Raises:
         RefusedError: ``CLOUDEVENT_MALFORMED`` or ``ID_MISSING``.
@@ -67,7 +67,7 @@ def take_structured(event: object) -> tuple[Attributes, object]:
             data = base64.b64decode(str(encoded), validate=True)
         except ValueError as exc:
             raise _malformed("data_base64 is not base64") from exc
-    # An attribute that is null is one that is not there (JSON format, 2.2).
+    # An attribute that is null counts as missing (JSON format, 2.2).
     present = {name: value for name, value in attributes.items() if value is not None}
     return _check(present), data
 
@@ -112,15 +112,15 @@ def _check_attribute(name: str, value: object) -> None:
 
 
 def has_control_characters(text: str) -> bool:
-    """Whether a text holds what CloudEvents, logs and Postgres do not take."""
+    """Whether a text holds characters that CloudEvents, logs or Postgres refuse."""
     return _CONTROL.search(text) is not None
 
 
 def kafka_headers(attributes: Mapping[str, object]) -> dict[str, bytes]:
-    """Write the attributes of an event whose data is Avro as Kafka's headers."""
+    """Write an event's attributes as Kafka headers; the event's data is Avro."""
     event = CloudEvent({**attributes, "datacontenttype": "avro/binary"}, b"")
     if "time" not in attributes:
-        # The library would make the time of arrival the event's.
+        # The library fills in the time of arrival as the event's time.
         event.get_attributes().pop("time", None)
     message = kafka.to_binary(event, JSONFormat(), key_mapper=lambda _: None)
     return dict(message.headers)

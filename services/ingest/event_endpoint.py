@@ -1,7 +1,7 @@
 """``POST /v1/events/{topic}``: from a request's headers to its answer.
 
-The path of every event, so it is plain ASGI: the key is looked at before the body is
-read, the body is counted as it comes, and nothing is validated twice.
+Every event takes this path, so it is plain ASGI: it checks the key before it reads the
+body, counts the body as it arrives, and validates nothing twice.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class EventEndpoint:
     """Answers requests for events.
 
     Args:
-        served: Topics by name.
-        keys: Who may send.
-        sender: Where events go.
-        metrics: Where outcomes are counted.
+        served: The served topics by name.
+        keys: The keys of the producers that may send.
+        sender: Sends the events to Kafka.
+        metrics: Counts the outcomes.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class EventEndpoint:
         self._log = structlog.get_logger()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; raises nothing, whatever the request."""
+        """Answer one request; no request makes this method raise."""
         began = time.monotonic()
         head = RequestHead.read(scope["headers"])
         try:
@@ -81,7 +81,7 @@ class EventEndpoint:
             if not _is_worth_reading(head):
                 answer = answer.closing()
         except Exception as error:  # noqa: BLE001 - the outermost loop of a request
-            # Its text could hold a part of the event.
+            # The error's text could hold a part of the event.
             self._log.error("request failed", error=type(error).__name__)
             answer = refusal_answer(_internal_error()).closing()
         await send_answer(send, answer)
@@ -90,16 +90,16 @@ class EventEndpoint:
     async def _answer(
         self, scope: Scope, head: RequestHead, receive: Receive
     ) -> Answer:
-        """Take one request's events over and wait for the broker's word on each.
+        """Accept one request's events and wait for the broker's report on each.
 
         Raises:
-            RefusedError: Nothing of the request is in Kafka, or, with the code
+            RefusedError: Nothing of the request is in Kafka. With the code
                 ``OUTCOME_UNKNOWN``, its one event may be.
             ClientGoneError: Nothing of the request is in Kafka.
 
         Crash:
-            Before the answer, any of the events may be in Kafka; the producer has no
-            answer and repeats. After it, all that it calls accepted are there.
+            Before the answer, any of the events may be in Kafka; the producer gets no
+            answer and repeats. After the answer, all accepted events are in Kafka.
         """
         if scope["method"] != "POST":
             raise _method_unknown()

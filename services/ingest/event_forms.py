@@ -1,4 +1,4 @@
-"""A request's body as events that are ready for Kafka, or the reason why not."""
+"""Read a request's body as events that are ready for Kafka, or say why not."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ReadEvents:
     """What a body holds.
 
     Attributes:
-        events: In the body's order; what is refused is its refusal.
-        is_batch: Whether the body may hold several.
+        events: The events in the body's order; a refused event is its refusal.
+        is_batch: Whether the body's form allows several events.
     """
 
     events: list[NamedEvent | RefusedError]
@@ -39,18 +39,18 @@ class ReadEvents:
 def read_events(
     topic: ServedTopic, prefix: str, head: RequestHead, media_type: str, body: bytes
 ) -> ReadEvents:
-    """Read the events of a body, each by itself.
+    """Read the events of a body, each on its own.
 
     Args:
-        topic: Where they go.
-        prefix: What the producer's IDs begin with.
-        head: Of the request.
+        topic: The topic that the events are for.
+        prefix: The prefix of the producer's event IDs.
+        head: The request's head.
         media_type: As ``RequestHead.media_type`` returns it.
-        body: Of the request.
+        body: The request's body.
 
     Raises:
-        RefusedError: The body as a whole cannot be read, or, if it holds one event,
-            that event is refused.
+        RefusedError: The body as a whole cannot be read; or it holds a single event,
+            and that event is refused.
     """
     key = head.idempotency_key()
     if media_type == AVRO:

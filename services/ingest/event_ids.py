@@ -1,13 +1,13 @@
-"""The producer's ID: required, and inside the scope of who sends it.
+"""The producer's ID: required, and inside the scope of the producer that sends it.
 
 The rule: **every ID that a pipeline reads begins with the ID prefix of the producer
 that sent it, and no prefix of a topic's producers begins with another's.** So two
-producers never name the same event, and nobody can use up an ID before its owner.
+producers never name the same event, and no producer can use up another's ID.
 
-Where a header holds the ID, the service writes the prefix in front: into
-``ce_source`` where the pipeline reads ``ce_id`` and ``ce_source``, else into the
-header itself. Where a field holds it, the producer writes the prefix, because the
-service changes no field; only a text field that is absent is filled in, from
+If a header holds the ID, the service writes the prefix in front of it: into
+``ce_source`` if the pipeline reads ``ce_id`` and ``ce_source``, otherwise into the
+header itself. If a field holds the ID, the producer writes the prefix, because the
+service does not change fields. It only fills in a text field that is absent, from
 ``Idempotency-Key``. ``key_file`` keeps the prefixes apart.
 """
 
@@ -21,10 +21,10 @@ from services.ingest.cloud_events import has_control_characters, kafka_headers
 from services.ingest.served_topics import ServedTopic
 from services.process.refusals import RefusedError
 
-#: As long as the pipelines allow.
+#: The longest ID that pipelines allow.
 ID_BYTES_MAX = 256
 
-#: What stands for the source of an event that has none.
+#: The source of an event that came without one.
 KEY_SOURCE = "idempotency-key"
 
 KafkaHeaders = list[tuple[str, str | bytes | None]]
@@ -35,10 +35,10 @@ class NamedEvent:
     """An event that is ready for Kafka.
 
     Attributes:
-        event_id: As the producer gets it back: what the pipeline reads.
+        event_id: The ID that the pipeline reads; the answer returns it.
         key: The message's key.
         payload: The message's value.
-        headers: The message's headers; None for none.
+        headers: The message's headers; None if it has none.
     """
 
     event_id: str
@@ -55,14 +55,14 @@ def name_event(
     attributes: Mapping[str, object] | None,
     idempotency_key: str | None,
 ) -> NamedEvent:
-    """Find an event's ID, see that it is the producer's own, and write the event.
+    """Find an event's ID, check that the producer owns it, and encode the event.
 
     Args:
-        topic: Where the event goes.
-        prefix: What the producer's IDs begin with.
+        topic: The topic that the event is for.
+        prefix: The prefix of the producer's event IDs.
         record: The event.
-        attributes: Of the CloudEvent that it came as.
-        idempotency_key: Of the request, if it is for this event alone.
+        attributes: The attributes of the CloudEvent that held it, if one did.
+        idempotency_key: The request's key, if the request holds only this event.
 
     Raises:
         RefusedError: ``ID_MISSING``, ``ID_MALFORMED``, ``ID_MISMATCH``,
@@ -129,7 +129,7 @@ def _by_header(
         event_id = prefix + idempotency_key
         _check_id(event_id.encode(), "The ID with the producer's prefix")
         headers = [] if attributes is None else _scoped_headers(prefix, attributes)
-        # The pipeline reads the last header of the name.
+        # The pipeline reads the last header of this name.
         headers.append((header, event_id.encode()))
         return NamedEvent(
             event_id=event_id, key=event_id.encode(), payload=payload, headers=headers

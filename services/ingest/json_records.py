@@ -1,8 +1,8 @@
-"""JSON values as values of a contract: what JSON has no type for travels as text.
+"""Read JSON values as values of a contract; types that JSON lacks travel as text.
 
-Dates and instants are ISO 8601 (an instant with its offset), decimals are texts,
-bytes are base64. Whole numbers for instants and dates are taken in the contract's
-unit. Everything else is left as it is; whether it fits, the codec decides.
+Dates and instants are ISO 8601 (an instant with its offset), decimals are texts, and
+bytes are base64. Whole numbers for instants and dates count in the contract's unit. All
+other values pass through unchanged; the codec decides whether they fit.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Convert = Callable[[object], object]
 def compile_reader(contract: Contract) -> Callable[[object], EventRecord]:
     """Build the function that makes a record of a parsed JSON object.
 
-    It raises ``RefusedError`` (``RECORD_MISFIT``) for a value that is no object, or
-    a text that does not read as its field's type.
+    It raises ``RefusedError`` (``RECORD_MISFIT``) for a value that is not an object, or
+    for a text that does not read as its field's type.
     """
     members = _members(contract.tree, "")
 
@@ -51,7 +51,7 @@ def compile_reader(contract: Contract) -> Callable[[object], EventRecord]:
 
 
 def misfit(reference: str, saw: str) -> RefusedError:
-    """Say that an event is not what its contract says."""
+    """Say that an event does not fit its contract."""
     return RefusedError(
         "RECORD_MISFIT",
         status=422,
@@ -62,7 +62,7 @@ def misfit(reference: str, saw: str) -> RefusedError:
 
 
 class _UnreadableTextError(Exception):
-    """A text that is none of its field's type."""
+    """A text does not read as its field's type."""
 
 
 def _kind(value: object) -> str:
@@ -71,7 +71,7 @@ def _kind(value: object) -> str:
 
 
 def _members(node: Record, at: str) -> dict[str, Convert]:
-    """The fields whose values change; those that JSON has are left out."""
+    """The fields whose values need conversion, without those of JSON's own types."""
     prefix = f"{at}." if at else ""
     converts = {
         field.name: _compile(field.node, f"{prefix}{field.name}")
@@ -149,7 +149,7 @@ def _instant(text: str) -> dt.datetime:
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(text)
-    # In UTC at once: an offset may lead out of the years that the codec can write.
+    # Convert to UTC now: an offset may lead out of the years that the codec can write.
     try:
         return moment.astimezone(dt.UTC)
     except OverflowError as exc:

@@ -1,8 +1,8 @@
-"""Messages to Kafka from an event loop, and the broker's reports back to it.
+"""Send messages to Kafka from an event loop, and bring back the broker's reports.
 
-The client's own threads send. The loop takes the reports by itself, on a short timer
-while any are awaited. A thread of ours for them was slower by a sixth: the client asks
-for Python's lock at each report, and would ask for it against the loop.
+The client's own threads send. The loop polls for the reports, on a short timer while it
+awaits any. A separate thread for the reports was slower by a sixth: the client takes
+Python's lock for each report, and would compete with the loop for it.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from services.ingest.event_ids import NamedEvent
 from services.kafka.topics import SILENT_LOG
 from sinks.kafka_settings import client_config
 
-#: After so long without an acknowledgement an event's outcome is unknown.
+#: An event without an acknowledgement for this long has an unknown outcome.
 DELIVERY_TIMEOUT_S = 10.0
-#: Messages wait so long for others to share a request to the broker.
+#: How long messages wait for others to share a request to the broker.
 LINGER_MS = 2
 
 _POLL_S = 0.001
-#: Errors of the client as a whole come this way too, also when nothing is awaited.
+#: Polling also delivers errors of the client as a whole, even if no report is due.
 _IDLE_POLL_S = 0.1
-# Every other error may follow an earlier try that the broker took.
+# Before any other error, the broker may have accepted an earlier try.
 _SURELY_REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD})
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of one message.
+    """The outcome of one message.
 
     Attributes:
-        partition: Where it lies; -1 unless it was delivered.
-        offset: Where it lies; -1 unless it was delivered.
-        error: The client's name of what went wrong; None for a delivered message.
-        is_unknown: Whether it may be in Kafka although there is an error.
+        partition: The message's partition; -1 unless it was delivered.
+        offset: The message's offset; -1 unless it was delivered.
+        error: The client's name for the error; None for a delivered message.
+        is_unknown: Whether the message may be in Kafka in spite of the error.
     """
 
     partition: int
@@ -49,7 +49,7 @@ class Delivery:
 def producer_settings(
     bootstrap: str, *, delivery_timeout_s: float
 ) -> dict[str, str | int | float | bool]:
-    """The client's settings: idempotent, acknowledged by all, hardly waiting."""
+    """The client's settings: idempotent, acknowledged by all, with little waiting."""
     return {
         **client_config(bootstrap),
         "acks": "all",
@@ -67,7 +67,7 @@ class KafkaSender:
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
-        loop: Where ``send`` is called and its answers are awaited.
+        loop: The loop that calls ``send`` and awaits its answers.
         on_fatal: Called on the loop when the client can never send again.
         delivery_timeout_s: See ``DELIVERY_TIMEOUT_S``.
     """
@@ -97,13 +97,13 @@ class KafkaSender:
     def send(
         self, topic: str, events: Sequence[NamedEvent]
     ) -> asyncio.Future[list[Delivery]]:
-        """Take messages over; the answer has one delivery for each, in order.
+        """Accept messages; the answer has one delivery for each, in order.
 
-        It comes at the latest when the delivery timeout is over, and is never an
+        The answer arrives by the end of the delivery timeout, and is never an
         exception.
 
         Crash:
-            Each message may or may not be in Kafka, until its delivery says so.
+            Each message may or may not be in Kafka until its delivery says that it is.
         """
         batch = _Batch(self._loop.create_future(), len(events))
         for number, event in enumerate(events):
@@ -116,7 +116,7 @@ class KafkaSender:
                     on_delivery=_Report(self, batch, number),
                 )
             except BufferError:
-                # It was not taken over, so it is safe to say that all can be repeated.
+                # The client did not accept the message, so the producer may repeat it.
                 batch.settle(number, Delivery(-1, -1, "QUEUE_FULL", is_unknown=True))
             except KafkaException as exc:
                 batch.settle(number, _failure(exc.args[0]))
@@ -125,7 +125,7 @@ class KafkaSender:
         return batch.answer
 
     def knows_topics(self, topics: Sequence[str], *, timeout_s: float) -> bool:
-        """Whether the broker answers and has the topics; blocks until it does."""
+        """Whether the broker has the topics; blocks until it answers or time is up."""
         try:
             found = self._producer.list_topics(timeout=timeout_s).topics
         except KafkaException:
@@ -133,20 +133,21 @@ class KafkaSender:
         return all(name in found and found[name].error is None for name in topics)
 
     def stop_polling(self) -> None:
-        """Take no more reports: all that somebody waits for have come."""
+        """Stop polling for reports, once all awaited reports have arrived."""
         self._is_closed = True
         self._timer.cancel()
 
     def flush(self) -> int:
         """Wait until every message is settled; return how many are not.
 
-        Blocks, and is called after ``stop_polling``, from any thread: nobody is told.
+        This blocks. Call it after ``stop_polling``, from any thread: it passes no
+        report on.
         """
         assert self._is_closed, "a report would reach the loop from another thread"
         return self._producer.flush(self.delivery_timeout_s + 1.0)
 
     def settle(self, batch: _Batch, number: int, delivery: Delivery) -> None:
-        """Pass a report on, as long as the loop takes any."""
+        """Pass a report on, unless polling has stopped."""
         if not self._is_closed:
             batch.settle(number, delivery)
 
@@ -179,16 +180,16 @@ class _Batch:
         self._deliveries: list[Delivery | None] = [None] * size
 
     def settle(self, number: int, delivery: Delivery) -> None:
-        """Note one message's delivery; the last one gives the answer."""
+        """Note one message's delivery; the last one completes the answer."""
         self._deliveries[number] = delivery
         self._missing -= 1
-        # The request that waited may be gone, and its future with it.
+        # The waiting request may have been cancelled, and its future with it.
         if self._missing == 0 and not self.answer.done():
             self.answer.set_result([one for one in self._deliveries if one])
 
 
 class _Report:
-    """Called by the client with what the broker said of one message."""
+    """The client calls it with the broker's report on one message."""
 
     __slots__ = ("_batch", "_number", "_sender")
 

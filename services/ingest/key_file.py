@@ -1,4 +1,4 @@
-"""The file of API keys: written by ``tallyweir ingest-keys``, read by the service."""
+"""The keys file, which ``tallyweir ingest-keys`` writes and the service reads."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class KeyFile:
-    """The keys of a file; the newest good version of it.
+    """The keys of a file, in its newest valid version.
 
     Args:
-        path: Of the file.
+        path: The file's path.
 
     Raises:
-        ConfigurationError: It cannot be read, or holds no valid keys.
+        ConfigurationError: The file cannot be read, or holds no valid keys.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,16 +39,16 @@ class KeyFile:
         self.ring = KeyRing(read_secrets(path, API_KEYS), now=utc_now())
 
     def reload_if_changed(self) -> bool:
-        """Read the file again if it is another one; tell whether the keys are new.
+        """Read the file again if it has changed; return whether it has.
 
         Raises:
-            ConfigurationError: The file changed and is not valid: the former keys
-                stay, and the next change is looked at again.
+            ConfigurationError: The file changed and is not valid. The former keys stay
+                until the file changes again and is valid.
         """
         signature = sign_file(self._path, API_KEYS)
         if signature == self._signature:
             return False
-        # First, so that a broken file is reported once, not at every look.
+        # Set this first, so that a broken file is reported once, not at every call.
         self._signature = signature
         self.ring = KeyRing(read_secrets(self._path, API_KEYS), now=utc_now())
         return True
@@ -95,7 +95,7 @@ def _check(key: ApiKey) -> None:
 
 
 def _check_together(keys: Sequence[ApiKey]) -> None:
-    # Expired keys count, so that a revoked one keeps its ID prefix taken.
+    # Expired keys count, so that the ID prefix of a revoked key stays taken.
     KeyRing(keys, now=utc_now())
 
 

@@ -1,4 +1,4 @@
-"""What the service counts, in Prometheus' conventions."""
+"""The service's metrics, by Prometheus' conventions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class IngestMetrics:
     def watch(
         self, waiting_events: Callable[[], int], bytes_: Callable[[], int]
     ) -> None:
-        """Show how much is in flight, as it is when someone looks."""
+        """Show how much is in flight at the time of each scrape."""
         Gauge(
             "tallyweir_ingest_waiting_events",
             "Events that wait for the broker's report.",

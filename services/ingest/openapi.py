@@ -1,7 +1,7 @@
 """The service's OpenAPI document, and a page of it that needs no other host.
 
-Without a key the document describes the service; with one it also has the topics of
-the key, each with its events' schema. Whoever has no key learns of no topic.
+Without a key the document describes only the service. With a key it also has the key's
+topics, each with its events' schema. So a client without a key learns of no topic.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def describe_service(topics: Iterable[ServedTopic], id_prefix: str = "") -> Json
 
 
 def _describe_id(event: Json, field: str, prefix: str) -> None:
-    """Say of the field that holds the ID what ``event_ids`` asks for."""
+    """Describe what ``event_ids`` requires of the field that holds the ID."""
     properties = event["properties"]
     assert isinstance(properties, dict), "a contract is a record"
-    # Escaped where every dialect of patterns has an escape, and nowhere else: some
-    # know no others.
+    # Escape only characters that every dialect of patterns can escape: some dialects
+    # know no other escapes.
     signs = _PATTERN_SIGNS.sub(r"\\\g<0>", prefix)
     properties[field] = {
         "type": "string",
@@ -223,7 +223,7 @@ def _envelope(event: Json) -> Json:
             "data": event,
         },
         "required": ["specversion", "id", "source", "type", "data"],
-        # What else there is are extensions, which are short texts.
+        # All other members are extensions, which are short texts.
         "propertyNames": {"pattern": "^[a-z0-9]{1,40}$"},
         "additionalProperties": text,
     }

@@ -1,6 +1,6 @@
 """Bodies and events in flight, within limits that no request can move.
 
-The limits count bytes as they arrive, because a chunked body declares none.
+The limits count bytes as they arrive, because a chunked body declares no length.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from services.process.refusals import RefusedError
 
 BODY_BYTES_MAX = 1 << 20
-#: A body that takes longer is given up: its sender holds a place for nothing.
+#: The service gives up on a slower body, because it takes room from others.
 BODY_TIMEOUT_S = 20.0
-#: Bodies that are being read, or whose events wait for their reports.
+#: All bodies that are being read, or that have events waiting for their reports.
 BYTES_IN_FLIGHT_MAX = 64 << 20
-#: What a request takes beside its body.
+#: The room that a request takes in addition to its body.
 REQUEST_BYTES = 8 << 10
 EVENTS_IN_FLIGHT_MAX = 10_000
 
@@ -25,7 +25,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class ClientGoneError(Exception):
-    """The client left before its body was complete; there is nobody to answer."""
+    """The client left before its body was complete, so it gets no answer."""
 
 
 async def read_body(
@@ -39,15 +39,15 @@ async def read_body(
     """Read a request's body.
 
     Args:
-        receive: ASGI's.
+        receive: ASGI's ``receive``.
         declared: The content length, if there is one.
-        bytes_max: More are not held.
-        timeout_s: For all of it.
-        take: Takes room for the bytes of a part that has come.
+        bytes_max: The largest body that is accepted.
+        timeout_s: The time limit for the whole body.
+        take: Takes room for the bytes of a part that has arrived.
 
     Raises:
         RefusedError: ``BODY_TOO_LARGE`` or ``BODY_TOO_SLOW``, or as ``take``.
-        ClientGoneError: It will never be complete.
+        ClientGoneError: The client left before the body was complete.
     """
     if declared is not None and declared > bytes_max:
         raise _too_large(bytes_max)
@@ -78,12 +78,12 @@ async def read_body(
 
 
 class Room:
-    """Room that producers share: none may hold more of it than is still free.
+    """Room that producers share; no producer may hold more of it than is still free.
 
-    One alone gets a half, two a third each, and whoever comes next finds some.
+    A single producer gets a half, two get a third each, and the next finds some left.
 
     Attributes:
-        taken: By all.
+        taken: The room that all producers hold together.
     """
 
     def __init__(self, size: int) -> None:
@@ -104,7 +104,7 @@ class Room:
         self.taken += amount
 
     def give_back(self, producer: str, amount: int) -> None:
-        """Give back what was taken."""
+        """Give back room."""
         self.taken -= amount
         self._held[producer] -= amount
         if not self._held[producer]:
@@ -112,11 +112,11 @@ class Room:
 
 
 class InFlight:
-    """How much is being worked on, so that no load becomes memory.
+    """How much work is in flight, with limits, so that load does not fill the memory.
 
     Attributes:
-        bytes: Of bodies, as far as they have come, and of the requests themselves.
-        events: That wait for the broker's report.
+        bytes: The bytes of bodies that have arrived, and of the requests themselves.
+        events: The events that wait for the broker's report.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class InFlight:
 
     @contextmanager
     def request(self, producer: str) -> Iterator[Callable[[int], None]]:
-        """Have room for a request in the block; yields what takes more for its body.
+        """Hold room for a request in the block; yields ``take`` for its body's parts.
 
         Raises:
             RefusedError: ``QUEUE_FULL``.

@@ -1,4 +1,4 @@
-"""What of a request's headers counts."""
+"""The headers of a request that matter to the service."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _ONCE = frozenset(
 
 @dataclass(slots=True)
 class RequestHead:
-    """The headers that mean something here; each may be there once.
+    """The headers that matter; each may occur once.
 
     Attributes:
-        values: By name, as they came.
-        cloud_event: Attributes of a CloudEvent in binary mode, by their names.
-        repeated: A header that is there twice; None if there is none.
+        values: The headers by name, as they arrived.
+        cloud_event: The attributes of a CloudEvent in binary mode, by name.
+        repeated: A header that occurs twice, or None.
     """
 
     values: dict[bytes, bytes] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class RequestHead:
 
     @classmethod
     def read(cls, headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
-        """Sort out what counts; raises nothing, whatever the headers."""
+        """Pick the headers that matter; no headers make this method raise."""
         head = cls()
         for name, value in headers:
             if name in _ONCE:
@@ -58,7 +58,7 @@ class RequestHead:
 
     @property
     def authorization(self) -> bytes | None:
-        """The credentials, if they are there once."""
+        """The credentials, unless the header occurs twice."""
         if self.repeated == b"authorization":
             return None
         return self.values.get(b"authorization")

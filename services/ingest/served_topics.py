@@ -1,4 +1,4 @@
-"""The topics that the service takes events for: those of its pipeline files."""
+"""The topics that the service accepts events for, from its pipeline files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTopic:
-    """A topic and what its events are.
+    """A topic, and the form of its events.
 
     Attributes:
-        name: The topic's.
-        section: As the pipeline file has it.
-        contract: What events are checked and written by.
+        name: The topic's name.
+        section: The source section of the pipeline file.
+        contract: The contract by which events are checked and encoded.
         read_json: Makes a record of a parsed JSON object; raises ``RefusedError``.
-        id_field_type: Type of the field that holds the ID; None where a header does.
+        id_field_type: The type of the field that holds the ID; None if a header does.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ServedTopic:
     id_field_type: str | None
 
     def read_avro(self, body: bytes) -> EventRecord:
-        """Read one Avro datum, strictly and to its last byte.
+        """Read one Avro datum, strictly and up to its last byte.
 
         Raises:
             RefusedError: ``RECORD_MISFIT``.
@@ -50,7 +50,7 @@ class ServedTopic:
             raise misfit(self.contract.reference, str(exc)) from exc
 
     def encode(self, record: EventRecord) -> bytes:
-        """Write a record as the pipeline's wire format.
+        """Write a record in the pipeline's wire format.
 
         Raises:
             RefusedError: ``RECORD_MISFIT``: it does not fit the contract.
@@ -63,12 +63,12 @@ class ServedTopic:
 
 
 def read_served_topics(pipelines: Iterable[Path]) -> dict[str, ServedTopic]:
-    """Read what pipeline files say of their topics; by topic.
+    """Read the topics of pipeline files, by name.
 
     Raises:
-        ConfigurationError: A file is no pipeline or reads several contracts, two
-            files contradict each other about a topic, or the ID is to be in a field
-            that cannot hold one.
+        ConfigurationError: A file is not a pipeline or reads several contracts, two
+            files contradict each other about a topic, or a file names a field for the
+            ID that cannot hold one.
         ContractError: A contract is missing or unsafe.
     """
     served: dict[str, ServedTopic] = {}
@@ -82,7 +82,7 @@ def read_served_topics(pipelines: Iterable[Path]) -> dict[str, ServedTopic]:
 
 
 def _only_schema(path: Path, section: SourceSection) -> str:
-    """Return a file's contract; with several nothing says which a body is of."""
+    """Return a file's only contract; with several, a body could be of any of them."""
     schema, *others = section.schemas
     if others:
         raise ConfigurationError(
@@ -139,8 +139,8 @@ def require_served(
     """Find a topic for a producer.
 
     Raises:
-        RefusedError: ``TOPIC_NOT_ALLOWED``, the same whether or not the topic
-            exists; ``TOPIC_NOT_SERVED`` for one that the producer may write to.
+        RefusedError: ``TOPIC_NOT_ALLOWED``, the same whether or not the topic exists;
+            ``TOPIC_NOT_SERVED`` if the producer may write to it but no file names it.
     """
     if name not in allowed:
         raise RefusedError(

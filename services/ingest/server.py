@@ -1,4 +1,4 @@
-"""The ingest process, and an end that loses nothing."""
+"""Run the ingest process, and end it without losing an event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.kafka.topics import ensure_topic
 from services.process.http_server import DrainingServer, listen
 from sinks.protocol.errors import FatalError
 
-#: The longest that a request in flight can take, and a little more.
+#: The longest time that a request in flight can take, and a little more.
 DRAIN_TIMEOUT_S = round(BODY_TIMEOUT_S + DELIVERY_TIMEOUT_S) + 2
 
 
@@ -31,18 +31,18 @@ def serve(  # noqa: PLR0913 (keyword-only; the settings of a service)
     """Serve until SIGTERM or Ctrl-C, then answer what is in flight and return.
 
     Args:
-        bootstrap: Of the broker.
-        served: Topics by name.
-        keys: Who may send.
-        host: Address to listen on.
-        port: 0 for any; the log says which.
-        public_names: By which it is asked, beside ``host`` and loopback's.
+        bootstrap: The broker's address.
+        served: The served topics by name.
+        keys: The keys of the producers that may send.
+        host: The address to listen on.
+        port: The port; 0 takes any free port, and the log names it.
+        public_names: The service's names in addition to ``host`` and loopback's names.
 
     Raises:
         ConfigurationError: The address or a name cannot be used, or a topic is
             missing.
         RetryableError: The broker does not answer.
-        FatalError: The Kafka client can never send again; start anew.
+        FatalError: The Kafka client can never send again; restart the service.
     """
     for name in served:
         ensure_topic(bootstrap, name)

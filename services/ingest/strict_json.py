@@ -1,8 +1,8 @@
-"""JSON as its standard has it, and no more of it than can be handled.
+"""Parse JSON as strictly as its standard, within limits of depth and size.
 
-Python's parser takes the last of two equal keys, makes infinities of large numbers,
-accepts half a character, and follows any nesting. Each of those would let two
-programs read one text differently, so each is refused.
+Python's parser takes the last of two equal keys, turns large numbers into infinity,
+accepts half a surrogate pair, and follows any nesting. In each of these cases two
+programs could read one text differently, so this module refuses it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ def parse_json(body: bytes) -> Json:
     except RecursionError as exc:
         raise _too_complex(f"It is nested deeper than {DEPTH_MAX}.") from exc
     except ValueError as exc:
-        # The parser's own words name a place, never more than a few characters.
+        # The parser's message names a place and quotes at most a few characters.
         raise _malformed(f"The body is not JSON: {exc}.") from exc
-    # Brackets and commas bound depth and elements from above, and only an escape
-    # makes what UTF-8 cannot carry: most bodies need no look at their values.
+    # The numbers of brackets and commas are upper bounds of depth and elements, and
+    # only an escape can make a text that ``_check_text`` refuses. So most bodies need
+    # no check of each value.
     brackets = body.count(b"[") + body.count(b"{")
     if (
         brackets > DEPTH_MAX
@@ -46,7 +47,7 @@ def parse_json(body: bytes) -> Json:
 
 
 def _check_values(value: Json) -> None:
-    """Bound depth and elements, and look at every text; without recursion."""
+    """Check depth, number of elements and every text, without recursion."""
     elements = 0
     waiting: list[tuple[object, int]] = [(value, 1)]
     while waiting:
