@@ -1,4 +1,4 @@
-"""Send a file of events to a topic, with faults where they are wanted."""
+"""Send a file of events to a topic, with faults on request."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LOOK_AT_CLOCK_EVERY = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmitReport:
-    """What was sent, and what must come of it.
+    """What was sent, and the result that a pipeline must produce.
 
     Attributes:
-        topic: Where it lies.
-        delivered: Messages that the broker acknowledged; equals what was sent.
-        expected: What an exactly-once pipeline must make of them.
-        seconds: From the first message to the last acknowledgement.
+        topic: The topic that holds the messages.
+        delivered: The number of acknowledged messages; equals the number sent.
+        expected: The result that an exactly-once pipeline must produce.
+        seconds: The time from the first message to the last acknowledgement.
     """
 
     topic: str
@@ -47,16 +47,16 @@ def plan_faults(  # noqa: PLR0913 (keyword-only; each is a part of the plan)
     """Plan the messages of one stream of records.
 
     Args:
-        contract: Of the records.
+        contract: The contract of the records.
         event_id: The field that holds the producer's ID.
-        partitions: Of the topic.
-        key: The field whose value is the message's key; the ID by default.
+        partitions: The topic's number of partitions.
+        key: The field that holds the message's key; the ID by default.
         rates: How much goes wrong; nothing by default.
         seed: The same seed and records give the same messages.
 
     Raises:
-        ConfigurationError: The contract lacks one of the fields, or the ID's field
-            is no text where invalid records are wanted.
+        ConfigurationError: The contract lacks one of the fields, or invalid records are
+            wanted and the ID's field is not a text.
     """
     types = {field.name: field.type for field in contract.fields}
     invalid = rates.invalid if rates else None
@@ -89,10 +89,11 @@ def plan_faults(  # noqa: PLR0913 (keyword-only; each is a part of the plan)
 
 
 def _text_of(name: str, record: EventRecord, *, may_be_empty: bool) -> str:
-    """Return a field that an event cannot be sent without.
+    """Return the text of a field that every event needs.
 
     Raises:
-        EncodeError: The record has none, or it is null.
+        EncodeError: The record lacks the field, or it is null, or it is empty and must
+            not be.
     """
     value = record.get(name)
     if value is None or (value == "" and not may_be_empty):
@@ -114,23 +115,24 @@ def emit(  # noqa: PLR0913 (keyword-only)
     id_header: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> EmitReport:
-    """Send the plan's messages for the records; return once the broker has all.
+    """Send the plan's messages for the records; return once the broker has them all.
 
     Args:
-        producer: Fresh: its counts are this call's.
+        producer: A fresh producer: its counts are those of this call.
         topic: An existing topic.
-        plan: Fresh as well.
+        plan: A fresh plan.
         records: Good records of the plan's contract.
-        id_header: Puts the ID into this header too.
-        on_progress: Called about every second with messages sent and delivered.
+        id_header: A header that gets the ID too.
+        on_progress: Called about every second with the numbers of messages sent and
+            delivered.
 
     Raises:
         ConfigurationError: A record does not fit its contract.
         RetryableError: Not everything was delivered.
 
     Crash:
-        Some messages are in the topic. The same call sends all of them again under
-        the same IDs: repeats, which do no harm.
+        Some messages are in the topic. The same call sends all of them again under the
+        same IDs; these repeats do no harm.
     """
     started = shown = time.monotonic()
     for number, message in enumerate(_explained(plan, records)):
@@ -156,7 +158,7 @@ def emit(  # noqa: PLR0913 (keyword-only)
 
 
 def _explained(plan: FaultPlan, records: Iterable[EventRecord]) -> Iterator[Message]:
-    """The plan's messages; a misfit names the line of the input it came from."""
+    """Yield the plan's messages; an error names the input line of its record."""
     try:
         yield from plan.messages(records)
     except EncodeError as exc:

@@ -1,9 +1,9 @@
-"""A repeatable plan of what goes wrong between a producer and a topic.
+"""A repeatable plan of faults between a producer and a topic.
 
-Producers repeat themselves, sometimes at once and sometimes much later; a repeat can
-land in another partition; bytes break; records lie. ``FaultPlan`` adds all of that
-to a stream of good records, the same way for the same seed, and counts what an
-exactly-once pipeline must make of it.
+Producers repeat events, sometimes at once and sometimes much later; a repeat can land
+in another partition; bytes break; records break rules. ``FaultPlan`` adds all of these
+faults to a stream of good records, in the same way for the same seed. It also counts
+the result that an exactly-once pipeline must produce.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GARBAGE_BYTES = 16
 
 
 class MessageKind(StrEnum):
-    """What a message is, and so what must become of it."""
+    """The kind of a message, which decides what must become of it."""
 
     EVENT = "event"
     REPEAT_NEAR = "repeat_near"
@@ -59,15 +59,15 @@ UNDECODABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What goes to Kafka.
+    """A message for Kafka.
 
     Attributes:
-        kind: What was done to it.
-        event_id: The producer's ID as text; of a broken payload, of the event it
-            was made from.
-        key: Decides the partition where ``partition`` is None.
-        payload: Framed Avro, or what was made of it.
-        partition: Set only to send a repeat elsewhere.
+        kind: The fault that it carries, if any.
+        event_id: The producer's ID as text; for a broken payload, the ID of the event
+            that it was made from.
+        key: Decides the partition if ``partition`` is None.
+        payload: Framed Avro, possibly broken.
+        partition: Set only to send a repeat to another partition.
     """
 
     kind: MessageKind
@@ -82,12 +82,11 @@ class FaultRates:
     """How much goes wrong, each as a share (0 to 1) of the good records.
 
     Attributes:
-        duplicates: Records sent once more, to the byte: a third within
-            ``NEAR_EVENTS``, a third ``FAR_EVENTS`` later, a third into another
-            partition.
-        poison: Further messages that must become dead letters: broken bytes of five
-            kinds and, where ``invalid`` is given, records that break a rule.
-        conflicts: Further messages with the ID of an event and another payload.
+        duplicates: Records sent a second time with the same bytes: a third within
+            ``NEAR_EVENTS``, a third ``FAR_EVENTS`` later, a third to another partition.
+        poison: Additional messages that must become dead letters: broken bytes of five
+            kinds and, if ``invalid`` is given, records that break a rule.
+        conflicts: Additional messages with an event's ID and another payload.
         disorder: Records sent up to ``DISORDER_EVENTS`` late.
         invalid: A field and the value that breaks the pipeline's rule for it.
     """
@@ -99,7 +98,7 @@ class FaultRates:
     invalid: tuple[str, object] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no share."""
+        """Refuse a rate that is not a share."""
         for name in ("duplicates", "poison", "conflicts", "disorder"):
             share = getattr(self, name)
             if not 0.0 <= share <= 1.0:
@@ -113,16 +112,18 @@ class FaultRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What an exactly-once pipeline must make of the messages.
+    """The result that an exactly-once pipeline must produce from the messages.
 
-    Holds when the input's own records are valid and have distinct IDs.
+    It holds if the input's own records are valid and have distinct IDs.
 
     Attributes:
-        sent: All messages.
-        unique_valid: Rows that must result.
-        duplicates: Repeats, by kind.
-        conflicts: Same ID, other payload: dead letters.
-        poison: Broken and invalid messages, by kind: dead letters.
+        sent: The number of messages.
+        unique_valid: The number of rows that must result.
+        duplicates: The number of repeats, by kind.
+        conflicts: The number of messages with a known ID and another payload; they must
+            become dead letters.
+        poison: The number of broken and invalid messages, by kind; they must become
+            dead letters.
     """
 
     sent: int
@@ -136,13 +137,14 @@ class FaultPlan:
     """Turns good records into messages with faults; one plan per stream.
 
     Args:
-        contract: Of the records.
-        id_of: The ID of a record, as text.
-        id_field: The field that holds the ID; None when a header carries it.
-        key_of: The key of a record; its ID by default.
+        contract: The contract of the records.
+        id_of: Returns the ID of a record as text.
+        id_field: The field that holds the ID; None if a header carries it.
+        key_of: Returns the key of a record; by default its ID.
         rates: How much goes wrong.
         seed: The same seed and records give the same messages.
-        partitions: Of the topic; with one, no repeat can go elsewhere.
+        partitions: The topic's number of partitions; with one partition, no repeat goes
+            to another.
     """
 
     def __init__(  # noqa: PLR0913 (keyword-only; each is a part of the plan)
@@ -175,7 +177,7 @@ class FaultPlan:
 
     @property
     def expectation(self) -> Expectation:
-        """What must come of the messages yielded so far."""
+        """The result that the messages yielded so far must produce."""
         counts = self._counts
         return Expectation(
             sent=counts.total(),
@@ -188,7 +190,7 @@ class FaultPlan:
         )
 
     def messages(self, records: Iterable[EventRecord]) -> Iterator[Message]:
-        """Yield the messages of all records, those held back last.
+        """Yield the messages of all records; delayed messages come last.
 
         Raises:
             EncodeError: A record does not fit the contract.
@@ -217,7 +219,7 @@ class FaultPlan:
             position += source.randint(1, DISORDER_EVENTS)
         self._hold(position, event)
         if self._conflict is not None and source.random() < rates.conflicts:
-            # Same key and partition, behind the event: the event is the first.
+            # It has the same key and partition and follows the event, which is first.
             altered = self._conflict(record)
             self._hold(
                 position, _like(event, MessageKind.CONFLICT, self._encode(altered))
@@ -229,7 +231,7 @@ class FaultPlan:
             self._hold(position, self._poison(kind, event, record))
 
     def _hold(self, due: int, message: Message) -> None:
-        # The running number keeps messages of one moment in order.
+        # The running number keeps messages with the same due position in order.
         self._scheduled += 1
         heapq.heappush(self._waiting, (due, self._scheduled, message))
 
@@ -288,7 +290,7 @@ class FaultPlan:
         broken = {**record, field: value}
         event_id = event.event_id
         if self._id_field is not None:
-            # An ID of its own: a second record of a known ID would be a repeat.
+            # It needs its own ID: a second record with a known ID would be a repeat.
             event_id = f"{event_id}-invalid"
             broken[self._id_field] = event_id
         return Message(
@@ -319,7 +321,7 @@ def _like(
 def _conflict_maker(
     contract: Contract, id_field: str | None
 ) -> Callable[[EventRecord], EventRecord]:
-    """Find a field whose value can change without making the record invalid."""
+    """Find a field that can change without making the record invalid."""
     steps: dict[str, Callable[..., object]] = {
         "string": lambda text: f"{text} (altered)",
         "long": lambda number: number - 1 if number > 0 else number + 1,

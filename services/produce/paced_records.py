@@ -1,4 +1,4 @@
-"""Records at the pace of a clock, until there are enough or someone says so."""
+"""Yield records at a given rate, until there are enough or the caller stops them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from schemas.codec import EventRecord
 class PacedRecords:
     """Yields records no faster than a rate; can be read once.
 
-    What was missed while the reader was busy is made up for, so the mean holds.
+    It catches up after the reader was busy, so the mean rate holds.
 
     Args:
-        records: Maybe without end.
+        records: The records, possibly without end.
         rate: Records per second; None for as fast as they are read.
-        events: Stop after so many; None for all.
-        seconds: Stop after so long; None for never.
+        events: Stop after this many records; None for all.
+        seconds: Stop after this many seconds; None for no limit.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class PacedRecords:
 
     @property
     def line_number(self) -> int | None:
-        """Where in its file the record yielded last is, if it comes from one."""
+        """The line in its file of the record yielded last, if it comes from a file."""
         return getattr(self._records, "line_number", None)
 
     def stop(self) -> None:
-        """Yield no further record; safe in a signal handler."""
+        """Stop yielding records; safe in a signal handler."""
         self._stopped.set()
 
     def __iter__(self) -> Iterator[EventRecord]:

@@ -1,9 +1,9 @@
-"""A producer whose word can be trusted: sent means that the broker has it.
+"""A producer that reports a message as delivered only if the broker has it.
 
-Idempotent, so that a retry inside the client neither doubles nor reorders, and
-acknowledged by all in-sync replicas. ``send`` only takes a message over; what became
-of it is known from the broker's delivery report, and ``flush`` raises unless every
-report was good.
+It is idempotent, so that a retry inside the client neither duplicates nor reorders
+messages, and it waits for all in-sync replicas. ``send`` only accepts a message; the
+broker's delivery report tells its outcome. ``flush`` raises unless every report is
+good.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Delivery:
     """What the broker reported about one message.
 
     Attributes:
-        topic: Where it was sent.
-        partition: Where it lies; -1 when it was not delivered.
-        offset: Where it lies; -1 when it was not delivered.
-        error: Why it was not delivered; None when it was.
+        topic: The topic that it was sent to.
+        partition: The message's partition; -1 if it was not delivered.
+        offset: The message's offset; -1 if it was not delivered.
+        error: Why it was not delivered; None if it was.
     """
 
     topic: str
@@ -52,16 +52,16 @@ class Delivery:
 
 
 class EventProducer:
-    """Sends messages to Kafka and keeps account of the reports.
+    """Sends messages to Kafka and counts the reports.
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
-        delivery_timeout_s: After so long without an acknowledgement a message has
-            failed.
-        queue_messages_max: So many may wait for a report; then ``send`` waits.
+        delivery_timeout_s: A message fails after this long without an acknowledgement.
+        queue_messages_max: How many messages may wait for a report before ``send``
+            blocks.
     """
 
-    # Invariant: what was sent is delivered, failed or waiting.
+    # Invariant: every message sent is delivered, failed or waiting.
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class EventProducer:
                 "linger.ms": 20,
                 "batch.size": 262_144,
                 "compression.type": "lz4",
-                # The client holds nothing back; what a topic takes, the broker says.
+                # The client sets no limit: the broker decides what a topic accepts.
                 "message.max.bytes": _MESSAGE_BYTES_MAX,
                 "partitioner": "consistent_random",
             },
@@ -94,12 +94,12 @@ class EventProducer:
 
     @property
     def failed(self) -> int:
-        """Messages that the broker surely or possibly does not have."""
+        """The number of messages that the broker does not have, or may not have."""
         return self._failures.total()
 
     @property
     def waiting(self) -> int:
-        """Messages without a report so far."""
+        """The number of messages without a report so far."""
         return self.sent - self.delivered - self.failed
 
     def send(  # noqa: PLR0913 (keyword-only; a message has these parts)
@@ -112,20 +112,20 @@ class EventProducer:
         headers: list[tuple[str, str | bytes | None]] | None = None,
         on_report: Callable[[Delivery], None] | None = None,
     ) -> None:
-        """Take one message over; waits while the queue is full.
+        """Accept one message; block while the queue is full.
 
         Args:
             topic: An existing topic.
             key: Decides the partition unless ``partition`` is given.
             payload: The message's value; None is a tombstone.
-            partition: Sends there whatever the key.
+            partition: The partition to send to, whatever the key is.
             headers: The message's headers.
             on_report: Called once with the outcome, from a later ``send`` or
                 ``flush``.
 
         Raises:
             RetryableError: The queue stayed full for the delivery timeout, or the
-                client gave up for good.
+                client failed permanently.
 
         Crash:
             A message without a report may or may not be in Kafka; send it again
@@ -165,8 +165,8 @@ class EventProducer:
         Raises:
             RetryableError: Some were not delivered; the error counts them by reason.
         """
-        # The client reports a failure at the delivery timeout by itself; the slack
-        # lets that report arrive.
+        # The client itself reports a failure at the delivery timeout; the extra seconds
+        # let that report arrive.
         deadline = time.monotonic() + self._delivery_timeout_s + 5.0
         while len(self._producer) and time.monotonic() < deadline:
             self._producer.flush(_POLL_S)

@@ -1,4 +1,4 @@
-"""Python pipeline files, as far as a process without Spark must know them."""
+"""Describe Python pipeline files for processes without Spark."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from sinks.protocol.errors import ConfigurationError
 
 PYTHON_ENDING = ".py"
 
-#: Importing what a pipeline file imports takes seconds, not minutes.
+#: The imports of a pipeline file take seconds, not minutes.
 _TIMEOUT_S = 120.0
 
 
 def describe_python_pipeline(path: Path) -> Mapping[str, Any]:
     """Return a Python pipeline file as the keys that a YAML file would have.
 
-    The file is run in a process of its own, by the package that may.
+    It runs in a separate process of ``spark_jobs``, which services do not import.
 
     Raises:
-        ConfigurationError: ``PIPELINE_FILE_UNREADABLE``, with what the file did.
+        ConfigurationError: ``PIPELINE_FILE_UNREADABLE``, with the file's own error.
     """
     arguments = [sys.executable, "-m", "spark_jobs.describe_pipeline", str(path)]
     try:

@@ -1,7 +1,7 @@
 """The part of a pipeline file that a producer needs: topics, contracts, event ID.
 
-The pipeline as a whole belongs to the jobs that run it; a producer reads these
-three keys, and leaves every judgement on the others to them.
+The jobs that run a pipeline check it as a whole. A producer reads only these three
+keys and does not judge the others.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class SourceSection:
     """Where a pipeline's events come from.
 
     Attributes:
-        topics: Kafka topics, one at least.
-        schemas: References of the contracts, as ``schemas.contract`` takes them; one
-            at least.
+        topics: The Kafka topics, at least one.
+        schemas: The references of the contracts, as ``schemas.contract`` takes them; at
+            least one.
         event_id: A field's name, or ``header:NAME``.
     """
 
@@ -35,25 +35,25 @@ class SourceSection:
 
     @property
     def id_header(self) -> str | None:
-        """Name of the header that carries the ID; None when a field does."""
+        """The name of the header that carries the ID; None if a field does."""
         if not self.event_id.startswith(HEADER_PREFIX):
             return None
         return self.event_id.removeprefix(HEADER_PREFIX)
 
     def choose_topic(self, wanted: str | None) -> str:
-        """Return the topic that is wanted; None wants the only one.
+        """Return the wanted topic; None stands for the only one.
 
         Raises:
-            ConfigurationError: ``TOPIC_NOT_CHOSEN``: it is not clear which, or none
-                of the pipeline's.
+            ConfigurationError: ``TOPIC_NOT_CHOSEN``: the pipeline has several topics
+                and none is chosen, or the chosen one is not the pipeline's.
         """
         return _choose("TOPIC_NOT_CHOSEN", "topic", self.topics, wanted)
 
     def choose_schema(self, wanted: str | None) -> str:
-        """Return the contract that is wanted; None wants the only one.
+        """Return the wanted contract; None stands for the only one.
 
         Raises:
-            ConfigurationError: ``SCHEMA_NOT_CHOSEN``, likewise.
+            ConfigurationError: ``SCHEMA_NOT_CHOSEN``, in the same cases.
         """
         return _choose("SCHEMA_NOT_CHOSEN", "schema", self.schemas, wanted)
 
@@ -76,8 +76,8 @@ def read_source_section(path: Path) -> SourceSection:
     """Read the source section of a pipeline file.
 
     Raises:
-        ConfigurationError: No such file, not YAML, or one of the three keys is
-            missing or no text.
+        ConfigurationError: The file does not exist or is not YAML, or one of the three
+            keys is missing or not a text.
     """
     pipeline = _read_keys(path)
     source = pipeline.get("source") if isinstance(pipeline, dict) else None
@@ -104,10 +104,10 @@ def _text(path: Path, source: dict[str, object], key: str, value: object) -> str
 
 
 def read_outbox_topics(path: Path) -> list[str]:
-    """List the topics that a pipeline's outboxes are for; whole only if it is valid.
+    """List the topics of a pipeline's outboxes; complete only if the file is valid.
 
     Raises:
-        ConfigurationError: No such file, or not YAML.
+        ConfigurationError: The file does not exist, or is not YAML.
     """
     pipeline = _read_keys(path)
     outputs = pipeline.get("outputs") if isinstance(pipeline, dict) else None
@@ -138,7 +138,7 @@ def _read_keys(path: Path) -> object:
     try:
         return yaml.safe_load(content)
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
-        # PyYAML's messages span lines; the first two say what and where.
+        # PyYAML's messages span lines; the first lines say what is wrong and where.
         shown = " ".join(str(exc).split())[:200]
         raise _malformed(path, f"is not YAML: {shown}") from exc
 

@@ -1,4 +1,4 @@
-"""Records from a stream of CSV or JSON lines; the first row that misfits ends it."""
+"""Read records from CSV or JSON lines; the first row that does not fit ends them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class TypedRows:
     """The records of a CSV or JSON lines stream, in order; can be read once.
 
     Args:
-        lines: Open text; its newlines untranslated for CSV (``newline=""``).
-        contract: What the rows are.
+        lines: The open text; for CSV with untranslated newlines (``newline=""``).
+        contract: The contract of the rows.
         form: ``csv`` (with a header line) or ``jsonl``.
-        limit: Stop after so many records; None for all.
+        limit: Stop after this many records; None for all.
 
     Attributes:
-        line_number: Of the row yielded last, from 1.
+        line_number: The line of the row yielded last, from 1.
     """
 
     def __init__(
@@ -45,7 +45,8 @@ class TypedRows:
         """Yield one record per row.
 
         Raises:
-            ConfigurationError: A row does not fit; names line, column and value.
+            ConfigurationError: A row does not fit; the error names line, column and
+                value.
         """
         try:
             rows = self._csv() if self._form == "csv" else self._json_lines()
