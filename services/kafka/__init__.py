@@ -1,1 +1,1 @@
-"""What the broker holds and allows: topics, positions, transactions, rights."""
+"""Ask and configure the broker: topics, positions, transactions, rights."""

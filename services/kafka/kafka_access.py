@@ -1,6 +1,6 @@
-"""Users and rights in Kafka: each service may do what it does, and nothing else.
+"""Users and rights in Kafka: each service gets only the rights that it needs.
 
-A service's user is made from the very file that the service finds its password in, so
+A service's user is made from the same file in which the service finds its password, so
 the two cannot differ.
 """
 
@@ -29,20 +29,20 @@ from services.kafka.topics import SILENT_LOG
 from sinks.kafka_settings import KAFKA_CONFIG_VARIABLE, client_config
 from sinks.protocol.errors import ConfigurationError
 
-#: What Kafka's own tools use when they are not told.
+#: The default of Kafka's own tools.
 _ITERATIONS = 8_192
 _TIMEOUT_S = 30.0
 #: The drivers' consumer groups; Spark adds a number to each.
 _DRIVER_GROUPS = "tallyweir-"
-#: Groups whose offsets mirror what is committed, for Kafka's tools to show.
+#: The groups that mirror committed offsets, so that Kafka's tools can show them.
 _MIRROR_GROUPS = "tallyweir."
 _RELAY_TRANSACTIONS = "tallyweir"
-#: What every Kafka calls itself in its rights.
+#: The name of every Kafka cluster in its rights.
 _CLUSTER = "kafka-cluster"
 
 
 class KafkaService(Enum):
-    """Who comes to Kafka, by what it does there."""
+    """The services that use Kafka, by what they do there."""
 
     INGEST = "ingest"
     PRODUCER = "producer"
@@ -58,14 +58,14 @@ def grant_access(
     outbox_topics: Sequence[str],
     users: Sequence[tuple[KafkaService, Path]],
 ) -> list[str]:
-    """Make the users and give them their rights on the topics; harmless to repeat.
+    """Make the users and grant their rights on the topics; harmless to repeat.
 
     Args:
-        bootstrap: ``host:port``; this process comes in as an administrator.
-        topics: That pipelines read.
-        outbox_topics: That their outboxes are for.
-        users: Services, each with the Kafka settings that it comes in with. One user
-            may do the work of several.
+        bootstrap: ``host:port``; this process connects as an administrator.
+        topics: The topics that pipelines read.
+        outbox_topics: The topics that their outboxes write to.
+        users: The services, each with the file of the Kafka settings with which it
+            connects. Several services may share one user.
 
     Returns:
         The names of the users.
@@ -82,7 +82,7 @@ def grant_access(
     credentials: list[UserScramCredentialAlteration] = [
         _credential(config) for config in logins.values()
     ]
-    # Kafka's client refuses to be told the same right twice.
+    # Kafka's client refuses a list that holds the same right twice.
     rights = list(
         dict.fromkeys(
             right
@@ -151,7 +151,8 @@ def _rights(
             yield from allow.each(topic, topics, read, describe)
             yield from allow.all_of(group, _DRIVER_GROUPS, read)
         case KafkaService.RELAY:
-            # The topic of dead letters takes what its source takes, and headers.
+            # The relay reads the source's configuration: the topic of dead letters
+            # must accept what the source accepts, and headers.
             configs = AclOperation.DESCRIBE_CONFIGS
             yield from allow.each(topic, topics, read, describe, configs)
             sent_to = [*(f"{name}.dlq" for name in topics), *outbox_topics]
@@ -166,28 +167,28 @@ def _rights(
             yield from allow.all_of(group, _MIRROR_GROUPS, describe)
             yield from allow.each(ResourceType.BROKER, [_CLUSTER], describe)
         case KafkaService.ALERTS:
-            # How old the first unread record is, it finds by reading that.
+            # The service reads the first unread record to find its age.
             configs = AclOperation.DESCRIBE_CONFIGS
             yield from allow.each(topic, topics, read, describe, configs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Granted:
-    """Makes rights of one user."""
+    """Makes the rights of one user."""
 
     principal: str
 
     def each(
         self, kind: ResourceType, names: Iterable[str], *operations: AclOperation
     ) -> Iterable[AclBinding]:
-        """Grant the operations on what is called exactly so."""
+        """Grant the operations on the resources with exactly these names."""
         for name in names:
             yield from self._make(kind, name, ResourcePatternType.LITERAL, operations)
 
     def all_of(
         self, kind: ResourceType, prefix: str, *operations: AclOperation
     ) -> Iterable[AclBinding]:
-        """Grant the operations on whatever has a name that begins so."""
+        """Grant the operations on all resources whose names begin with ``prefix``."""
         yield from self._make(kind, prefix, ResourcePatternType.PREFIXED, operations)
 
     def _make(

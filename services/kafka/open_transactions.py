@@ -1,8 +1,8 @@
-"""What waits in Kafka behind transactions that are still open, since when and of whom.
+"""Find the records in Kafka that wait behind open transactions, and their producers.
 
-Nobody who reads committed records only sees any of it: their log ends before it. Who
-has a transaction open, brokers note in a topic of their own, which is read here; the
-format is that of Kafka's ``TransactionLogKey`` and ``TransactionLogValue``.
+A consumer of committed records sees none of these records: its log ends before them.
+Brokers note open transactions in an internal topic, which this module reads. Its format
+is that of Kafka's ``TransactionLogKey`` and ``TransactionLogValue``.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
 _LOG = "__transaction_state"
-#: Ongoing, or about to be committed or aborted.
+#: The states of transactions that are ongoing, or about to be committed or aborted.
 _OPEN = frozenset({1, 2, 3})
 _FETCHED = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """A transaction that some producer has not ended.
+    """A transaction that its producer has not ended.
 
     Attributes:
-        transactional_id: As the producer's settings have it.
-        began_at: When its first record was sent.
+        transactional_id: The id in the producer's settings.
+        began_at: When the producer sent its first record.
         places: The partitions that it has written to.
     """
 
@@ -46,12 +46,12 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBack:
-    """What readers of committed records cannot read yet of a partition.
+    """The offsets of a partition that readers of committed records cannot read yet.
 
     Attributes:
-        stable_offset: The first offset that waits.
-        offsets: How many wait; the ends of transactions are among them.
-        transactions: Those that hold it; empty where they cannot be found out.
+        stable_offset: The first waiting offset.
+        offsets: The number of waiting offsets, including ends of transactions.
+        transactions: The transactions that hold them back; empty if they are unknown.
     """
 
     place: TopicPartition
@@ -60,7 +60,7 @@ class HeldBack:
     transactions: tuple[OpenTransaction, ...]
 
     def told(self) -> str:
-        """Say it in a sentence."""
+        """Return it as a sentence."""
         waits = (
             f"{self.offsets:,} offsets of {self.place} from {self.stable_offset:,} on "
             "wait behind an open transaction"
@@ -81,11 +81,11 @@ class HeldBack:
 def find_held_back(
     bootstrap: str, broker: Mapping[TopicPartition, BrokerPosition]
 ) -> tuple[HeldBack, ...]:
-    """Tell what waits behind open transactions; raises nothing.
+    """Find the offsets that wait behind open transactions; raises nothing.
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
-        broker: What Kafka says of the topics.
+        broker: The positions of the topics in Kafka.
     """
     held = {place: at for place, at in sorted(broker.items()) if at.held_back}
     if not held:
@@ -93,7 +93,7 @@ def find_held_back(
     try:
         found = _read_open(bootstrap)
     except KafkaException:
-        # Without the right to read that topic the rest is worth telling.
+        # Without the right to read that topic, the offsets are still worth reporting.
         found = []
     return tuple(
         HeldBack(
@@ -110,7 +110,7 @@ def _read_open(bootstrap: str) -> list[OpenTransaction]:
     consumer = Consumer(
         {
             **client_config(bootstrap),
-            # Nothing is committed, and no group is asked for.
+            # The consumer commits nothing and joins no group.
             "group.id": "tallyweir-transactions",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
@@ -156,9 +156,9 @@ def _read_newest(consumer: Consumer, partitions: int) -> dict[bytes, bytes]:
 def open_transactions(
     entries: Iterable[tuple[bytes, bytes]],
 ) -> Iterable[OpenTransaction]:
-    """Read the newest entries of the brokers' log; those of ended ones are left out.
+    """Yield the open transactions among the newest entries of the brokers' log.
 
-    An entry of a version that is not known here is left out as well.
+    Entries of ended transactions and of unknown versions are left out.
     """
     for key, value in entries:
         try:
@@ -178,7 +178,7 @@ def _read_entry(key: _Cursor, value: _Cursor) -> OpenTransaction | None:
         return None
     value.is_compact = version == 1
     producer_id = value.number(">q")
-    # The producer's epoch, and after how long the transaction is aborted.
+    # The producer's epoch, and the transaction's timeout.
     value.number(">h")
     value.number(">i")
     status = value.number(">b")
@@ -189,7 +189,7 @@ def _read_entry(key: _Cursor, value: _Cursor) -> OpenTransaction | None:
             TopicPartition(topic, value.number(">i")) for _ in range(value.length(">i"))
         )
         value.skip_tags()
-    # When it changed last, and when it began.
+    # The time of its last change, and the time of its start.
     value.number(">q")
     began_ms = value.number(">q")
     if status not in _OPEN:
@@ -204,7 +204,7 @@ def _read_entry(key: _Cursor, value: _Cursor) -> OpenTransaction | None:
 
 @dataclass(slots=True)
 class _Cursor:
-    """Reads what Kafka's messages consist of, in either of their encodings."""
+    """Reads the parts of Kafka's messages, in either of their encodings."""
 
     content: bytes
     at: int = 0
@@ -216,7 +216,7 @@ class _Cursor:
         return int(number)
 
     def length(self, form: str) -> int:
-        """Read how many follow; none for null."""
+        """Read the number of items that follow; zero for null."""
         if not self.is_compact:
             return max(0, self.number(form))
         return max(0, self._varint() - 1)
@@ -226,7 +226,7 @@ class _Cursor:
         return self.content[self.at - length : self.at].decode()
 
     def skip_tags(self) -> None:
-        """Pass over what newer brokers may add to a part."""
+        """Skip the fields that newer brokers may add to a part."""
         if not self.is_compact:
             return
         for _ in range(self._varint()):

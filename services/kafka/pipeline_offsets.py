@@ -1,4 +1,4 @@
-"""Where a pipeline stands in Kafka: its offsets beside the logs and their clocks."""
+"""Compare a pipeline's offsets with Kafka's logs and the times of their records."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from sinks.protocol.recovery import BrokerPosition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOffsets:
-    """One partition; what is unknown is None.
+    """The offsets of one partition; unknown values are None.
 
     Attributes:
-        next_offset: The next to read.
-        next_time: When Kafka got the record there; None if there is none yet.
-        log_start: None, like the end, if the partition is not in Kafka.
-        lag: Offsets that are still to be read.
-        headroom_s: Until Kafka deletes the next record, by ``retention.ms``; negative
-            when it may do so at any time.
+        next_offset: The next offset to read.
+        next_time: When Kafka got the record there; None if there is no record yet.
+        log_start: None, like ``log_end``, if the partition is not in Kafka.
+        lag: The number of offsets that are still to be read.
+        headroom_s: The seconds until Kafka deletes the next record, by
+            ``retention.ms``; negative if Kafka may delete it at any time.
     """
 
     topic: str
@@ -43,7 +43,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredOffsets:
-    """Where a pipeline stands by the home database, and the topics that it reads."""
+    """The pipeline's offsets in the home database, and the topics that it reads."""
 
     next_offsets: Mapping[TopicPartition, int]
     topics: tuple[str, ...]
@@ -79,7 +79,7 @@ def read_stored_offsets(home: Connection[TupleRow], pipeline: str) -> StoredOffs
 def compare_offsets(
     bootstrap: str, found: StoredOffsets, *, now: datetime
 ) -> tuple[PartitionOffsets, ...]:
-    """Read the broker's offsets, and put a pipeline's beside them.
+    """Read the broker's offsets and compare a pipeline's offsets with them.
 
     Raises:
         ConfigurationError: ``TOPIC_MISSING``.
@@ -118,7 +118,7 @@ def offsets_at(
     moment: datetime,
     broker: Mapping[TopicPartition, BrokerPosition],
 ) -> dict[TopicPartition, int]:
-    """Find where each partition that the pipeline reads was at a moment.
+    """Find the offset that each partition of a pipeline had reached at a moment.
 
     Raises:
         RetryableError: A server does not answer.

@@ -12,13 +12,13 @@ def lags_of(
     next_offsets: Mapping[TopicPartition, int],
     broker: Mapping[TopicPartition, BrokerPosition] | None,
 ) -> dict[TopicPartition, int] | None:
-    """Return the offsets that each partition has yet to read; None when unknown.
+    """Return the number of unread offsets of each partition; None if it is unknown.
 
-    A partition that the pipeline has not met yet is behind by all that it holds.
+    A partition that the pipeline has not seen yet lags by all that it holds.
 
     Args:
         next_offsets: The next offset to read of each partition.
-        broker: What Kafka says; None when it does not answer.
+        broker: The positions in Kafka; None if Kafka does not answer.
     """
     if broker is None:
         return None

@@ -1,6 +1,7 @@
-"""What Kafka itself holds of topics: where their logs stand, and how many records.
+"""Read the state of topics in Kafka: where their logs begin and end, and their records.
 
-It reads beside the pipelines: it joins no consumer group and commits no offsets.
+It reads independently of the pipelines: it joins no consumer group and commits no
+offsets.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
-#: Seconds until a silent broker is reported.
+#: Seconds after which a silent broker is reported.
 BROKER_TIMEOUT_S = 10.0
 
-#: Seconds without a record or an end, after which counting is given up.
+#: Counting gives up after this many seconds without a record or an end.
 SILENCE_MAX_S = 30.0
 
 _RECORDS_FETCHED = 10_000
@@ -43,9 +44,9 @@ _T = TypeVar("_T")
 
 
 class TopicLog:
-    """Topics of a broker: those that a pipeline reads.
+    """The topics of a broker that a pipeline reads.
 
-    Where it reads none, the broker is not asked.
+    If the pipeline reads no topics, no method asks the broker for positions.
     """
 
     def __init__(self, bootstrap: str, *topics: str) -> None:
@@ -55,8 +56,8 @@ class TopicLog:
     def read_positions(self) -> dict[TopicPartition, BrokerPosition]:
         """Return id, log start and log end of every partition.
 
-        The end is the last stable offset: what lies behind it belongs to a
-        transaction that is still open, and nobody can read it yet.
+        The end is the last stable offset. Records beyond it belong to a transaction
+        that is still open, and cannot be read yet.
 
         Raises:
             ConfigurationError: ``TOPIC_MISSING``.
@@ -66,7 +67,8 @@ class TopicLog:
             return {}
         with self._asking() as (admin, topic_ids):
             starts = self._offsets(admin, list(topic_ids), OffsetSpec.earliest())
-            # Before the stable ends, or what comes meanwhile would count as held back.
+            # Read these before the stable ends; otherwise records that arrive in
+            # between would count as held back.
             all_ends = self._offsets(
                 admin,
                 list(topic_ids),
@@ -85,10 +87,10 @@ class TopicLog:
         }
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record of every partition.
+        """Return the offset after the last record of every partition.
 
-        Unlike the ends of ``read_positions`` it counts what belongs to transactions
-        whose end is not in the log yet, and so may be read only later.
+        Unlike the ends of ``read_positions``, it includes the records of transactions
+        that are still open, which may become readable later.
 
         Raises:
             As ``read_positions`` does.
@@ -141,8 +143,9 @@ class TopicLog:
                 give_up = time.monotonic() + SILENCE_MAX_S
                 error = message.error()
                 if error is not None:
-                    # The log may end with a transaction's marker, which is an offset
-                    # but never a record: only its end tells that nothing follows.
+                    # The log may end with a transaction's marker, which has an offset
+                    # but is not a record. Only the end of the partition shows that no
+                    # record follows.
                     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                         return counted
                     raise self._unreachable(f"answered {error.str()}")
@@ -157,7 +160,7 @@ class TopicLog:
 
     @contextmanager
     def _asking(self) -> Iterator[tuple[AdminClient, dict[TopicPartition, str]]]:
-        """Name the partitions with their topics' ids; translate what goes wrong."""
+        """Yield the partitions with their topics' ids; translate Kafka's errors."""
         admin = AdminClient({**client_config(self._bootstrap), **_QUIET})
         try:
             answers = admin.describe_topics(

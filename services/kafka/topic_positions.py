@@ -1,4 +1,4 @@
-"""What Kafka says of the topics of many pipelines."""
+"""Ask Kafka for the positions of the topics of many pipelines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sinks.protocol.recovery import BrokerPosition
 def read_positions(
     bootstrap: str, topics: Iterable[str]
 ) -> tuple[dict[TopicPartition, BrokerPosition] | None, Sequence[TallyweirError]]:
-    """Ask Kafka for the positions of topics; one that is missing spares the others.
+    """Ask Kafka for the positions of topics, even if some topics are missing.
 
     Returns:
-        What it says of those that it has, None when it does not answer; and what was
-        wrong.
+        The positions in the topics that exist, or None if Kafka does not answer; and
+        the errors found.
     """
     wanted = sorted(topics)
     if not wanted:
@@ -47,9 +47,9 @@ def _read_those_there(
 def positions_of(
     topics: Iterable[str], broker: Mapping[TopicPartition, BrokerPosition] | None
 ) -> Mapping[TopicPartition, BrokerPosition] | None:
-    """Return what Kafka says of some topics; None unless it knows all of them.
+    """Return the positions in some topics; None unless Kafka knows all of them.
 
-    Of no topics there is nothing to be known, whether or not Kafka answers.
+    Without topics the result is empty, whether or not Kafka answers.
     """
     wanted = set(topics)
     if not wanted:

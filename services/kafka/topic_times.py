@@ -1,6 +1,7 @@
-"""When records were appended to topics, and for how long Kafka keeps them.
+"""Find when records were appended to topics, and how long Kafka keeps them.
 
-It reads beside the pipelines: it joins no consumer group and commits no offsets.
+It reads independently of the pipelines: it joins no consumer group and commits no
+offsets.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _QUIET = {"log_level": 0}
 
 
 class TopicTimes:
-    """The clock side of some topics.
+    """The times of records in topics.
 
     Args:
-        bootstrap: Where the broker is.
+        bootstrap: The broker's address.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -37,8 +38,9 @@ class TopicTimes:
         """Find the first record of each partition that is not older than a moment.
 
         Args:
-            moment: With its time zone; compared with what Kafka calls a record's time.
-            ends: Of the partitions to look at: taken where no record is so new.
+            moment: A time with a time zone; compared with the records' timestamps.
+            ends: The ends of the partitions to search; the result for a partition
+                without a record that new.
 
         Raises:
             RetryableError: ``KAFKA_UNREACHABLE``.
@@ -55,7 +57,7 @@ class TopicTimes:
         offsets = {
             TopicPartition(one.topic, one.partition): one.offset for one in found
         }
-        # A negative offset stands for the end.
+        # A negative offset means the end.
         return {
             place: offsets[place] if 0 <= offsets[place] < end else end
             for place, end in ends.items()
@@ -67,10 +69,11 @@ class TopicTimes:
         """Read when the records at or after some offsets were appended.
 
         Args:
-            places: By partition, an offset that the log goes beyond.
+            places: By partition, an offset before the end of its log.
 
         Returns:
-            What came in time; a partition of which nothing did is left out.
+            The times of the records that arrived within the timeout; other partitions
+            are left out.
 
         Raises:
             RetryableError: ``KAFKA_UNREACHABLE``.
@@ -90,9 +93,9 @@ class TopicTimes:
         return times
 
     def retention_of(self, topics: tuple[str, ...]) -> dict[str, timedelta | None]:
-        """Read for how long each topic keeps records; None for ever.
+        """Read how long each topic keeps records; None means without a limit.
 
-        That a topic's size is limited too is not looked at.
+        A limit on a topic's size is ignored.
 
         Raises:
             RetryableError: ``KAFKA_UNREACHABLE``.

@@ -1,4 +1,4 @@
-"""Find a topic, or make it; say clearly what is wrong when neither works."""
+"""Find a topic or create it, with a clear error if neither works."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirE
 
 ANSWER_TIMEOUT_S = 10.0
 
-# The client would write its own lines about a broker that does not answer.
+# Without it, the client writes log lines of its own about a silent broker.
 SILENT_LOG = logging.getLogger("tallyweir.kafka.silent")
 SILENT_LOG.addHandler(logging.NullHandler())
 SILENT_LOG.propagate = False
 
 
 def ensure_topic(bootstrap: str, name: str, *, partitions: int | None = None) -> int:
-    """Return the number of partitions of a topic that now surely exists.
+    """Make sure that a topic exists; return its number of partitions.
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
         name: The topic.
-        partitions: How many the topic has or, when it is missing, gets. None: it
-            must exist.
+        partitions: The number that the topic must have, or gets if it is missing. None
+            requires an existing topic.
 
     Raises:
         RetryableError: No broker answered within ``ANSWER_TIMEOUT_S``.
-        ConfigurationError: The topic is missing and ``partitions`` is None, has
-            another number of them, or may not be made.
+        ConfigurationError: The topic is missing and ``partitions`` is None, it has
+            another number of partitions, or the broker refuses to create it.
     """
     admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
     found = _count_partitions(admin, bootstrap, name)
@@ -57,7 +57,7 @@ def ensure_topic(bootstrap: str, name: str, *, partitions: int | None = None) ->
 
 
 def create_if_missing(bootstrap: str, name: str, *, partitions: int) -> int:
-    """Return the number of partitions of a topic, which gets so many if it is new.
+    """Return a topic's number of partitions; create it with ``partitions`` if missing.
 
     Raises:
         TallyweirError: As ``ensure_topic``.
@@ -70,8 +70,8 @@ def create_if_missing(bootstrap: str, name: str, *, partitions: int) -> int:
 
 
 def _count_partitions(admin: AdminClient, bootstrap: str, name: str) -> int | None:
-    # All topics are listed: asking for one by name would make it, where the broker
-    # makes topics on demand.
+    # List all topics: asking for one by name would create it if the broker creates
+    # topics on demand.
     try:
         metadata = admin.list_topics(timeout=ANSWER_TIMEOUT_S)
     except KafkaException as exc:
@@ -86,7 +86,7 @@ def _count_partitions(admin: AdminClient, bootstrap: str, name: str) -> int | No
 
 def _create(admin: AdminClient, bootstrap: str, name: str, partitions: int) -> None:
     try:
-        # The broker's own default decides the replication factor.
+        # The broker's default decides the replication factor.
         future = admin.create_topics(
             [NewTopic(name, num_partitions=partitions, replication_factor=-1)],
             operation_timeout=ANSWER_TIMEOUT_S,
@@ -96,7 +96,7 @@ def _create(admin: AdminClient, bootstrap: str, name: str, partitions: int) -> N
         error = exc.args[0]
         if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise _explain(error, bootstrap, name) from exc
-        # Somebody made it in between: then it must fit like any other.
+        # Another client created it in between: check it like any existing topic.
         ensure_topic(bootstrap, name, partitions=partitions)
 
 
