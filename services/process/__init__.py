@@ -1,1 +1,1 @@
-"""What every process needs: endpoints, a server, logs, tenure, a driver as a child."""
+"""Parts shared by processes: endpoints, a server, logs, tenure, a driver as a child."""

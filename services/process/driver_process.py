@@ -1,7 +1,7 @@
-"""The Spark driver as a child process: its log lines as events, and its end.
+"""Run the Spark driver as a child process: read its log lines, and end it.
 
-It runs in a session of its own, so that one signal reaches its JVM as well and a
-Ctrl-C at the terminal does not.
+The driver runs in its own process session. So one signal reaches its JVM as well, and a
+Ctrl-C at the terminal does not reach it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import psutil
 from services.local.embedded.state_directory import ROOT
 from sinks.protocol.errors import FatalError
 
-#: A driver needs about ten seconds to its first batch; a busy machine more.
+#: A driver takes about ten seconds to its first batch, on a busy machine longer.
 SILENCE_MAX_S = 180.0
 _DRAIN_TIMEOUT_S = 150.0
 _LEAVE_TIMEOUT_S = 5.0
@@ -34,12 +34,12 @@ _TICK_S = 0.25
 
 
 class DriverProcess:
-    """One ``python -m spark_jobs PIPELINE.yaml``; nothing of it survives the block.
+    """One ``python -m spark_jobs PIPELINE.yaml``; no process of it survives the block.
 
     Args:
-        pipeline_file: What to run.
+        pipeline_file: The pipeline to run.
         environment: The driver's whole environment.
-        transcript: A file that gets every line that the driver writes.
+        transcript: A file to which every line of the driver is appended.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class DriverProcess:
         self._reader.join()
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the driver's next log line, or None when none came in time.
+        """Return the driver's next log line, or None if no line arrives in time.
 
         Raises:
-            FatalError: The driver has ended, and every line of it was returned.
+            FatalError: The driver has ended, and all of its lines were returned.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -99,7 +99,7 @@ class DriverProcess:
         return self._process.poll()
 
     def take_events(self) -> list[dict[str, Any]]:
-        """Return the log lines that came since the last call, without waiting."""
+        """Return the log lines that arrived since the last call, without waiting."""
         events = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -108,7 +108,7 @@ class DriverProcess:
 
     @property
     def has_told_all(self) -> bool:
-        """Whether the driver has ended and every line of it can be taken."""
+        """Whether the driver has ended and all of its lines have been read."""
         return not self._reader.is_alive()
 
     def members(self) -> list[psutil.Process]:
@@ -116,7 +116,7 @@ class DriverProcess:
         return _members(self._process.pid)
 
     def terminate(self) -> None:
-        """Ask the driver to drain, and do not wait for it."""
+        """Ask the driver to drain, without waiting for it."""
         self._process.terminate()
 
     def kill(self) -> None:
@@ -125,10 +125,10 @@ class DriverProcess:
         self._process.wait()
 
     def drain(self) -> None:
-        """Ask the driver to stop after the batch at hand; return once it has.
+        """Ask the driver to stop after the current batch, and wait until it has.
 
         Raises:
-            FatalError: It did not end, or not well.
+            FatalError: The driver did not end, or ended with an error.
         """
         self._process.terminate()
         try:
@@ -140,7 +140,7 @@ class DriverProcess:
 
     @property
     def last_line(self) -> str:
-        """What the driver wrote last."""
+        """The driver's last line."""
         return self._lines[-1] if self._lines else ""
 
     def failure(self, what: str) -> FatalError:
@@ -172,20 +172,20 @@ class DriverProcess:
 
 
 def stop_leftovers(pipeline_file: Path) -> None:
-    """End the drivers of a pipeline file that a killed demo has left running."""
+    """End the drivers of a pipeline file that a killed demo left running."""
     for process in psutil.process_iter():
         try:
             if str(pipeline_file) in process.cmdline():
                 end_session(os.getsid(process.pid))
         except (OSError, psutil.Error):
-            # It has ended meanwhile, or it is somebody else's.
+            # The process has ended in the meantime, or belongs to another user.
             continue
 
 
 def end_session(session: int) -> None:
-    """Return once no process of a session runs; kill those that do not leave.
+    """Wait until no process of a session runs; kill the processes that stay.
 
-    A dead driver's Python workers notice it by themselves, a moment later.
+    A dead driver's Python workers usually end by themselves, a moment later.
     """
     if _has_left(session):
         return
@@ -209,11 +209,11 @@ def _members(session: int) -> list[psutil.Process]:
     for process in psutil.process_iter():
         try:
             in_session = os.getsid(process.pid) == session
-            # An orphan that has ended stays a zombie until init takes note.
+            # An orphan that has ended stays a zombie until init collects it.
             if in_session and process.status() != psutil.STATUS_ZOMBIE:
                 members.append(process)
         except (OSError, psutil.Error):
-            # It has ended meanwhile.
+            # The process has ended in the meantime.
             continue
     return members
 

@@ -1,6 +1,7 @@
-"""Which Kafka and which home database this process works with.
+"""Find the Kafka and the home database that this process works with.
 
-The environment decides; what it does not name is embedded, and started when needed.
+The environment names them. For a server that it does not name, the process uses the
+embedded one, and starts it when needed.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, read_setting
 KAFKA_VARIABLE = "TALLYWEIR_KAFKA_BOOTSTRAP"
 ACTS_DSN_VARIABLE = "TALLYWEIR_ACTS_DSN"
 
-#: On which no broker listens.
+#: A port on which no broker listens.
 _NOBODYS_PORT = 1
 
-# Any of libpq's own variables that says where a server is.
+# libpq's own variables that say where a server is.
 _LIBPQ_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Where the outside world is.
+    """The addresses of Kafka and the home database.
 
     Attributes:
         kafka_bootstrap: ``host:port``, several separated by commas.
@@ -50,7 +51,7 @@ class Endpoints:
 
 
 def given_kafka_bootstrap(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The broker that the environment names, or None: the embedded one."""
+    """The broker that the environment names; None means the embedded one."""
     return environ.get(KAFKA_VARIABLE) or None
 
 
@@ -58,7 +59,8 @@ def require_kafka_bootstrap(environ: Mapping[str, str] = os.environ) -> str:
     """The broker that the environment names.
 
     Raises:
-        ConfigurationError: It names none; what is embedded needs no rights.
+        ConfigurationError: The environment names no broker; the embedded one needs no
+            users or rights.
     """
     bootstrap = given_kafka_bootstrap(environ)
     if bootstrap is None:
@@ -72,10 +74,10 @@ def require_kafka_bootstrap(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def given_home_dsn(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The home database that the environment names, or None: the embedded one.
+    """The home database that the environment names; None means the embedded one.
 
-    ``TALLYWEIR_HOME_DSN``, or what its file holds, comes first, also when it is empty;
-    then libpq's variables, for which the answer is the empty string.
+    ``TALLYWEIR_HOME_DSN``, or the content of its file, takes precedence, even if it is
+    empty. If only libpq's variables are set, the answer is the empty string.
     """
     given = read_setting(environ, HOME_DSN_VARIABLE)
     if given is not None:
@@ -86,9 +88,10 @@ def given_home_dsn(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def resolve_endpoints() -> Endpoints:
-    """Find both servers; start an embedded one where none is named and none runs.
+    """Find both servers; start an embedded one if none is named and none runs.
 
-    Says so in one line on stderr, with how to stop it.
+    For each server that it starts, it writes one line to stderr that says so and how to
+    stop it.
 
     Raises:
         TallyweirError: An embedded server could not be started.
@@ -101,7 +104,7 @@ def resolve_endpoints() -> Endpoints:
 
 
 def resolve_home_dsn() -> str:
-    """Find the home database only; see ``resolve_endpoints``.
+    """Find only the home database; see ``resolve_endpoints``.
 
     Raises:
         TallyweirError: The embedded server could not be started.
@@ -111,10 +114,10 @@ def resolve_home_dsn() -> str:
 
 
 def find_endpoints() -> Endpoints:
-    """Find both servers, and start none: for commands that only look, or act.
+    """Find both servers without starting one, for commands that only look or act.
 
-    A Kafka that does not run is found where it was last, so that what the home database
-    knows can be told all the same.
+    If the embedded Kafka does not run, the result holds its last address, so that the
+    command can still report what the home database knows.
 
     Raises:
         ConfigurationError: As ``find_home_dsn``.
@@ -129,7 +132,7 @@ def find_endpoints() -> Endpoints:
 
 
 def find_home_dsn() -> str:
-    """Find the home database, and start nothing.
+    """Find the home database without starting a server.
 
     Raises:
         ConfigurationError: ``SERVER_NOT_RUNNING``.
@@ -151,7 +154,7 @@ def find_home_dsn() -> str:
 
 
 def find_databases() -> dict[str, str]:
-    """Find what ``resolve_databases`` does, and start nothing.
+    """Find the databases of ``resolve_databases`` without starting a server.
 
     Raises:
         TallyweirError: The variable is malformed, or as ``find_home_dsn``.
@@ -160,16 +163,16 @@ def find_databases() -> dict[str, str]:
 
 
 def resolve_acts_dsn(home_dsn: str) -> str:
-    """Find the home database as who acts on it: by default as everybody else.
+    """Return the connection string for acts; by default it is ``home_dsn``.
 
     Raises:
-        ConfigurationError: The variable, and that of its file, are both set.
+        ConfigurationError: The variable and the variable of its file are both set.
     """
     return read_setting(os.environ, ACTS_DSN_VARIABLE) or home_dsn
 
 
 def resolve_databases() -> dict[str, str]:
-    """Find the home database and those of ``TALLYWEIR_DATABASES``, by their names.
+    """Find the home database and the databases of ``TALLYWEIR_DATABASES``, by name.
 
     Raises:
         TallyweirError: The variable is malformed, or as ``resolve_home_dsn``.
@@ -185,12 +188,12 @@ def _with_others(home_dsn: str) -> dict[str, str]:
 
 
 def child_environment(endpoints: Endpoints) -> dict[str, str]:
-    """The environment for a process of ours, so that it finds the same world."""
+    """The environment of a child process, so that it finds the same servers."""
     return _pointed_at(endpoints, spark_environment())
 
 
 def program_environment(endpoints: Endpoints) -> dict[str, str]:
-    """The same for a process that starts no Spark, and so needs no Java."""
+    """The same for a process that does not start Spark and so needs no Java."""
     return _pointed_at(endpoints, _own_environment())
 
 
@@ -199,7 +202,7 @@ def _pointed_at(endpoints: Endpoints, environment: dict[str, str]) -> dict[str, 
         KAFKA_VARIABLE: endpoints.kafka_bootstrap,
         HOME_DSN_VARIABLE: endpoints.home_dsn,
     }
-    # What it held is passed on above; both would be one too many.
+    # The dictionary above already holds the file's content; both must not be set.
     environment.pop(HOME_DSN_VARIABLE + FILE_SUFFIX, None)
     return environment
 
@@ -213,7 +216,7 @@ def _own_environment() -> dict[str, str]:
 
 
 def spark_environment() -> dict[str, str]:
-    """This process's environment, and what a process of ours needs to run Spark."""
+    """This process's environment, and the variables that a child needs for Spark."""
     environment = _own_environment() | {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -225,7 +228,7 @@ def spark_environment() -> dict[str, str]:
 
 
 def shown_dsn(dsn: str) -> str:
-    """A connection string as people may see it: never with its password."""
+    """Return a connection string for display, with its password masked."""
     from psycopg import ProgrammingError  # noqa: PLC0415 - slow, and rarely needed
     from psycopg.conninfo import (  # noqa: PLC0415
         conninfo_to_dict,
@@ -244,7 +247,7 @@ def shown_dsn(dsn: str) -> str:
 
 
 def launcher() -> str:
-    """How the user calls us, as he can type it where he is."""
+    """The launcher's path, as the user can type it in the current directory."""
     path = ROOT / "tallyweir"
     return "./tallyweir" if Path.cwd() == ROOT else str(path)
 

@@ -1,9 +1,9 @@
-"""Secrets that a request shows, of which a file keeps hashes: API keys, and tokens.
+"""Secrets that requests show and of which a file keeps hashes: API keys and tokens.
 
 A secret reads ``<prefix>_<id>_<secret>``. Its last part has 256 random bits, so one
-SHA-256 is as good as any slow hash. Whatever is wrong with what is shown, the answer is
-the same, after the same work. The file holds nothing that could be shown, but who may
-write it may be anybody.
+SHA-256 is as good as any slow hash. Every wrong secret gets the same answer, after the
+same work. The file holds nothing that a request could show, but a user who may write it
+can take any identity.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Signature = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashedSecret:
-    """One secret, as the file has it.
+    """One secret, as the file holds it.
 
     Attributes:
-        id: The public half of what is shown.
-        sha256: Hash of the other half, as hexadecimal digits.
-        not_after: From then on it is refused; None for never.
+        id: The public part of the secret's text.
+        sha256: The hash of the secret part, as hexadecimal digits.
+        not_after: From this time on it is refused; None if it does not expire.
     """
 
     id: str
@@ -49,7 +49,7 @@ class HashedSecret:
     not_after: dt.datetime | None = None
 
     def is_active(self, now: dt.datetime) -> bool:
-        """Whether it is not yet expired."""
+        """Whether the secret has not expired."""
         return self.not_after is None or now < self.not_after
 
 
@@ -57,26 +57,26 @@ _Secret = TypeVar("_Secret", bound=HashedSecret)
 
 
 class MalformedSecretError(ValueError):
-    """What is wrong with a secret, in words that hold no part of the file."""
+    """A secret is malformed; the message holds no secret part of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretKind(Generic[_Secret]):
-    """What tells one kind of secret from another.
+    """The properties of one kind of secret.
 
     Attributes:
-        word: What one is called.
-        command: Writes the file.
-        variable: Names the file.
-        unreadable: Code of an error, as the next two.
-        malformed: The file is half understood, or what is to be added.
-        unknown: An id that the file does not have.
-        members: What an entry has beside an id, a hash and an expiry.
-        read: Makes one of the members of an entry, and of what every kind has. Raises
+        word: The kind's name.
+        command: The command that writes the file.
+        variable: The environment variable that names the file.
+        unreadable: The error code if the file cannot be read.
+        malformed: The error code if the file, or a secret to be added, is not valid.
+        unknown: The error code if the file does not have an id.
+        members: The members of an entry other than its id, hash and expiry.
+        read: Makes a secret from an entry and the parts that every kind has. Raises
             ``MalformedSecretError``, or ValueError, TypeError or KeyError.
-        write: The members of one.
-        check: Raises ``MalformedSecretError`` if one is none.
-        check_together: Raises ConfigurationError if they are not valid together.
+        write: Returns the members of a secret.
+        check: Raises ``MalformedSecretError`` if a secret is not valid.
+        check_together: Raises ConfigurationError if the secrets are not valid together.
     """
 
     word: str
@@ -93,18 +93,18 @@ class SecretKind(Generic[_Secret]):
 
 
 class SecretRing(Generic[_Secret]):
-    """All secrets of a kind, ready to be asked."""
+    """All secrets of a kind, ready to check requests."""
 
     def __init__(self, prefix: str, known: Iterable[_Secret]) -> None:
         self._shown = re.compile(
             rb"[Bb]earer +" + prefix.encode() + rb"_([0-9a-f]{12})_([0-9a-f]{64})"
         )
         self._by_id = {one.id.encode(): one for one in known}
-        # What an unknown id is compared with; nobody knows a secret of this hash.
+        # An unknown id is compared with this hash, whose secret is discarded.
         self._decoy = _hash(secrets.token_hex(_SECRET_BYTES).encode())
 
     def find(self, authorization: bytes | None, now: dt.datetime) -> _Secret | None:
-        """Return the secret that an ``Authorization`` header shows; None for no."""
+        """Return the secret that an ``Authorization`` header shows, or None."""
         match = self._shown.fullmatch(authorization or b"")
         secret_id, secret = match.groups() if match else (b"", b"")
         found = self._by_id.get(secret_id)
@@ -116,7 +116,7 @@ class SecretRing(Generic[_Secret]):
 def draw_secret(
     prefix: str, *, not_after: dt.datetime | None
 ) -> tuple[HashedSecret, str]:
-    """Draw a secret; return what is kept, and its text, which exists nowhere else."""
+    """Draw a secret; return its hashed form and its text, which is not stored."""
     secret_id = secrets.token_hex(_ID_BYTES)
     secret = secrets.token_hex(_SECRET_BYTES)
     kept = HashedSecret(
@@ -126,12 +126,12 @@ def draw_secret(
 
 
 def utc_now() -> dt.datetime:
-    """What the clock says."""
+    """Return the current time in UTC."""
     return dt.datetime.now(dt.UTC)
 
 
 def sign_file(path: Path, kind: SecretKind[_Secret]) -> Signature:
-    """Return what tells this version of a file from another one.
+    """Return a signature that differs for another version of a file.
 
     Raises:
         ConfigurationError: ``kind.unreadable``.
@@ -159,17 +159,17 @@ def read_secrets(path: Path, kind: SecretKind[_Secret]) -> list[_Secret]:
     except MalformedSecretError as error:
         raise _malformed(path, kind, str(error)) from error
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        # The parser's words could hold a part of the file.
+        # The parser's message could hold a part of the file.
         saw = f"is not an object with a list of valid {_list(kind)}"
         raise _malformed(path, kind, saw) from error
 
 
 def add_secret(path: Path, kind: SecretKind[_Secret], secret: _Secret) -> None:
-    """Put one more secret into a file, which is made when missing.
+    """Add a secret to a file, which is created if it is missing.
 
     Raises:
         ConfigurationError: The file or the secret is not valid, or
-            ``kind.check_together`` says so.
+            ``kind.check_together`` raises it.
 
     Crash:
         The file is the old one or the new one.
@@ -254,7 +254,7 @@ def _check(secret: _Secret, kind: SecretKind[_Secret]) -> None:
 
 
 def _list(kind: SecretKind[_Secret]) -> str:
-    """What an object of the file calls its list."""
+    """The name of the list in the file."""
     return f"{kind.word}s"
 
 

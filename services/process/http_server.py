@@ -1,4 +1,4 @@
-"""An HTTP server for any service of ours: its socket, its signals, and its limits."""
+"""The HTTP server of all services: its socket, its signals and its limits."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from services.process.refusals import RefusedError
 from sinks.host_names import HostNames
 from sinks.protocol.errors import ConfigurationError
 
-#: Of a request's line, headers, trailers and chunk extensions together.
+#: The limit for a request's line, headers, trailers and chunk extensions together.
 HEAD_BYTES_MAX = 32_768
 HEADERS_MAX = 100
-#: For a head; and for what is left of a request that is answered already.
+#: The time for a head, and for the rest of a request that is already answered.
 HEAD_TIMEOUT_S = 10.0
-#: What is read of a body after its answer, so that the connection can stay.
+#: How much of a body is read after its answer, so that the connection can stay open.
 LEFT_BYTES_MAX = 65_536
-#: Requests of a connection that wait for the answer to the one before them.
+#: How many requests of a connection may wait for the answers to earlier ones.
 QUEUED_MAX = 32
 KEEP_ALIVE_S = 75
 BACKLOG = 2_048
 
 _PIECE_BYTES = 4_096
-#: A chunk's size in 16 digits, and the ends of two lines.
+#: The most bytes of a chunk's frame: its size in 16 digits, and two line ends.
 _CHUNK_FRAME_BYTES = 20
 
 
@@ -48,13 +48,13 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class DrainingServer(uvicorn.Server):
-    """Ends with exit code 0 on a signal, where uvicorn would die of it.
+    """Ends with exit code 0 on a signal, while uvicorn would die of the signal.
 
     Args:
-        application: What answers.
-        names: By which it is asked, beside loopback's and its address.
-        drain_timeout_s: How long requests in flight may take once it is to end.
-        on_end: Called when it is told to end.
+        application: The application that answers requests.
+        names: The server's names in addition to its address and loopback's names.
+        drain_timeout_s: How long requests in flight may take after the signal.
+        on_end: Called when a signal tells the server to end.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class DrainingServer(uvicorn.Server):
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_end = on_end
-        # The server's own lines are for people; ours say the same.
+        # uvicorn's log lines are unstructured; ours say the same.
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
         super().__init__(
             uvicorn.Config(
@@ -92,14 +92,14 @@ class DrainingServer(uvicorn.Server):
         yield
 
     def _end(self) -> None:
-        # The second signal does not wait for requests in flight.
+        # After a second signal the server does not wait for requests in flight.
         self.force_exit = self.should_exit
         self.should_exit = True
         self._on_end()
 
 
 class _NamedApplication:
-    """Passes on what is meant for this server; see ``HostNames``."""
+    """Passes on requests that name this server as their host; see ``HostNames``."""
 
     def __init__(self, application: Application, names: HostNames) -> None:
         self._application = application
@@ -118,7 +118,7 @@ class _NamedApplication:
     def _refuse(self, scope: Message) -> RefusedError | None:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if not hosts and scope["http_version"] == "1.0":
-            # No browser asks so.
+            # No browser sends such a request.
             return None
         status = HTTPStatus.MISDIRECTED_REQUEST
         if len(hosts) != 1:
@@ -137,7 +137,7 @@ class _NamedApplication:
 
 
 class _Part(Enum):
-    """What of a request the connection is in."""
+    """The part of a request that the connection is in."""
 
     HEAD = "line and headers"
     BODY = "body and trailers"
@@ -145,24 +145,24 @@ class _Part(Enum):
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Bounds what a connection makes the process keep, and for how long.
+    """Bounds how much the process keeps for a connection, and for how long.
 
-    Bytes are counted as they come, because the parser keeps half a header without a
-    word. What is refused is answered only where the client can tell which of its
-    requests that answers; the connection ends in any case.
+    It counts bytes as they arrive, because the parser buffers half a header silently.
+    It answers a refused request only if the client can tell which of its requests the
+    answer is for. It closes the connection in any case.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Give the first request's headers their time."""
+        """Start the timer for the first request's headers."""
         super().connection_made(transport)
         self._part = _Part.HEAD
-        self._requests = 0  # that are complete
-        # Of the request: its head, and what of the rest is no body.
+        self._requests = 0  # the complete ones
+        # The current request: bytes of its head, and all bytes outside its body.
         self._head_bytes = 0
         self._spent_bytes = 0
-        # Of the body that comes after its answer.
+        # The bytes of a body that arrive after its answer.
         self._left_bytes = 0
-        # Of the piece that is being parsed.
+        # The piece that is being parsed: its bytes of body, and its chunks.
         self._body_bytes = 0
         self._chunks = 0
         self._is_deaf = False
@@ -175,7 +175,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse piece by piece, so that no limit is passed by more than a piece."""
+        """Parse in pieces, so that no limit is exceeded by more than one piece."""
         at = 0
         while at < len(data) and not (self._is_deaf or self.transport.is_closing()):
             if self._part is _Part.BETWEEN:
@@ -194,12 +194,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._begin_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, and no trailer: the application has looked at the headers."""
+        """Keep headers, not trailers: the application has already read the headers."""
         if self._part is _Part.HEAD:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Hand the request over, if its headers and its predecessors are not too many.
+        """Pass the request on, unless it has too many headers or predecessors.
 
         Raises:
             HttpParserError: The parser stops, and the connection ends.
@@ -215,7 +215,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
-        """Count a chunk, whose frame is no waste."""
+        """Count a chunk, because its frame does not count as spent."""
         self._chunks += 1
 
     def on_body(self, body: bytes) -> None:
@@ -231,17 +231,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._stop_timer()
 
     def on_response_complete(self) -> None:
-        """Give what is still to come of an answered request its time."""
+        """Start the timer for the rest of a request that is already answered."""
         super().on_response_complete()
         if self._part is _Part.BODY and self.cycle.response_complete:
             self._start_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what came: what the parser cannot read, or a limit."""
+        """Refuse input that the parser cannot read or that exceeds a limit."""
         newest: RequestResponseCycle | None = self.cycle
         is_waiting = newest is not None and not newest.response_complete
         if self._part is not _Part.BODY and is_waiting:
-            # It would be taken for the answer to a request that was accepted.
+            # The client would take it for the answer to a request that was accepted.
             self._is_deaf = True
             self.cycle.keep_alive = False
             return
@@ -301,7 +301,7 @@ def _refusal(status: HTTPStatus, text: str) -> bytes:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the socket that a server answers at; port 0 takes any that is free.
+    """Open the socket that a server listens on; port 0 takes any free port.
 
     Raises:
         ConfigurationError: ``ADDRESS_UNUSABLE``.

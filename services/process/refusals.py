@@ -1,4 +1,4 @@
-"""What a request or an event is refused with, as RFC 9457 says it."""
+"""The refusal of a request or an event, as an RFC 9457 problem."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from http import HTTPStatus
 
 
 class RefusedError(Exception):
-    """A request, or one event of it, that is not taken; nothing of it is in Kafka.
+    """A request, or one of its events, is refused; nothing of it is in Kafka.
 
-    The exceptions are answers with ``OUTCOME_UNKNOWN``, which say so.
+    The exception is the code ``OUTCOME_UNKNOWN``: the event may be in Kafka.
 
     Attributes:
         code: Stable upper-case identifier, listed in ``docs/operations.md``.
-        status: Of the answer.
-        saw: What was observed; never a secret, and of a payload a few words at most.
+        status: The answer's HTTP status.
+        saw: What was observed; never a secret, and at most a few words of a payload.
         why: Why that is a problem.
         fix: What the producer does about it.
-        retry_after_s: When the same request may succeed; None if it never will.
+        retry_after_s: The seconds after which the same request may succeed; None if it
+            never will.
     """
 
     def __init__(  # noqa: PLR0913 (keyword-only; an explanation has these parts)
@@ -38,7 +39,7 @@ class RefusedError(Exception):
         self.retry_after_s = retry_after_s
 
     def as_problem(self) -> dict[str, object]:
-        """Write it as the members of a problem document."""
+        """Return it as the members of a problem document."""
         return {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,

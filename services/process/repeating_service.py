@@ -1,4 +1,4 @@
-"""A service that does a round every few seconds, until it is told to stop."""
+"""A service that does a round every few seconds, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sinks.metrics_endpoint import Heartbeat
 
 
 class RepeatingService:
-    """The clock and the end of such a service; what a round is, others say.
+    """The clock and the end of such a service; subclasses define a round.
 
     Args:
-        every_s: From the start of one round to the start of the next.
-        silence_max_s: Without a finished round for so long beyond ``every_s`` the
-            service is not ready.
+        every_s: The seconds from the start of one round to the start of the next.
+        silence_max_s: The service is not ready after ``every_s`` plus this many seconds
+            without a finished round.
     """
 
     def __init__(self, *, every_s: float, silence_max_s: float) -> None:
@@ -30,7 +30,7 @@ class RepeatingService:
         self.rounds = Heartbeat(silence_max_s=silence_max_s + every_s)
 
     def request_stop(self) -> None:
-        """Ask the service to end after the step at hand; safe in a signal handler."""
+        """Ask the service to end after the current step; safe in a signal handler."""
         self._stop.set()
 
     def stop_on_signals(self) -> None:
@@ -43,7 +43,7 @@ class RepeatingService:
         signal.signal(signal.SIGINT, stop)
 
     def _repeat(self, do_round: Callable[[], object]) -> None:
-        """Do a round now and one every ``every_s`` seconds, until asked to stop."""
+        """Do a round now and then every ``every_s`` seconds, until asked to stop."""
         while not self._stop.is_set():
             begun = time.monotonic()
             do_round()

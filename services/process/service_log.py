@@ -1,4 +1,4 @@
-"""How services log: every one of them in the same way."""
+"""Configure the log, in the same way for all services."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sinks.log_level import read_log_level
 
 
 def configure_logging() -> None:
-    """One line an event on stderr: for people on a terminal, else as JSON.
+    """Log one line per event to stderr: readable text on a terminal, otherwise JSON.
 
     Raises:
         ConfigurationError: As ``read_log_level``.

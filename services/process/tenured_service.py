@@ -1,6 +1,6 @@
-"""A service of which one works at a time: at work, or standing by.
+"""A service of which one process works at a time; the others stand by.
 
-``sinks.postgres.server.locked_session`` says what the lock promises that makes it so.
+A lock ensures it; ``sinks.postgres.server.locked_session`` says what the lock promises.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ _Session = TypeVar("_Session", bound=LockedSession)
 
 
 class Tenure(Protocol):
-    """What a service does from the moment it holds the lock until it loses it."""
+    """The work of a service from taking the lock until losing it."""
 
     def run_round(self) -> list[str]:
         """Do one round.
 
         Returns:
-            Codes of the errors that were told.
+            The codes of the errors that were logged.
 
         Raises:
-            TallyweirError: The session with the home has ended, and with it the lock.
+            TallyweirError: The session with the home database has ended, and with it
+                the lock.
         """
 
 
 class TenureMetrics(Protocol):
-    """What is told of tenures."""
+    """The metrics of tenures."""
 
     @property
     def active(self) -> Gauge:
@@ -40,17 +41,17 @@ class TenureMetrics(Protocol):
 
     @property
     def failures(self) -> Counter:
-        """What an error cut short, by its code."""
+        """Work that an error cut short, by the error's code."""
 
 
 class TenuredService(RepeatingService, ABC, Generic[_Session]):
-    """Tries for its lock at each round, and does the round if it holds it.
+    """Tries to take its lock at each round, and does the round if it holds the lock.
 
     Args:
-        name: What its log calls it.
-        every_s: From the start of one round to the start of the next.
-        silence_max_s: As ``RepeatingService``.
-        metrics: Told of tenures, and of what ends them.
+        name: The service's name in its log.
+        every_s: The seconds from the start of one round to the start of the next.
+        silence_max_s: As in ``RepeatingService``.
+        metrics: Get the tenures, and the errors that end them.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class TenuredService(RepeatingService, ABC, Generic[_Session]):
         """Do one round.
 
         Returns:
-            Whether this process was the one at work, and the codes of errors.
+            Whether this process held the lock, and the codes of errors.
         """
         failures = self.run_round()
         was_active = self._tenure is not None
@@ -95,7 +96,7 @@ class TenuredService(RepeatingService, ABC, Generic[_Session]):
         return was_active, failures
 
     def run_round(self) -> list[str]:
-        """Do one round, and return the codes of errors, each of which was told."""
+        """Do one round; return the codes of the errors that were logged."""
         try:
             tenure = self._tenure or self._begin_tenure()
             failures = [] if tenure is None else tenure.run_round()
@@ -128,7 +129,7 @@ class TenuredService(RepeatingService, ABC, Generic[_Session]):
         return self._tenure
 
     def _end_tenure(self) -> None:
-        """Let go of the lock, and of all that the tenure has made for itself."""
+        """Release the lock and everything that the tenure has opened."""
         if self._session is not None:
             self._session.close()
         self._session = self._tenure = None
