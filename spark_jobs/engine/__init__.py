@@ -1,1 +1,1 @@
-"""The Spark engine: its session and settings, its processes, and how they end."""
+"""The Spark engine: its session, its settings, its processes and their end."""

@@ -1,4 +1,4 @@
-"""Begins work that goes on beside its caller."""
+"""Start work that runs in parallel with its caller."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from concurrent.futures import Future
 
 
 def begin_in_thread(work: Callable[[], None]) -> Future[None]:
-    """Do something in a thread of its own, which does not keep the process alive.
+    """Run ``work`` in a new thread that does not keep the process alive.
 
-    A pool's threads would: a driver that is told to stop, and waits no longer for a
-    server that hangs, could never end.
+    The threads of a pool would keep it alive: a driver that must stop and gives up on a
+    server that hangs could then never end.
     """
     begun: Future[None] = Future()
 
     def run() -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - whoever waits shall raise it
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
             begun.set_exception(error)
         else:
             begun.set_result(None)

@@ -1,11 +1,11 @@
-"""``python -m spark_jobs.engine.class_archive FILE`` writes down Spark's classes.
+"""``python -m spark_jobs.engine.class_archive FILE`` archives Spark's classes.
 
-A driver's JVM spends half of its start on loading, checking and linking some twenty
-thousand classes. It can map them from an archive instead, as one earlier JVM left them
-(Java's class data sharing, JEP 350). This runs that earlier JVM: a small stream with
-all that a batch does, but no Kafka and no Postgres.
+A driver's JVM spends half of its start on loading, checking and linking about twenty
+thousand classes. It can map them from an archive that an earlier JVM wrote instead
+(Java's class data sharing, JEP 350). This module runs that earlier JVM: a small stream
+that does all that a batch does, but without Kafka and Postgres.
 
-A JVM that an archive does not fit, as after an update, ignores it.
+A JVM ignores an archive that does not fit it, for example after an update.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "v", "type": "lon
 
 
 def write_class_archive(archive: Path) -> int:
-    """Run a JVM that leaves its classes in a file when it ends.
+    """Run a JVM that writes its classes to a file when it ends.
 
     Returns:
         The JVM's exit code.
 
     Crash:
-        The file is there whole or in part; the caller moves it into place.
+        The file may be incomplete; the caller moves a complete one into place.
     """
     with tempfile.TemporaryDirectory() as work:
         settings = DriverSettings(
@@ -57,7 +57,7 @@ def write_class_archive(archive: Path) -> int:
         _run_batches(spark, Path(work) / "checkpoint")
         jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001
         spark.stop()
-        # It ends when nobody speaks to it any more, and then writes the archive.
+        # The JVM ends when its input closes, and then writes the archive.
         jvm.stdin.close()
         return int(jvm.wait())
 

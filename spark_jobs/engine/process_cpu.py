@@ -1,4 +1,4 @@
-"""CPU that the driver's processes have spent, as the system counts it."""
+"""Measure the CPU time of the driver's processes, as the system counts it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pyspark.sql import SparkSession
 
 
 class ProcessCpu:
-    """Tells what was spent since it was asked last, by the driver and its JVM.
+    """Tells the CPU time of the driver and its JVM since the last call.
 
-    Of Spark's Python workers nothing: tasks tell of themselves.
+    It does not count Spark's Python workers: tasks report their own time.
 
     Args:
-        spark: The session, whose JVM is beside the driver.
+        spark: The session; its JVM runs on the driver's machine.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -24,7 +24,7 @@ class ProcessCpu:
         self._before = self._now()
 
     def spent(self) -> dict[str, float]:
-        """Return CPU seconds by process."""
+        """Return the CPU seconds since the last call, by process."""
         before, self._before = self._before, self._now()
         return {name: self._before[name] - before[name] for name in before}
 

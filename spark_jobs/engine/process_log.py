@@ -1,4 +1,4 @@
-"""How a driver, or a batch run, logs."""
+"""Configure the log of a driver or a batch run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from sinks.log_level import read_log_level
 def configure_logging(
     keep: Callable[[Mapping[str, Any]], None] = lambda _line: None,
 ) -> None:
-    """One line an event on stderr: for people on a terminal, else as JSON.
+    """Log one line per event to stderr: readable text on a terminal, otherwise JSON.
 
     Args:
-        keep: Is given each line as well; must neither wait nor raise.
+        keep: Also gets each line; must neither block nor raise.
 
     Raises:
         ConfigurationError: As ``read_log_level``.
 
-    Py4J logs what it raises too, a page from each of its threads, in some of them to
-    the root logger: what a person needs to read would be somewhere in between.
+    Py4J's log is silenced. Py4J logs the errors that it raises, a page from each of its
+    threads and partly to the root logger, and would bury the lines that matter.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_named)

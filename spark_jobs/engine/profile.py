@@ -1,7 +1,7 @@
 """Profiles: settings of Spark that go together, by what a pipeline needs most.
 
-``docs/scaling.md`` has what each is for, and what was measured. The Helm chart has the
-same numbers as values, for Kubernetes must know them before a driver runs.
+``docs/scaling.md`` says what each profile is for, and what was measured. The Helm chart
+repeats the numbers as values, because Kubernetes must know them before a driver runs.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ PROFILE_VARIABLE = "TALLYWEIR_PROFILE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a driver and its executors get where nobody says otherwise.
+    """The defaults of a driver and its executors.
 
     Attributes:
-        driver_memory: Heap of the driver's JVM.
-        batch_offsets_max: Offsets that one batch reads at most.
-        tasks_per_core: Tasks at a time on each core, where the driver runs them all.
-        executor_cores: Tasks that one executor runs at a time; None as Spark has it.
-        executor_memory: Heap of an executor's JVM; None as Spark has it.
-        executor_overhead: Memory of an executor besides, which Python works in; only
-            Kubernetes asks for it.
+        driver_memory: The heap of the driver's JVM.
+        batch_offsets_max: The most offsets that one batch reads.
+        tasks_per_core: How many tasks run at a time on each core, if the driver runs
+            all tasks.
+        executor_cores: How many tasks an executor runs at a time; None for Spark's
+            default.
+        executor_memory: The heap of an executor's JVM; None for Spark's default.
+        executor_overhead: Additional memory of an executor, which Python uses; only
+            Kubernetes applies it.
     """
 
     driver_memory: str
@@ -38,7 +40,7 @@ class Profile:
 
     @property
     def spark_settings(self) -> dict[str, str]:
-        """What Spark is told of its executors; nothing where nothing is meant."""
+        """Spark's settings for its executors; a value of None gives no setting."""
         settings = {
             "spark.executor.cores": self.executor_cores,
             "spark.executor.memory": self.executor_memory,
@@ -47,12 +49,12 @@ class Profile:
         return {key: str(value) for key, value in settings.items() if value is not None}
 
 
-#: Of a pipeline without a profile. A task alternates between JVM, Python and Postgres,
-#: so two tasks a core keep the machine busy.
+#: The defaults of a pipeline without a profile. A task alternates between JVM, Python
+#: and Postgres, so two tasks per core keep the machine busy.
 NO_PROFILE = Profile(driver_memory="2g", batch_offsets_max=250_000, tasks_per_core=2)
 
 PROFILES: Mapping[str, Profile] = {
-    # Few tasks with much room each: the rows of a task lie in its memory.
+    # Few tasks with much memory each: a task holds all of its rows in memory.
     "memory": Profile(
         driver_memory="4g",
         batch_offsets_max=250_000,
@@ -61,7 +63,7 @@ PROFILES: Mapping[str, Profile] = {
         executor_memory="6g",
         executor_overhead="4g",
     ),
-    # Many tasks at once, and batches that give them all something to do.
+    # Many tasks at a time, and batches that are large enough for all of them.
     "cpu": Profile(
         driver_memory="2g",
         batch_offsets_max=1_000_000,
@@ -70,7 +72,7 @@ PROFILES: Mapping[str, Profile] = {
         executor_memory="3g",
         executor_overhead="2g",
     ),
-    # Results wait for the end of their batch, so a batch is small.
+    # Small batches, because results wait for the end of their batch.
     "streaming": Profile(
         driver_memory="2g",
         batch_offsets_max=50_000,
@@ -83,7 +85,7 @@ PROFILES: Mapping[str, Profile] = {
 
 
 def chosen_profile(environment: Mapping[str, str]) -> Profile:
-    """Return the profile that an environment names, or what holds without one.
+    """Return the profile that an environment names, or the one for no name.
 
     Raises:
         ConfigurationError: ``PROFILE_UNKNOWN``.

@@ -1,11 +1,11 @@
-"""The process that Spark forks Python workers from; named by a Spark setting.
+"""The process from which Spark forks Python workers; a Spark setting names it.
 
-PySpark's own daemon forks an empty interpreter, and each worker then loads the
-libraries by itself, re-reads the directories of the zip files on its path before
-every task, and collects garbage after every task. Measured on this product, two
-thirds of a worker's time went there (``docs/benchmarks.md``). This daemon loads the
-libraries once, before the first fork, and none from zip files, leaves the garbage to
-Python's own thresholds and keeps freed memory for the next task.
+PySpark's own daemon forks an empty interpreter. Each worker then loads the libraries by
+itself, reads the directories of the zip files on its path again before every task, and
+collects garbage after every task. Measured on this product, that took two thirds of a
+worker's time (``docs/benchmarks.md``). This daemon loads the libraries once, before the
+first fork, and not from zip files. It leaves garbage collection to Python's own
+thresholds, and keeps freed memory for the next task.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from spark_jobs.engine.kept_memory import keep_freed_memory, leave_lasting_objec
 
 
 def main() -> None:
-    """Serve Spark's requests for workers until Spark goes away."""
-    # The terminal sends Ctrl-C to every process; workers end when the driver says so.
+    """Serve Spark's requests for workers until Spark ends."""
+    # The terminal sends Ctrl-C to every process; only the driver ends workers.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    # PySpark itself is installed as a package. Its zip copies come first, and whatever
-    # is imported from them is compiled anew.
+    # PySpark is installed as a package. Its zip copies come first on the path, and
+    # Python compiles every module that it imports from them again.
     sys.path[:] = [path for path in sys.path if not path.endswith((".zip", ".jar"))]
     sys.path_importer_cache.clear()
     daemon = importlib.import_module("pyspark.daemon")
-    # Everything that a task needs; every worker then shares it.
+    # Load everything that a task needs, so that all workers share it.
     importlib.import_module("spark_jobs.task.stage_task")
     importlib.import_module("spark_jobs.keyed.key_task")
-    # Arrow loads pandas, if it is there, when it first makes a numpy array of a column.
+    # Arrow loads pandas, if it is installed, at its first conversion to a numpy array.
     np.asarray(pa.array([0]))
     keep_freed_memory()
     leave_lasting_objects()
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _leave_garbage() -> None:
-    """Stand in for the collection that PySpark's daemon makes after each task."""
+    """Replace the collection that PySpark's daemon runs after each task."""
 
 
 if __name__ == "__main__":

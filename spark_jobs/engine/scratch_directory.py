@@ -1,4 +1,4 @@
-"""Where Spark keeps, on the driver's machine, what ends with the process."""
+"""Give Spark a directory for files that end with the driver's process."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from pathlib import Path
 
 _LOCK_NAME = "in-use.lock"
 
-#: The locks of this process, which the kernel lets go of when it ends, however it does.
+#: The locks of this process. The kernel releases them when it ends, in whatever way.
 _held: list[int] = []
 
 
 def scratch_directory(parent: Path) -> Path:
     """Make a directory for this process, and delete those whose process is gone.
 
-    Spark deletes its files when it ends, but a process that is killed cannot, and its
-    files would stay for good.
+    Spark deletes its files when it ends, but a killed process cannot delete them. Its
+    files would otherwise stay.
 
     Args:
-        parent: Of the scratch directories of all processes that share it.
+        parent: The directory that holds the scratch directories of all processes.
     """
     parent.mkdir(parents=True, exist_ok=True)
-    # One process at a time, or one would delete what another is about to lock.
+    # Let in one process at a time; otherwise one could delete a directory that another
+    # is about to lock.
     gate = _open(parent / _LOCK_NAME)
     try:
         fcntl.flock(gate, fcntl.LOCK_EX)

@@ -15,49 +15,51 @@ from spark_jobs.engine.settings import DriverSettings
 
 
 def quoted(option: str) -> str:
-    """Return an option as Spark's launcher reads one that may hold spaces."""
+    """Quote an option that may hold spaces, for Spark's launcher."""
     escaped = option.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
-#: A length field in a hostile payload may ask for gigabytes. Avro allocates them
-#: before it notices that the payload is too short, and the JVM dies; these bounds
-#: turn that into an error of one record.
+#: A length field in a hostile payload can ask for gigabytes. Avro allocates them before
+#: it notices that the payload is too short, and the JVM dies. These limits turn that
+#: into an error of one record.
 _AVRO_LIMITS = (
     "-Dorg.apache.avro.limits.bytes.maxLength=16777216 "
     "-Dorg.apache.avro.limits.string.maxLength=16777216 "
     "-Dorg.apache.avro.limits.collectionItems.maxLength=1000000"
 )
 
-#: The JVM's optimising compiler takes a core for minutes at Java's own thresholds: a
-#: driver runs thousands of methods some thousand times for each batch, and a dozen for
-#: each event. With these the latter are optimised as soon, and the others hardly.
+#: With Java's own thresholds, the JVM's optimising compiler keeps a core busy for
+#: minutes: a driver runs thousands of methods some thousand times for each batch, and
+#: about a dozen for each event. With these thresholds the JVM optimises the methods for
+#: events as early, and the others hardly ever.
 _COMPILER = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
 
-#: The optimising compiler leaves out what this names: in a driver's first minute half
-#: of its time went there. For each batch Spark reads the byte code of its closures,
-#: looks for classes and serialises tasks, which is no work to speak of once compiled by
-#: the simple compiler. What runs for events is not named, nor is what that may call.
+#: The optimising compiler skips the methods that this file names: in a driver's first
+#: minute it spent half of its time on them. For each batch Spark reads the byte code of
+#: its closures, looks for classes and serialises tasks; the simple compiler makes this
+#: fast enough. The file names no method that runs for events or that such a method may
+#: call.
 _DIRECTIVES = Path(__file__).with_name("compiler_directives.json")
 _LEFT_OUT = (
     "-XX:+UnlockDiagnosticVMOptions "
     f"{quoted(f'-XX:CompilerDirectivesFile={_DIRECTIVES}')}"
 )
 
-#: Spark's classes are more than the JVM makes room for at first, and at each step to
-#: more it stops to collect the whole heap: 90 and 140 ms in a driver's first seconds.
+#: Spark's classes exceed the JVM's initial metaspace. At each step to a larger one the
+#: JVM stops and collects the whole heap: 90 and 140 ms in a driver's first seconds.
 _ROOM = "-XX:MetaspaceSize=256m"
 
-#: The JVM may collect for a twentieth of its time. Its own goal is a hundredth, which a
-#: stream of batches misses with any heap: so it took more and more of what it may, for
-#: a quarter of an hour, and was not faster for it.
+#: The JVM may collect garbage for a twentieth of its time. Its default is a hundredth,
+#: which a stream of batches misses with any heap. So the JVM took more and more of its
+#: allowed heap, for a quarter of an hour, without getting faster.
 _COLLECTING = "-XX:+UseParallelGC -XX:GCTimeRatio=19"
 
-#: What PySpark asks the JVM for, by these names, at each batch. For a name without a
-#: package the JVM looks into all jars on its path, one package after the other.
+#: The names that PySpark asks the JVM for at each batch. For a name without a package
+#: the JVM searches all jars on its path, one package after the other.
 _JVM_NAMES = (
     "PythonSQLUtils",
     "PythonUtils",
@@ -70,9 +72,9 @@ _JVM_NAMES = (
     "org.apache.spark.sql.functions",
 )
 
-#: Refused or forced, each for a reason that ``docs/protocol.md`` gives.
+#: Settings that correctness requires; ``docs/protocol.md`` gives the reasons.
 _SAFETY = {
-    # Two copies of one task would both be voted for.
+    # With speculation, both copies of a task would vote.
     "spark.speculation": "false",
     # Adaptive execution merges shuffle partitions by size, which differs between
     # runs; tasks must get the same rows at every attempt.
@@ -80,50 +82,51 @@ _SAFETY = {
     "spark.sql.session.timeZone": "UTC",
 }
 
-#: What an expression that a pipeline has gives is exact, or it raises an exception,
-#: which ``exact_expressions.py`` catches for the event at hand.
+#: With these, a pipeline's expression gives an exact value or raises an exception.
+#: ``exact_expressions.py`` catches it for the single event.
 _EXACT = {
     "spark.sql.ansi.enabled": "true",
-    # Of decimals that need too many digits Spark would drop places, or digits.
+    # Otherwise Spark drops decimal places, or digits, of decimals that need too many.
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",
     "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "true",
-    # Spark would compute what two expressions share, and what one mentions twice,
-    # before both: there nothing catches an exception.
+    # Otherwise Spark computes a subexpression that two expressions share, or that one
+    # contains twice, before both. No code catches an exception there.
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.alwaysInlineCommonExpr": "true",
-    # ``a + 1 + 2`` would become ``a + (1 + 2)``, which may overflow where it does not.
+    # Otherwise ``a + 1 + 2`` becomes ``a + (1 + 2)``, which overflows in other cases.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer"
     ".ReorderAssociativeOperator",
-    # A text in an expression is what it says, and not what the environment holds.
+    # Otherwise Spark replaces ``${…}`` in a text with a value from the environment.
     "spark.sql.variable.substitute": "false",
 }
 
 _SPEED = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Batches end by their rows alone. Where they may also end by their bytes, Spark
-    # adds up the sizes of all columns at each row. A task's rows all come to be in the
-    # memory of its Python, so a batch of them is the smaller part.
+    # Only the number of rows ends an Arrow batch. With a limit of bytes, Spark adds up
+    # the sizes of all columns at each row. A task's Python holds all of its rows in
+    # memory in the end, so a single batch of them matters less.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "spark_jobs.engine.python_daemon",
-    # Shuffled rows stay on the machine or its network for a moment; packing them
+    # Shuffled rows stay on the machine or its network for a moment; compressing them
     # costs more than moving them.
     "spark.shuffle.compress": "false",
     "spark.sql.streaming.metricsEnabled": "false",
-    # The JVM compiles no longer method; Spark makes several of it then.
+    # The JVM does not compile longer methods; with this limit Spark splits them.
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # PySpark would look through its caller's stack at each column that is made, to
-    # quote it in an error's message.
+    # Otherwise PySpark inspects its caller's stack for each new column, to quote it in
+    # error messages.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.shuffle.sort.bypassMergeThreshold": "400",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
 
-#: How Spark writes its two log entries for each batch. Its own choice starts processes
-#: for each file, which takes longer than staging a small batch; these write a file and
-#: rename it. ``docs/adr/0005-checkpoint-files.md`` says why that is safe.
+#: How Spark writes its two log entries for each batch. Spark's default starts processes
+#: for each file, which takes longer than staging a small batch. With these settings
+#: Spark writes a file and renames it; ``docs/adr/0005-checkpoint-files.md`` says why
+#: that is safe.
 _CHECKPOINT_FILES = {
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution"
     ".streaming.checkpointing.FileSystemBasedCheckpointFileManager",
@@ -131,9 +134,9 @@ _CHECKPOINT_FILES = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
-#: A frozen worker still accepts connections, its kernel does; with Spark's own limits
-#: (two minutes, four times) a batch would wait eight minutes for its shuffled rows
-#: before another worker makes them again.
+#: The kernel of a frozen worker still accepts connections. With Spark's own limits (two
+#: minutes, four times) a batch would wait eight minutes for its shuffled rows before
+#: another worker computes them again.
 _PATIENCE = {
     "spark.shuffle.io.connectionTimeout": "30s",
     "spark.shuffle.io.maxRetries": "1",
@@ -148,7 +151,7 @@ def start_session(
     Args:
         settings: The driver's settings.
         name: The application's name in Spark's pages and logs.
-        java_options: More of them for the driver's JVM.
+        java_options: Additional options for the driver's JVM.
     """
     scratch = scratch_directory(settings.state_directory / "scratch")
     logging = Path(__file__).with_name("log4j2.properties")
@@ -158,7 +161,7 @@ def start_session(
         shared = f"-XX:SharedArchiveFile={settings.class_archive}"
         java_options += f" {quoted(shared)}"
     java_options = (
-        # What it says of classes that it cannot archive is of no use to anybody.
+        # The JVM's warnings about classes that it cannot archive are useless.
         f"{java_options} -Xlog:cds=off -Xlog:cds+dynamic=off "
         f"{_COMPILER} {_LEFT_OUT} {_ROOM} {_COLLECTING} "
         f"{_AVRO_LIMITS} {quoted(f'-Djava.io.tmpdir={scratch}')} "
@@ -176,22 +179,23 @@ def start_session(
         .config("spark.sql.warehouse.dir", str(settings.state_directory / "warehouse"))
     )
     if settings.spark_master.startswith("local"):
-        # Nobody else needs to reach the driver; elsewhere Spark finds the address.
-        # What comes to its ports would be deserialised, whoever on this machine sent
-        # it; in this mode Spark draws the secret itself and shows it nowhere.
+        # In local mode no other machine needs to reach the driver; in other modes Spark
+        # finds the address. Without authentication Spark would deserialise whatever a
+        # process on this machine sends to its ports. In local mode Spark draws the
+        # secret itself and shows it nowhere.
         for key, value in {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.authenticate": "true",
         }.items():
             builder = builder.config(key, value)
-    # Only where a profile is chosen: else Spark's own files say.
+    # Without a profile this is empty, and Spark's own files decide.
     for key, value in settings.executors.items():
         builder = builder.config(key, value)
     ours = {**_SAFETY, **_EXACT, **_SPEED, **_CHECKPOINT_FILES, **_PATIENCE}
     for key, value in ours.items():
         builder = builder.config(key, value)
-    # Where it starts in the main thread, PySpark takes Ctrl-C for itself.
+    # If PySpark starts in the main thread, it installs its own handler for Ctrl-C.
     with _output_to(log_file), ThreadPoolExecutor(max_workers=1) as starter:
         spark = starter.submit(builder.getOrCreate).result()
     _remember_names(spark)
@@ -199,7 +203,7 @@ def start_session(
 
 
 def _remember_names(spark: SparkSession) -> None:
-    """Have PySpark find these names where it looks first, and ask the JVM no more."""
+    """Cache these names where PySpark looks first, so that it does not ask the JVM."""
     jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark looks names up in it
     assert jvm is not None, "the session runs"
     for name in _JVM_NAMES:
@@ -208,10 +212,10 @@ def _remember_names(spark: SparkSession) -> None:
 
 @contextmanager
 def _output_to(log_file: Path) -> Iterator[None]:
-    """Give the JVM that starts in here the log file as its output and its errors.
+    """Redirect the output and errors of a JVM that starts in the block to the log file.
 
-    The JVM and Spark's launcher print there before any logging begins, in the middle
-    of what a person or a program reads.
+    The JVM and Spark's launcher print before logging begins. Their lines would
+    otherwise appear between the lines that people or programs read.
     """
     kept = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

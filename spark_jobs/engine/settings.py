@@ -1,4 +1,4 @@
-"""What a driver process is told by its environment, read once."""
+"""The settings of a driver process, read once from its environment."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from spark_jobs.engine.profile import chosen_profile
 
 _PORT_MAX = 65_535
 
-#: Up to so many offsets the driver stages a batch itself: of larger ones several tasks
-#: share the work.
+#: The driver itself stages a batch of up to this many offsets; several tasks share the
+#: work of a larger one.
 SMALL_BATCH_OFFSETS_MAX = 20_000
 
 
@@ -29,18 +29,19 @@ class DriverSettings:
         kafka_bootstrap: ``host:port``, several separated by commas.
         home_dsn: libpq connection string, empty for libpq's defaults. Hidden in
             ``repr``, because it may hold a password.
-        databases: Connection string of every other database, hidden as well.
+        databases: The connection strings of all other databases, hidden as well.
         spark_master: Such as ``local[4]`` or ``spark://host:7077``.
         spark_jars: The connector's jars.
-        class_archive: What ``spark_jobs.engine.class_archive`` wrote, if it was made.
-        state_directory: For checkpoints, caches and logs; may be deleted whenever
-            no driver runs.
-        batch_offsets_max: Offsets that one batch reads at most.
-        small_batch_offsets_max: Offsets of a batch that the driver stages itself at
-            most; 0 leaves every batch to tasks of Spark.
-        driver_memory: Heap of the driver's JVM, as in ``2g``.
-        executors: What Spark is told of its executors, by its own names.
-        claims_port: Where tasks ask the driver for IDs; 0 for any port that is free.
+        class_archive: The file that ``spark_jobs.engine.class_archive`` wrote, if any.
+        state_directory: The directory of checkpoints, caches and logs; safe to delete
+            while no driver runs.
+        batch_offsets_max: The most offsets that one batch reads.
+        small_batch_offsets_max: The most offsets of a batch that the driver stages
+            itself; 0 leaves every batch to Spark's tasks.
+        driver_memory: The heap of the driver's JVM, as in ``2g``.
+        executors: Spark's settings for its executors, by Spark's names.
+        claims_port: The port on which tasks ask the driver for IDs; 0 for any free
+            port.
     """
 
     kafka_bootstrap: str
@@ -63,8 +64,8 @@ class DriverSettings:
         """Read the settings.
 
         Args:
-            environment: Of the process.
-            wanted_databases: As the pipeline declares them.
+            environment: The process's environment.
+            wanted_databases: The databases that the pipeline declares.
 
         Raises:
             ConfigurationError: ``ASSERTIONS_OFF``, ``SETTING_MISSING`` or
@@ -120,10 +121,10 @@ class DriverSettings:
         )
 
     def fresh_directory(self, kind: str, pipeline: str, claim: str) -> Path:
-        """Make the directory of a claim, and drop those of the claims before it.
+        """Make the directory of a claim, and delete those of earlier claims.
 
-        Should an older driver still work in one of them, it notices, and it is
-        fenced anyway.
+        If an older driver still works in one of them, it notices, and it is fenced
+        anyway.
         """
         parent = self.state_directory / kind / pipeline
         if parent.is_dir():

@@ -1,4 +1,4 @@
-"""What Spark says of a job that failed, in the few words that a person needs."""
+"""Shorten Spark's account of a failed job to the few words that a person needs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pyspark.errors import PySparkException
 
 from sinks.protocol.errors import RetryableError
 
-#: What PySpark has no class for, it lets through as the bare Java exception: that Kafka
-#: deleted what a task was to read is one.
+#: PySpark raises the bare Java exception for errors that it has no class for, such as
+#: records that Kafka deleted before a task read them.
 SPARK_FAILURES = (PySparkException, Py4JJavaError)
 
-#: Its sockets close a moment before a process has ended.
+#: The sockets of a process close a moment before it has ended.
 _END_S = 5.0
 
 
 @contextmanager
 def explaining_lost_jvm() -> Iterator[None]:
-    """Say in our terms that Spark's JVM, a child of this process, has ended.
+    """Translate the end of Spark's JVM, a child of this process, into our error.
 
     Raises:
         RetryableError: ``SPARK_ENDED``. Only a new process gets another JVM.
@@ -44,7 +44,7 @@ def explaining_lost_jvm() -> Iterator[None]:
 
 
 def _jvm_has_ended() -> bool:
-    jvm = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - nobody else knows
+    jvm = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - no public way
     if jvm is None:
         return False
     try:
@@ -55,7 +55,7 @@ def _jvm_has_ended() -> bool:
 
 
 def query_failed(failure: Exception) -> RetryableError:
-    """Say in our terms that Spark has ended a query."""
+    """Translate the end of a query by Spark into our error."""
     return RetryableError(
         "SPARK_QUERY_FAILED",
         saw=f"Spark ended the query: {what_failed(failure)}",
@@ -65,12 +65,12 @@ def query_failed(failure: Exception) -> RetryableError:
 
 
 def what_failed(failure: Exception) -> str:
-    """Quote what failed; of a stream, its plan would follow."""
+    """Quote what failed, without a stream's plan, which follows in the message."""
     return _words(failure)[0]
 
 
 def what_failed_and_why(failure: Exception) -> str:
-    """Quote what failed and why: a worker names its cause last, Spark its own first."""
+    """Quote what failed and why: Spark's words come first, a worker's cause last."""
     words = _words(failure)
     return " … ".join(dict.fromkeys((words[0], words[-1])))
 

@@ -1,7 +1,7 @@
-"""What ends a driver or a batch run from outside: SIGTERM, or Ctrl-C at a terminal.
+"""Handle the signals that end a driver or a batch run: SIGTERM and Ctrl-C.
 
-SIGINT may be blocked until one of these is called, so that one which comes while Python
-starts is not lost; from then on it is not.
+SIGINT may be blocked until one of these functions is called, so that a SIGINT during
+Python's start is not lost. The functions unblock it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ _TOLD = (
 
 
 def stop_on_signals() -> threading.Event:
-    """Return what SIGTERM and Ctrl-C set; a second Ctrl-C ends the process at once.
+    """Return the event that SIGTERM and Ctrl-C set.
+
+    A second Ctrl-C ends the process at once.
 
     Crash:
-        What a second Ctrl-C leaves is what ``kill -9`` leaves: the batch at hand is
-        published or dropped whole.
+        A second Ctrl-C has the effect of ``kill -9``: the current batch is published or
+        dropped whole.
     """
     stop = threading.Event()
     screen = _screen()
@@ -35,7 +37,7 @@ def stop_on_signals() -> threading.Event:
             if stop.is_set():
                 os._exit(_INTERRUPTED)
             if os.isatty(screen):
-                # The stream itself may be in the middle of a line of the log.
+                # Write to the descriptor, because the stream may be in mid-line.
                 os.write(screen, _TOLD)
         stop.set()
 
@@ -45,7 +47,7 @@ def stop_on_signals() -> threading.Event:
 
 
 def end_on_interrupt(told: str) -> None:
-    """Let Ctrl-C end the process at once, as ``kill -9`` would, and say so."""
+    """Make Ctrl-C write ``told`` and end the process at once, as ``kill -9`` does."""
     screen = _screen()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -56,7 +58,7 @@ def end_on_interrupt(told: str) -> None:
 
 
 def _screen() -> int:
-    # While a JVM starts, what is called stderr is a file.
+    # While a JVM starts, stderr's descriptor refers to a file.
     return os.dup(sys.stderr.fileno())
 
 
