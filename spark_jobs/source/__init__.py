@@ -1,1 +1,1 @@
-"""What Kafka holds: reading records and offsets, and the columns they arrive in."""
+"""Read records and offsets from Kafka; name the columns in which they arrive."""

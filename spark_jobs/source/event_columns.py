@@ -1,7 +1,7 @@
-"""The names of the columns that an event has within a batch, besides its own fields.
+"""The names of an event's columns within a batch, in addition to its own fields.
 
-Columns of our own are prefixed ``tallyweir_``, which contracts and pipelines may not
-use. The event's fields keep their names.
+These columns have the prefix ``tallyweir_``, which contracts and pipelines may not use.
+The event's fields keep their names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ OFFSET = "tallyweir_offset"
 TIMESTAMP = "tallyweir_timestamp"
 KEY = "tallyweir_key"
 VALUE = "tallyweir_value"
-#: Whether Spark could not decode the event, and has computed with nulls.
+#: Whether Spark failed to decode the event and computed with nulls.
 UNDECODED = "tallyweir_undecoded"
 BROKEN_RULE = "tallyweir_broken_rule"
 #: Which expression gives no value for the event, and why.
@@ -22,7 +22,7 @@ FILTERED_BY = "tallyweir_filtered_by"
 EVENT_ID = "tallyweir_event_id"
 ID_SOURCE = "tallyweir_id_source"
 EVENT_TIME = "tallyweir_event_time"
-#: Of rows of files: their bytes there, and why they are no events of the contract.
+#: For rows of files: their bytes in the file, and why they do not fit the contract.
 ORIGINAL = "tallyweir_original"
 MISFIT = "tallyweir_misfit"
 

@@ -1,4 +1,4 @@
-"""What the broker says about topics: their ids, partitions, and where they stand."""
+"""Ask the broker about topics: their ids, partitions and offsets."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
-#: Seconds until a silent broker is reported. A broker that restarts or hands its
+#: Seconds after which a silent broker is reported. A broker that restarts or hands its
 #: partitions over is back within ten.
 BROKER_TIMEOUT_S = 15.0
 _TIMEOUT_MIN_S = 0.1
 
-#: What a broker that goes down gives to the requests at hand. Such a request is sent
-#: again and waits for a broker; one that timed out has waited already.
+#: The errors of requests to a broker that goes down. Such a request is sent again and
+#: waits for a broker; a request that timed out has already waited.
 _PASSING = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 - its public name
@@ -47,13 +47,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """What may keep a pipeline from reading on although nothing fails.
+    """The state of topics that can keep a pipeline from reading without an error.
 
     Attributes:
-        topic_ids: Topic to Kafka's id of it.
-        ends: The last stable offset of each partition, up to which it can be read.
-        held: From the last stable offset to the end of each partition where the two
-            differ: an open transaction of a producer keeps these from being read.
+        topic_ids: Kafka's id of each topic.
+        ends: The last stable offset of each partition; readers cannot read beyond it.
+        held: The range from the last stable offset to the end of each partition, if
+            they differ: a producer's open transaction holds it back.
     """
 
     topic_ids: Mapping[str, str]
@@ -67,14 +67,14 @@ class KafkaAdmin:
     def __init__(self, bootstrap: str, *topics: str) -> None:
         self._bootstrap = bootstrap
         self._topics = topics
-        # Errors reach the caller as exceptions; librdkafka need not print them too.
+        # Errors reach the caller as exceptions, so librdkafka need not print them.
         self._client = AdminClient(
             {**client_config(bootstrap), "log_level": 0},
             logger=None,
         )
 
     def read_topic_ids(self) -> dict[str, str]:
-        """Return Kafka's id of each topic, which a topic made anew does not share.
+        """Return Kafka's id of each topic; a topic that is created again gets another.
 
         Raises:
             ConfigurationError: ``TOPIC_MISSING``.
@@ -83,10 +83,11 @@ class KafkaAdmin:
         return _ids(self._describe())
 
     def ask_topic_ids(self) -> Callable[[], dict[str, str]]:
-        """Ask for the topics' ids, and do not wait for the answer.
+        """Ask for the topics' ids without waiting for the answer.
 
         Returns:
-            Waits for it; returns and raises what ``read_topic_ids`` does.
+            A function that waits for the answer; it returns and raises what
+            ``read_topic_ids`` does.
         """
         futures = self._begin_describing(BROKER_TIMEOUT_S)
 
@@ -122,7 +123,7 @@ class KafkaAdmin:
         }
 
     def read_state(self) -> TopicState:
-        """Return the topics' ids, and what open transactions hold.
+        """Return the topics' ids and ends, and the ranges that transactions hold back.
 
         Raises:
             ConfigurationError: ``TOPIC_MISSING``.
@@ -187,7 +188,7 @@ class KafkaAdmin:
     def _insist(self, ask: Callable[[float], _T]) -> _T:
         """Ask until the broker answers or the time is up.
 
-        The client paces this: after a failure it connects anew, with pauses.
+        The client sets the pace: after a failure it reconnects, with pauses.
         """
         deadline = time.monotonic() + BROKER_TIMEOUT_S
         while True:

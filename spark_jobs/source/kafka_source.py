@@ -12,8 +12,8 @@ from sinks.protocol.offsets import OffsetRange, TopicPartition
 from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.pipeline import HeaderId, Pipeline
 
-#: Offsets of one partition that one task reads at most, and holds in memory; more of
-#: them are split.
+#: The most offsets of one partition that one task reads, and holds in memory; Spark
+#: splits larger ranges.
 TASK_RECORDS_MAX = 125_000
 
 #: The columns of Spark's Kafka source, headers included.
@@ -25,15 +25,15 @@ _RECORD_SCHEMA = (
 
 
 def committed_records(bootstrap: str) -> dict[str, str]:
-    """Name the options by which Spark reads what counts of a topic.
+    """Return the options with which Spark reads the committed records of a topic.
 
-    Events of producer transactions that were aborted do not.
+    They exclude the events of aborted producer transactions.
     """
     return {**spark_options(bootstrap), "kafka.isolation.level": "read_committed"}
 
 
 def group_prefix(pipeline: str) -> str:
-    """Return what the names of a pipeline's consumer groups begin with."""
+    """Return the prefix of the names of a pipeline's consumer groups."""
     return f"tallyweir-{pipeline}"
 
 
@@ -47,13 +47,13 @@ def read_stream(
 
     Args:
         spark: The session.
-        settings: Where Kafka is, and how much a batch may read.
-        pipeline: Whose topics.
-        starts: The first offset of every partition, as Postgres holds it.
+        settings: Say where Kafka is and how much a batch may read.
+        pipeline: The pipeline that reads the topics.
+        starts: The first offset to read of every partition, as Postgres holds it.
     """
     options = {
         **_event_records(settings, pipeline),
-        # No name of a topic has a comma.
+        # A topic's name cannot contain a comma.
         "subscribe": ",".join(pipeline.source.topics),
         "startingOffsets": _by_topic(starts),
         "maxOffsetsPerTrigger": str(settings.batch_offsets_max),
@@ -74,11 +74,11 @@ def read_ranges(  # noqa: PLR0913 - each is needed
 
     Args:
         spark: The session.
-        settings: Where Kafka is.
-        pipeline: For whom.
-        ranges: Of which records.
-        topic_ids: Topic to Kafka's id of it.
-        with_headers: Whether to read headers that the pipeline has no use for.
+        settings: Say where Kafka is.
+        pipeline: The pipeline that reads.
+        ranges: The ranges to read.
+        topic_ids: Kafka's id of each topic.
+        with_headers: Whether to read headers even if the pipeline does not use them.
     """
     partitions: dict[str, list[int]] = {}
     for one in ranges:
@@ -94,10 +94,11 @@ def read_ranges(  # noqa: PLR0913 - each is needed
         "endingOffsets": _by_topic(
             {one.topic_partition: one.until_offset for one in ranges}
         ),
-        # Spark keeps, by group, the consumers of former ranges for five minutes, and
-        # all that they have fetched ahead. By default each read has a group of its own:
-        # no range takes over what was fetched for the one before. A topic that was
-        # made again has records of its own at these offsets, so it has another group.
+        # Spark keeps the consumers of earlier ranges for five minutes, by group, with
+        # all records that they have fetched ahead. By default each read has its own
+        # group, so that no range can use records fetched for the one before. A topic
+        # that was created again has other records at these offsets, so its id makes
+        # another group.
         "kafka.group.id": f"{group_prefix(pipeline.name)}-ranges-{ids}",
     }
     if with_headers:
@@ -106,7 +107,7 @@ def read_ranges(  # noqa: PLR0913 - each is needed
 
 
 def _by_topic(offsets: Mapping[TopicPartition, int]) -> str:
-    """Write offsets as Spark's Kafka source reads them."""
+    """Return offsets in the JSON form of Spark's Kafka source."""
     written: dict[str, dict[str, int]] = {}
     for place, offset in offsets.items():
         written.setdefault(place.topic, {})[str(place.partition)] = offset
@@ -116,17 +117,17 @@ def _by_topic(offsets: Mapping[TopicPartition, int]) -> str:
 def _event_records(settings: DriverSettings, pipeline: Pipeline) -> dict[str, str]:
     return {
         **committed_records(settings.kafka_bootstrap),
-        # A range that retention has deleted stops the pipeline.
+        # Fail, and so stop the pipeline, if retention has deleted a range.
         "failOnDataLoss": "true",
         "includeHeaders": str(isinstance(pipeline.source.event_id, HeaderId)).lower(),
         "groupIdPrefix": group_prefix(pipeline.name),
-        # A task asks for offsets that are there already, so there is nothing to wait
-        # for. Yet the consumer asks for more ahead, at the end of a log; the broker
-        # lets that wait so long, and with it what Spark asks next on the connection:
-        # where the log begins and ends, after each fetch from each partition.
+        # A task asks only for offsets that exist, so it never needs to wait. But at the
+        # end of a log the consumer asks for more in advance, and the broker delays
+        # that answer by this time. The delay also holds up Spark's next request on the
+        # connection: the log's start and end, after each fetch from each partition.
         "kafka.fetch.max.wait.ms": "0",
-        # Each call of the consumer looks at its connections and metrics, whether it
-        # returns 500 records, as it does by default, or all that were fetched.
+        # Each call of the consumer checks its connections and metrics, whether it
+        # returns 500 records (the default) or all fetched records.
         "kafka.max.poll.records": "20000",
         "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
         "kafka.receive.buffer.bytes": str(1024 * 1024),
@@ -135,5 +136,5 @@ def _event_records(settings: DriverSettings, pipeline: Pipeline) -> dict[str, st
 
 
 def empty_batch(spark: SparkSession) -> DataFrame:
-    """Return no records, for Spark's analyser to check a pipeline by."""
+    """Return an empty batch with which Spark's analyser can check a pipeline."""
     return spark.createDataFrame([], _RECORD_SCHEMA)

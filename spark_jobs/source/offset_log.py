@@ -1,8 +1,7 @@
-"""Reads from Spark's own log which offsets a batch covers.
+"""Read from Spark's own log which offsets a batch covers.
 
-Spark writes ``offsets/N`` in the checkpoint directory before batch N runs. It is the
-only place where the planned ranges of a batch can be seen; ``foreachBatch`` is not
-told.
+Spark writes ``offsets/N`` in the checkpoint directory before batch N runs. Only this
+file shows the planned ranges of a batch; Spark does not pass them to ``foreachBatch``.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ def read_planned_ranges(
     Args:
         checkpoint: The query's checkpoint directory.
         batch_id: Spark's number of the batch.
-        starts: Where the query was told to begin; the first batch starts there.
+        starts: The offsets at which the query begins; the first batch starts there.
 
     Raises:
-        RetryableError: ``CHECKPOINT_GONE``: someone deleted the directory under the
-            running driver. The next start makes another.
+        RetryableError: ``CHECKPOINT_GONE``: the directory was deleted while the driver
+            ran. The next start makes another.
     """
     until = _read_offsets(checkpoint, batch_id)
     begin = dict(starts) if batch_id == 0 else _read_offsets(checkpoint, batch_id - 1)
     return [
         OffsetRange(
             topic_partition=topic_partition,
-            # A partition that was added since begins at 0.
+            # A partition added since then begins at 0.
             from_offset=begin.get(topic_partition, 0),
             until_offset=until_offset,
         )

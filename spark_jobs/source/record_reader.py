@@ -1,12 +1,11 @@
-"""Reads the records of small batches in the driver's own process.
+"""Read the records of small batches in the driver's own process.
 
-A job of Spark that reads some hundred records takes longer to be planned, started and
-collected than all else that is done with them. This consumer stays where the stream is
-and is sent what is new as soon as it is there, so a small batch mostly finds its
-records here.
+Spark takes longer to plan, start and collect a job that reads some hundred records than
+all other work on them takes. This consumer follows the stream, and the broker sends it
+new records at once. So a small batch usually finds its records here.
 
-What it gives of a range of offsets is what Spark's source gives: committed records
-only, those of a partition in the order of their offsets.
+For a range of offsets it returns the same as Spark's source: only committed records,
+those of a partition in the order of their offsets.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from sinks.protocol.offsets import OffsetRange, TopicPartition
 from spark_jobs.source.event_columns import KEY, OFFSET, PLACE, TIMESTAMP, VALUE
 from spark_jobs.source.source_places import SourcePlaces
 
-#: Seconds until a range that is not here is left to Spark, which says what is wrong.
+#: After this many seconds the reader leaves a range to Spark, which reports the cause.
 TIMEOUT_S = 5.0
-#: Seconds until the clock is looked at again while records are awaited.
+#: Seconds between two checks of the clock while the reader waits for records.
 _LOOK_S = 0.1
-#: What the client gives in one call at most.
+#: The most records that the client returns in one call.
 _CALL_MAX = 1_000_000
-#: What waits here for the next batches at most.
+#: The most KiB that the client fetches ahead for the next batches.
 _WAITING_KIB_MAX = 16 * 1024
-#: Kafka's own sign for a record without a time, which Spark takes for an instant.
+#: Kafka's own mark for a record without a time, which Spark takes for an instant.
 _NO_TIME_MS = -1
 
 
@@ -50,8 +49,8 @@ class ReadRecords:
     """The records of some ranges.
 
     Attributes:
-        rows: With the columns that are there before a payload is looked at.
-        records: How many came, counted one by one as the consumer handed them over.
+        rows: The records, with the columns that exist before decoding.
+        records: The number of records, counted as the consumer returned them.
     """
 
     rows: pa.Table
@@ -59,22 +58,22 @@ class ReadRecords:
 
 
 class TooManyBytesError(Exception):
-    """The records that were asked for would take too much memory."""
+    """The requested records would take too much memory."""
 
 
 class RecordReader:
-    """Follows a stream's partitions. Not for use by several threads at once.
+    """Follows a stream's partitions. Only one thread at a time may use it.
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
-        group: A name for the broker's access rules. Nothing is committed under it,
-            and it has no members.
-        places: What the records' positions are noted under.
-        bytes_max: Of the keys and values that wait here, about.
+        group: A name for the broker's access rules. The reader commits nothing under
+            it, and the group has no members.
+        places: Numbers the places of the records.
+        bytes_max: About the most bytes of keys and values that may wait here.
     """
 
-    # Invariant: of a partition that is followed, ``_waiting`` and what is still to come
-    # are together every committed record from ``_next`` on, each of them once.
+    # Invariant: for each followed partition, ``_waiting`` and the records still to
+    # arrive are together every committed record from ``_next`` on, each exactly once.
 
     def __init__(
         self, bootstrap: str, *, group: str, places: SourcePlaces, bytes_max: int
@@ -84,10 +83,10 @@ class RecordReader:
             "group.id": group,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            # Nothing is skipped: an offset that is not there any more is an error.
+            # Skip nothing: an offset that no longer exists is an error.
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
-            # What is missing before the end of a log was never committed.
+            # Offsets missing before the end of a log hold no committed record.
             "enable.partition.eof": True,
             "queued.max.messages.kbytes": _WAITING_KIB_MAX,
             "log_level": 0,
@@ -95,9 +94,9 @@ class RecordReader:
         self._places = places
         self._bytes_max = bytes_max
         self._consumer: Consumer | None = None
-        #: Where the next ranges must begin, for the consumer to stay as it is.
+        #: Where the next ranges must begin, so that the consumer can go on.
         self._next: dict[TopicPartition, int] = {}
-        #: Up to where all that is committed has come.
+        #: The offsets up to which all committed records have arrived.
         self._here: dict[TopicPartition, int] = {}
         self._waiting: defaultdict[TopicPartition, list[Message]] = defaultdict(list)
         self._came = self._bytes = 0
@@ -106,11 +105,11 @@ class RecordReader:
         """Read ranges, at most one for each partition.
 
         Returns:
-            All committed records of them. None if they cannot be had here, for
-            whatever reason: the next call begins anew.
+            All committed records in the ranges. None if the reader cannot get them, for
+            whatever reason; the next call then starts with a new consumer.
 
         Raises:
-            TooManyBytesError: Before all of them were here.
+            TooManyBytesError: Too many bytes arrived before the ranges were complete.
         """
         try:
             self._follow(ranges)
@@ -132,18 +131,18 @@ class RecordReader:
     def await_more(
         self, timeout_s: float, *, offsets_max: int
     ) -> Sequence[OffsetRange] | None:
-        """Wait for something behind the ranges that were read last.
+        """Wait for records after the ranges that were read last.
 
         Returns:
-            The range of each partition that is here, as planned ranges are; none if
-            nothing has come. None if they are more offsets, or nobody has read yet, or
-            what comes cannot be had here.
+            For each partition the range that has arrived, in the form of planned
+            ranges; empty if no record has arrived. None if the ranges are too large, if
+            no range was read yet, or if the reader cannot get the records.
         """
         if self._consumer is None:
             return None
         try:
             came = self._consumer.consume(1, timeout=timeout_s)
-            # Whatever else is here by now, too.
+            # Take all other records that have arrived by now.
             came += self._consumer.consume(min(offsets_max, _CALL_MAX), timeout=0)
             is_well = all(self._note(message) for message in came)
         except KafkaException:
@@ -167,8 +166,8 @@ class RecordReader:
     def stand_by(self) -> None:
         """Follow nothing until the next call of ``read``.
 
-        What the consumer was sent ahead goes with it, so a later one, which may begin
-        before that, can never take it for its own.
+        This drops the records that the consumer fetched ahead. So a later consumer,
+        which may begin before them, can never take them for its own.
         """
         if self._consumer is not None:
             self._consumer.close()
@@ -179,7 +178,7 @@ class RecordReader:
         self._came = self._bytes = 0
 
     def _follow(self, ranges: Sequence[OffsetRange]) -> None:
-        """Go to where the ranges begin, unless the consumer stands there."""
+        """Move the consumer to the start of the ranges, unless it is already there."""
         begins = {one.topic_partition: one.from_offset for one in ranges}
         if begins == self._next:
             return
@@ -194,7 +193,7 @@ class RecordReader:
         self._next, self._here = begins, dict(begins)
 
     def _await(self, ranges: Sequence[OffsetRange]) -> bool:
-        """Wait until all records are here; tell whether they came."""
+        """Wait until all records have arrived; return whether they have."""
         assert self._consumer is not None, "it follows the ranges"
         deadline = time.monotonic() + TIMEOUT_S
         while missing := sum(
@@ -202,7 +201,7 @@ class RecordReader:
         ):
             if time.monotonic() > deadline:
                 return False
-            # Returns once it has so many, which is all of them in most cases.
+            # The call returns once it has this many records, in most cases all.
             for message in self._consumer.consume(
                 min(missing, _CALL_MAX), timeout=_LOOK_S
             ):
@@ -213,7 +212,7 @@ class RecordReader:
         return True
 
     def _note(self, message: Message) -> bool:
-        """Keep a record, or note the end of a log; tell whether it was one of them."""
+        """Keep a record or note the end of a log; return False for an error."""
         topic, partition, offset = _position(message)
         place = TopicPartition(topic, partition)
         error = message.error()
@@ -224,7 +223,7 @@ class RecordReader:
             self._bytes += _length(message)
             return True
         if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-            # Some pass by themselves; Spark tells about those that do not.
+            # Some errors pass by themselves; Spark reports those that do not.
             return False
         self._here[place] = max(self._here[place], offset)
         return True
@@ -245,7 +244,7 @@ class RecordReader:
             for topic, partition in {(topic, part) for topic, part, _ in positions}
         }
         times_ms = np.array([_time_ms(one) for one in messages], np.int64)
-        # A number for each record, as Spark sends it to tasks.
+        # One number for each record, as Spark sends it to tasks.
         places = [numbers[topic, partition] for topic, partition, _ in positions]
         return pa.table(
             {
@@ -259,10 +258,10 @@ class RecordReader:
 
 
 def _position(message: Message) -> tuple[str, int, int]:
-    """Return topic, partition and offset, which everything that comes has."""
+    """Return topic, partition and offset of a record or of the end of a log."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None or partition is None or offset is None:
-        # An error of the client as a whole.
+        # Only an error of the client as a whole lacks them.
         raise KafkaException(message.error())
     return topic, partition, offset
 

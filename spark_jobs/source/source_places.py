@@ -1,7 +1,7 @@
-"""Where an event was read, as one number: a column that costs what a partition costs.
+"""Number the places where events are read: one column, as cheap as the partition.
 
-The rows of a batch go from the JVM to Python, and a topic's name in each of them would
-be one more text on the way.
+The rows of a batch go from the JVM to Python. A topic's name in each row would be one
+more text to transfer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.protocol.offsets import TopicPartition
 
-#: Of a number's bits, those of the partition, which Kafka counts in 32.
+#: The bits of a number that hold the partition, which Kafka counts in 32 bits.
 _PARTITION_BITS = 32
 _PARTITION_MASK = (1 << _PARTITION_BITS) - 1
 
@@ -26,7 +26,7 @@ class SourcePlaces:
     """Numbers the partitions of some topics in the order of (topic, partition).
 
     Attributes:
-        topics: By name, in whatever order they were given.
+        topics: The topics, sorted by name.
     """
 
     topics: tuple[str, ...]
@@ -37,8 +37,8 @@ class SourcePlaces:
     def column(self) -> Column:
         """Return the number of each record's place; null for any other topic.
 
-        Of a single topic there is nothing to tell, so a batch run's records, which
-        are of a topic of the run's own, need no name.
+        With a single topic the name is not compared. So the records of a batch run,
+        whose topic is the run's own, need no name.
         """
         partition = F.col("partition").cast("bigint")
         if len(self.topics) == 1:
@@ -53,7 +53,7 @@ class SourcePlaces:
         return first_of_topic[F.col("topic")] + partition
 
     def topic_of(self, number: Column) -> Column:
-        """Return the topic of a place's number, as tables have it."""
+        """Return the topic of a place's number, as tables store it."""
         if len(self.topics) == 1:
             return F.lit(self.topics[0])
         index = F.shiftright(number, _PARTITION_BITS).cast("int")
@@ -69,7 +69,7 @@ class SourcePlaces:
         return TopicPartition(topic, number & _PARTITION_MASK)
 
     def split(self, numbers: npt.NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
-        """Return topics and partitions, as tables have them."""
+        """Return topics and partitions, as tables store them."""
         topics = pa.array(self.topics).take(pa.array(numbers >> _PARTITION_BITS))
         return topics, pa.array((numbers & _PARTITION_MASK).astype(np.int32))
 

@@ -1,4 +1,4 @@
-"""Where a claim begins to read."""
+"""Find the offsets at which a claim begins to read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_starts(
     progress: Progress,
     log: structlog.typing.FilteringBoundLogger,
 ) -> dict[TopicPartition, int]:
-    """Return the offset to begin at of each partition; note those that are new.
+    """Return the first offset to read of each partition; register new partitions.
 
     Raises:
         TallyweirError: As ``decide_start`` does, or a server is unreachable.

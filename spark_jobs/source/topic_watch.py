@@ -1,9 +1,9 @@
-"""Looks at topics beside a running query, and tells what the query would be silent on.
+"""Check the topics of a running query, and report trouble that the query hides.
 
-A query with nothing to read and a query that cannot read look the same from outside:
-Spark's Kafka source says nothing for minutes while the broker is away, nothing at all
-while a producer leaves a transaction open, and nothing about another topic of the same
-name until that has grown past the offsets of the old one.
+A query with nothing to read and a query that cannot read look the same from outside.
+Spark's Kafka source reports nothing for minutes while the broker is away, and nothing
+at all while a producer leaves a transaction open. It does not notice another topic of
+the same name until that topic has grown past the offsets of the old one.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import check_topic_identity
 from spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
 
-#: Seconds between two looks.
+#: Seconds between two checks.
 LOOK_S = 5.0
-#: Seconds until the same trouble is told again.
+#: Seconds until the same trouble is reported again.
 REPEAT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trouble:
-    """Something that lasts, with when it was seen first and told last."""
+    """A lasting condition, with the times when it was first seen and last reported."""
 
     since: float
     told_at: float | None
 
 
 class TopicWatch:
-    """A thread that looks every ``LOOK_S`` seconds for as long as the block lasts.
+    """A thread that checks the topics every ``LOOK_S`` seconds within the block.
 
-    It warns of an unreachable broker and of an open transaction, which pass by
-    themselves and leave the query as it is. What a person must decide is kept in
-    ``failure`` for whoever runs the query, and ends the looking.
+    It warns of an unreachable broker and of an open transaction. Both pass by
+    themselves and leave the query as it is. If an operator must decide, it keeps the
+    error in ``failure`` for the code that runs the query, and stops checking.
 
     Args:
-        admin: Of the topics.
-        topic_ids: Topic to the id that the stored offsets belong to.
+        admin: Asks the broker about the topics.
+        topic_ids: For each topic, the id that the stored offsets belong to.
         log: Where warnings go.
-        on_state: Told of each answer about the topics that the offsets belong to.
-        clock: Seconds, monotonic.
+        on_state: Called with each answer about the topics that the offsets belong to.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class TopicWatch:
         self._on_state = on_state
         self._clock = clock
         self._ended = threading.Event()
-        # It may wait for a broker when the process is about to end.
+        # A daemon thread, because it may wait for a broker when the process must end.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._outage: _Trouble | None = None
         self._held: dict[TopicPartition, tuple[int, _Trouble]] = {}
@@ -80,7 +80,7 @@ class TopicWatch:
         self._ended.set()
 
     def look(self) -> None:
-        """Ask the broker once, and tell what is new or still lasts."""
+        """Ask the broker once, and report trouble that is new or still lasts."""
         began = self._clock()
         try:
             state = self._admin.read_state()
@@ -122,18 +122,19 @@ class TopicWatch:
             self._outage = None
 
     def _note_refusal(self, error: ConfigurationError) -> None:
-        """Believe that a topic is missing when it is missing twice.
+        """Believe that a topic is missing only if two checks in a row miss it.
 
-        One that is made anew is away for a moment, and has a better error then.
+        A topic that is created again is missing for a moment, and then causes a better
+        error.
         """
         if error.code != "TOPIC_MISSING" or self._is_missing:
             self.failure = error
         self._is_missing = True
 
     def _note_held(self, state: TopicState) -> None:
-        """Warn of a last stable offset that did not move since an earlier look.
+        """Warn of a last stable offset that has not moved since an earlier check.
 
-        Transactions come and go all the time; each that ends moves it.
+        Producers open and end transactions all the time; each end moves the offset.
         """
         held: dict[TopicPartition, tuple[int, _Trouble]] = {}
         for part in state.held:
