@@ -1,1 +1,1 @@
-"""What the JVM computes of a batch: expressions, lookups, transforms, predictions."""
+"""Compute columns in Spark: expressions, lookups, transforms, predictions."""

@@ -1,4 +1,4 @@
-"""Decodes Avro values in the JVM, by the schema id that each begins with."""
+"""Decode Avro values in the JVM, by the schema id at the beginning of each value."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from schemas.wire_format import HEADER_BYTES, frame
 
 
 def decode_value(contract: Contract, writers: Mapping[int, Contract]) -> Column:
-    """Decode the column ``value``; null, or null fields, where that fails.
+    """Decode the column ``value``; null, or null fields, if that fails.
 
     Args:
-        contract: What the values are read as.
-        writers: Contracts that they may be written by, by schema id; ``contract``
+        contract: The contract by which the values are read.
+        writers: The contracts that may have written them, by schema id; ``contract``
             is one of them.
     """
     body = F.substring(F.col("value"), HEADER_BYTES + 1, 2**31 - 1)
@@ -42,10 +42,10 @@ def decode_value(contract: Contract, writers: Mapping[int, Contract]) -> Column:
 
 
 def field_columns(contracts: EventContracts, decoded: Sequence[str]) -> list[Column]:
-    """Take each field from whichever contract an event is of.
+    """Take each field from the contract that wrote the event.
 
     Args:
-        contracts: What the events are read as.
+        contracts: The contracts by which the events are read.
         decoded: The column of each contract; all but one are null.
     """
     columns = []
@@ -61,9 +61,10 @@ def field_columns(contracts: EventContracts, decoded: Sequence[str]) -> list[Col
 
 
 def is_undecoded(contracts: EventContracts, decoded: Sequence[str]) -> Column:
-    """Tell whether none of the contracts' columns holds an event.
+    """Tell whether no contract's column holds an event.
 
-    A field that no event may lack is null then; without one there is no telling.
+    Then each contract's first required field is null. If a contract has no required
+    field, the result is always false.
     """
     lacks = []
     for column, one in zip(decoded, contracts.each, strict=True):

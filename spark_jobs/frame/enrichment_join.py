@@ -1,4 +1,4 @@
-"""Joins lookups to events: each event stays one row, matched or not."""
+"""Join lookups to events; each event stays one row, with or without a match."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ _DECIMAL_DIGITS = 38
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupCopy:
-    """What events are joined with.
+    """The copy of a lookup with which events are joined.
 
     Attributes:
         rows: A small table with the columns of ``copied_columns``, whose rows
-            ``check_rows`` has accepted; with ranges, each in its slices of time.
-        slices: Those slices; None without ranges.
+            ``check_rows`` has accepted. With ranges, it repeats each row for each of
+            its time slices.
+        slices: The time slices; None without ranges.
     """
 
     rows: DataFrame
@@ -45,14 +46,14 @@ def enrich(
     """Add the columns that an enrichment selects.
 
     Args:
-        events: What is enriched.
-        enrichment: How.
-        lookup: What it looks up.
-        event_time: The events' column by which one of several rows is chosen.
+        events: The events to enrich.
+        enrichment: The enrichment.
+        lookup: The copy of its lookup.
+        event_time: The events' column that selects one of several rows by its range.
 
     Raises:
-        ConfigurationError: ``LOOKUP_TYPE``: a key of another type, whose values Spark
-            would compare after a conversion in which two of them become one.
+        ConfigurationError: ``LOOKUP_TYPE``: a key has another type. Spark would compare
+            after a conversion that can make two different values equal.
     """
     kinds = {field.name: field.dataType for field in events.schema.fields}
     conditions: list[Column] = []
@@ -88,7 +89,7 @@ def enrich(
 
 
 def _are_comparable(event: DataType, lookup: DataType) -> bool:
-    """Tell whether values that differ in the lookup differ for an event as well."""
+    """Tell whether different values of the lookup also differ for an event."""
     if isinstance(event, IntegralType):
         return isinstance(lookup, IntegralType | DecimalType | DoubleType)
     if isinstance(event, FloatType | DoubleType):
@@ -97,10 +98,11 @@ def _are_comparable(event: DataType, lookup: DataType) -> bool:
 
 
 def _are_equal(column: str, event: DataType, key: str, lookup: DataType) -> Column:
-    """Compare an event's key with a lookup's, of types that are comparable.
+    """Compare an event's key with a lookup's key; their types are comparable.
 
-    A number that the lookup's type, with the event's places, has no room for is null
-    and equals none: Spark would raise an exception, which ends the batch.
+    A number that does not fit the lookup's type, with the event's decimal places,
+    becomes null and equals no key. Without the conversion Spark would raise an
+    exception, which ends the batch.
     """
     if not isinstance(lookup, DecimalType):
         return F.col(column) == F.col(key)

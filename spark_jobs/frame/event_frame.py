@@ -1,12 +1,12 @@
-"""From raw Kafka records to what Spark computes of them, for the tasks that stage them.
+"""Compute columns of raw Kafka records in Spark, for the tasks that stage the records.
 
-A task decodes the fields of its events itself, from the payload, which it needs
-anyway. What Spark computes, as conditions, lookups and users' transforms, reaches it as
-columns beside the payload, and the JVM decodes events for those only.
+A task itself decodes the fields of its events from the payload, which it needs anyway.
+It gets the values that Spark computes (conditions, lookups, users' transforms) as
+additional columns. The JVM decodes events only for those.
 
-A pipeline is a function of one DataFrame, so the same code serves a micro-batch of
-a stream and a range of a topic. Every expression is deterministic: a replay of the
-same offsets gives the same rows, and a task that runs again gets the same ones.
+A pipeline is a function of one DataFrame, so the same code serves a micro-batch of a
+stream and a range of a topic. Every expression is deterministic: a replay of the same
+offsets gives the same rows, and so does another attempt of a task.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from spark_jobs.source.source_places import SourcePlaces
 
 _Made = TypeVar("_Made")
 
-#: What is there before anything of the payload is looked at.
+#: The columns that exist before decoding.
 _AS_READ = frozenset(
     {PLACE, OFFSET, TIMESTAMP, KEY, VALUE, EVENT_ID, ID_SOURCE, ORIGINAL, MISFIT}
 )
@@ -72,15 +72,16 @@ _AS_READ = frozenset(
 def choose_branch(columns: Sequence[str], ways: int) -> Column:
     """Choose one of several databases by the values of columns; null is a value.
 
-    Rows are where it has put them, and users look for them by it: it can never change.
+    This function can never change: rows lie where it has put them, and users find them
+    by it.
     """
     return F.pmod(F.xxhash64(*map(F.col, columns)), F.lit(ways)).cast("int")
 
 
 def _nested_as_json(events: DataFrame) -> DataFrame:
-    """Write arrays, maps and records as JSON, which is how Postgres keeps them.
+    """Write arrays, maps and records as JSON, the form in which Postgres stores them.
 
-    A NUL in them is escaped here and refused by ``jsonb``, as one row's fault.
+    This escapes a NUL character in them, and ``jsonb`` then refuses only that row.
     """
     nested = {
         column.name: F.to_json(F.col(column.name), {"ignoreNullFields": "false"})
@@ -91,20 +92,20 @@ def _nested_as_json(events: DataFrame) -> DataFrame:
 
 
 class _MadeOnce:
-    """Keeps what a batch can use as the batch before has made it."""
+    """Caches objects of one batch that later batches can use again."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
         self._types: object = None
 
     def expect(self, types: object) -> None:
-        """Forget all if types that may change between batches are others."""
+        """Clear the cache if types that may change between batches have changed."""
         if types != self._types:
             self._made.clear()
             self._types = types
 
     def once(self, name: str, make: Callable[[], _Made]) -> _Made:
-        """Return what was made under a name; make it if nothing was."""
+        """Return the object with a name; make it if the cache lacks it."""
         if name not in self._made:
             self._made[name] = make()
         made: _Made = self._made[name]
@@ -117,9 +118,9 @@ class EventFrameRecipe:
 
     Attributes:
         pipeline: The pipeline.
-        contracts: What its events are read as.
+        contracts: The contracts by which its events are read.
         predictors: One for each prediction of the pipeline.
-        made: What was made of its expressions; it serves every batch.
+        made: The objects made from its expressions, cached for all batches.
     """
 
     pipeline: Pipeline
@@ -129,7 +130,7 @@ class EventFrameRecipe:
 
     @property
     def aliases(self) -> dict[str, str]:
-        """Our names of columns that are fields of the event, to the fields' names.
+        """Our names of columns that hold event fields, mapped to the fields' names.
 
         A task reads these fields under both names.
         """
@@ -140,9 +141,9 @@ class EventFrameRecipe:
         return names
 
     def decoded_fields(self, read: Collection[str]) -> tuple[str, ...]:
-        """Name the fields that a task decodes itself, of the columns that it reads.
+        """Name the fields that a task decodes itself, among the columns that it reads.
 
-        Fields with parts reach the tables as JSON, which Spark writes.
+        Spark writes fields with parts as JSON for the tables.
         """
         wanted = {*read, *self.pipeline.reported.columns, *self.aliases.values()}
         return tuple(
@@ -152,25 +153,26 @@ class EventFrameRecipe:
         )
 
     def for_tasks(self, events: DataFrame, read: Collection[str]) -> DataFrame:
-        """Choose what travels to the tasks, which decode plain fields themselves.
+        """Select the columns for the tasks, which decode plain fields themselves.
 
         Args:
-            events: What ``build`` has made.
-            read: The columns of events that the outputs read.
+            events: The result of ``build``.
+            read: The event columns that the outputs read.
         """
         computed = self._computed(events.columns, read)
         as_read = [name for name in events.columns if name in _AS_READ]
         return _nested_as_json(events.select(*as_read, *computed))
 
     def computes_nothing(self, events: DataFrame, read: Collection[str]) -> bool:
-        """Tell whether ``for_tasks`` gives a stream's records as they were read.
+        """Tell whether ``for_tasks`` returns a stream's records as they were read.
 
-        Then ``columns_as_read`` gives the same, without Spark looking at expressions
-        that it leaves out in the end: that takes longer than to read a small batch.
+        Then ``columns_as_read`` gives the same result. It saves Spark from analysing
+        expressions that it drops in the end, which takes longer than reading a small
+        batch.
 
         Args:
-            events: What ``build`` has made of records of the stream.
-            read: The columns of events that the outputs read.
+            events: The result of ``build`` for the stream's records.
+            read: The event columns that the outputs read.
         """
         pipeline = self.pipeline
         if pipeline.transform is not None or pipeline.enrich or self.predictors:
@@ -178,10 +180,10 @@ class EventFrameRecipe:
         return not self._computed(events.columns, read)
 
     def columns_as_read(self, places: SourcePlaces) -> list[Column]:
-        """Return the columns of a stream's records that no payload is needed for.
+        """Return the columns of a stream's records that need no decoding.
 
         Args:
-            places: What the records' positions are noted under.
+            places: Numbers the places of the records.
         """
         return [
             places.column().alias(PLACE),
@@ -193,7 +195,7 @@ class EventFrameRecipe:
         ]
 
     def _computed(self, columns: Sequence[str], read: Collection[str]) -> list[str]:
-        """Name the columns that tasks need and do not make themselves."""
+        """Name the columns that tasks need but do not compute themselves."""
         decoded = self.decoded_fields(read)
         read = {*read, *self.pipeline.reported.columns}
         computed = [
@@ -215,10 +217,10 @@ class EventFrameRecipe:
         """Return one row per record of ``raw``, undecodable ones included.
 
         Args:
-            raw: Records as Spark's Kafka source delivers them; those that are made of
-                a file's rows with the columns ``ORIGINAL`` and ``MISFIT`` as well.
-            lookups: One per enrichment of the pipeline.
-            places: What the records' positions are noted under.
+            raw: The records as Spark's Kafka source delivers them; records from a file
+                also have the columns ``ORIGINAL`` and ``MISFIT``.
+            lookups: One for each enrichment of the pipeline.
+            places: Numbers the places of the records.
         """
         *_, (_, events) = self.steps(raw, lookups, places)
         return events
@@ -226,9 +228,10 @@ class EventFrameRecipe:
     def steps(
         self, raw: DataFrame, lookups: list[LookupCopy], places: SourcePlaces
     ) -> Iterator[tuple[str, DataFrame]]:
-        """Yield the rows after each step of ``build``, which takes the last, by name.
+        """Yield the name of each step of ``build`` and the rows after it.
 
-        A step that the pipeline does not have is left out.
+        The last rows are the result of ``build``. Steps that the pipeline does not have
+        are left out.
         """
         events = raw
         for name, events in self.rows(raw, lookups, places):
@@ -238,7 +241,7 @@ class EventFrameRecipe:
     def rows(
         self, raw: DataFrame, lookups: list[LookupCopy], places: SourcePlaces
     ) -> Iterator[tuple[str, DataFrame]]:
-        """Yield the steps before the conditions, which ask for what these have made."""
+        """Yield the steps before the conditions, whose columns the conditions use."""
         self.made.expect([lookup.rows.schema for lookup in lookups])
         events = self._decoded(raw, places)
         yield "decode", events
@@ -256,7 +259,7 @@ class EventFrameRecipe:
             yield "predict", events
 
     def with_conditions(self, events: DataFrame, places: SourcePlaces) -> DataFrame:
-        """Add what conditions and aggregates compute of the last of ``rows``."""
+        """Add the columns of conditions and aggregates to the last of ``rows``."""
         if not self._asks_for_topic(events):
             return self._with_derived(events)
         with_topic = events.withColumn(KAFKA_TOPIC, places.topic_of(F.col(PLACE)))
@@ -280,7 +283,7 @@ class EventFrameRecipe:
         )
 
     def _asks_for_topic(self, events: DataFrame) -> bool:
-        """Tell whether an expression reads the topic, and not a field of its name."""
+        """Tell whether an expression reads the topic, not a field with its name."""
         pipeline = self.pipeline
         windows = (one for one in pipeline.outputs if isinstance(one, WindowOutput))
         joins = (one for one in pipeline.outputs if isinstance(one, JoinOutput))
@@ -315,7 +318,7 @@ class EventFrameRecipe:
 
     @property
     def reads_headers(self) -> bool:
-        """Whether something of an event is in its record's headers."""
+        """Whether the pipeline reads a part of the event from its record's headers."""
         return isinstance(self.pipeline.source.event_id, HeaderId)
 
     def _header_ids(self) -> list[Column]:
@@ -342,9 +345,9 @@ class EventFrameRecipe:
         return events.withColumn(MODEL_ERROR, refused).drop(*refusals)
 
     def _conditions(self, tried: TriedExpressions) -> dict[str, Column]:
-        """Say which outputs want an event, and the number of what filters it, if any.
+        """Say which outputs want an event, and the number of the filter that drops it.
 
-        The numbers are those of ``filter_conditions``.
+        The numbers are positions in ``filter_conditions``; null if no filter drops it.
         """
         derived = {
             wanted_column(number): tried.is_true(output.where)
@@ -363,7 +366,7 @@ class EventFrameRecipe:
 
     @property
     def filter_conditions(self) -> tuple[str, ...]:
-        """What may keep an event from every output, as people read it."""
+        """The conditions that may keep an event from every output, as readable text."""
         wheres = [output.where for output in self.pipeline.outputs]
         of_outputs = [f"({where})" for where in wheres if where is not None]
         own = [] if self.pipeline.filter is None else [self.pipeline.filter]
@@ -396,10 +399,11 @@ class EventFrameRecipe:
     def _failures(
         self, tried: TriedExpressions, events: DataFrame
     ) -> dict[str, Column]:
-        """Say why expressions fail on an event; the first that is not null counts.
+        """Say why expressions fail on an event; the first failure counts.
 
-        What is not asked of an event cannot fail on it: nothing behind a filter that is
-        not true of it, nor the arguments of an output that does not want it.
+        An expression that is not needed for an event cannot fail on it. If the filter
+        is not true, the outputs' expressions are not needed; if an output does not want
+        the event, its arguments are not.
         """
         rules = [
             tried.failure_of_condition(rule.condition, f"The rule {rule.reason_code}")
@@ -413,7 +417,7 @@ class EventFrameRecipe:
             of_filter = tried.failure_of_condition(self.pipeline.filter, "The filter")
             behind = _first([of_filter, behind])
         if behind is not None and self.predictors:
-            # What a model has refused is dead for that, and lacks predictions.
+            # An event that a model refused is already dead, and lacks predictions.
             behind = F.when(F.col(MODEL_ERROR).isNull(), behind)
         first = _first([*rules, inputs, behind])
         return {} if first is None else {FAILED: first}
@@ -444,7 +448,7 @@ class EventFrameRecipe:
         return F.when(tried.is_true(output.where), failure)
 
     def _broken_rule(self, tried: TriedExpressions) -> Column:
-        """Name the first rule that is not true of the event, unless one fails first."""
+        """Name the first rule that is not true, unless an earlier rule fails."""
         code: Column = F.lit(None).cast("string")
         for rule in reversed(self.pipeline.validate):
             holds = tried.is_true(rule.condition)
@@ -458,7 +462,7 @@ class EventFrameRecipe:
 def _inputs(
     events: DataFrame, predictor: Predictor
 ) -> tuple[TriedExpressions, list[Column], Column | None]:
-    """Return what a model is given, and why an event has nothing to give."""
+    """Return a model's input columns, and why an event lacks one."""
     tried = TriedExpressions(events)
     inputs = [tried.value(text, kind) for _, text, kind in predictor.inputs]
     failure = _first(
@@ -471,24 +475,24 @@ def _inputs(
 def _arguments(
     tried: TriedExpressions, output: WindowOutput
 ) -> Iterator[tuple[int, Column]]:
-    """Yield what an output's aggregates are computed of, by their positions."""
+    """Yield the arguments of an output's aggregates, with their positions."""
     for position, aggregate in enumerate(output.aggregates):
         if aggregate.argument is None:
             continue
         argument = tried.value(aggregate.argument)
         if aggregate.function is AggregateFunction.COUNT_IF:
-            # Null where it is not true, so that counting values counts.
+            # Null if it is not true, so that counting the values counts the events.
             argument = F.when(argument, F.lit(True))  # noqa: FBT003
         yield position, argument
 
 
 def _first(columns: Iterable[Column | None]) -> Column | None:
-    """Return the first column of those that is not null."""
+    """Return the first value among the columns that is not null."""
     found = [column for column in columns if column is not None]
     return F.coalesce(*found) if found else None
 
 
 def _header(name: str) -> Column:
-    """Return the value of the last header of a name, as Java's ``lastHeader`` does."""
+    """Return the value of the last header with a name, as Java's ``lastHeader``."""
     found = F.filter(F.col("headers"), lambda header: header["key"] == F.lit(name))
     return F.get(found, F.size(found) - 1)["value"].cast("string")

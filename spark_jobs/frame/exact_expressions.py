@@ -1,14 +1,14 @@
-"""SQL expressions that give each event the exact result, or are known to have failed.
+"""Evaluate SQL expressions so that each event gets the exact result or a known failure.
 
-Spark evaluates them in its strict mode (``session.py``), in which what overflows,
-divides by zero or cannot be converted raises an exception, and with it would end the
-batch, again at each start. ``TryEval``, which is behind Spark's ``try_`` functions,
-makes a null of the exception, for that event alone. A struct around the value tells
-that null from one that the expression gives. What Spark passes over in strict mode too
-is made to raise an exception here.
+Spark evaluates them in its strict mode (``session.py``): an overflow, a division by
+zero or an impossible conversion raises an exception. That would end the batch, again at
+each start. ``TryEval``, on which Spark's ``try_`` functions are built, turns the
+exception into a null, only for that event. A struct around the value distinguishes this
+null from a null that the expression gives. This module also makes those failures raise
+an exception that Spark ignores even in strict mode.
 
-The exception is gone then. So what failed is found by trying the parts of the
-expression in the order in which Spark evaluates them, of the events that failed only.
+``TryEval`` drops the exception. To find what failed, this module tries the parts of the
+expression in Spark's order of evaluation, only for events that failed.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from spark_jobs.frame.strict_nodes import (
     strict,
 )
 
-#: Begins the names of columns of attempts.
+#: The prefix of columns that hold attempts.
 _TRIED = "tallyweir_tried_"
-#: The field of an attempt.
+#: The field of an attempt that holds the value.
 _VALUE = "value"
 _BOOLEAN = "boolean"
 
 _DECIMAL_DIGITS = 38
-#: Characters of an expression, or of a part of it, in a dead letter's detail.
+#: The most characters of an expression, or a part of it, in a dead letter's detail.
 _QUOTED_MAX = 300
-#: Parts of an expression that are tried to find the one that failed.
+#: The most parts of an expression that are tried to find the one that failed.
 _TRIED_MAX = 24
-#: How often a part of an expression may be computed for one event.
+#: The most times that a part of an expression may be computed for one event.
 _COPIES_MAX = 1_000
 
-#: Spark's names of what has a value whatever its parts are.
+#: Spark's names of nodes that have a value for all values of their parts.
 _NEVER_FAILS = frozenset(
     {
         "Alias",
@@ -107,8 +107,8 @@ class _Cause:
     """A part of an expression that may fail.
 
     Attributes:
-        applies: Whether it has failed; asked if none before it has.
-        words: What it does then.
+        applies: Whether it has failed; evaluated only if no earlier part has.
+        words: Its failure in words.
     """
 
     applies: Column
@@ -117,13 +117,13 @@ class _Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExactExpression:
-    """An expression, ready for whichever events have its columns.
+    """An expression, ready for all events that have its columns.
 
     Attributes:
-        text: As the pipeline has it.
-        value: The result; raises an exception where there is none.
-        causes: Why there may be none, in the order of evaluation. Empty if it cannot
-            fail.
+        text: The expression in the pipeline.
+        value: The result; raises an exception if there is no result.
+        causes: The parts that may fail, in the order of evaluation. Empty if the
+            expression cannot fail.
     """
 
     text: str
@@ -131,10 +131,10 @@ class ExactExpression:
     causes: Sequence[_Cause]
 
     def failure(self, purpose: str) -> Column:
-        """Say why an event on which the expression failed has no value.
+        """Say why the expression has no value for an event on which it failed.
 
         Args:
-            purpose: What the expression is for.
+            purpose: The expression's purpose.
         """
         begin = f"{purpose}, {_short(self.text)}, has no value: "
         *tried, last = self.causes[: _TRIED_MAX + 1]
@@ -146,7 +146,7 @@ class ExactExpression:
         for cause in reversed(tried):
             this = F.lit(f"{begin}{cause.words}.")
             told = F.when(cause.applies, this).otherwise(told)
-        # To ask for a part by itself may fail too, where evaluation passes it over.
+        # A part that evaluation skips may also fail when it is tried by itself.
         return F.coalesce(_tried(told), F.lit(f"{begin}one of its parts fails."))
 
 
@@ -156,9 +156,9 @@ def read_expression(
     """Read an expression over the columns of events.
 
     Args:
-        events: Any that have the columns, with the same types.
-        text: Spark SQL.
-        convert_to: A type of Spark that the result is cast to.
+        events: Any events that have the columns, with the same types.
+        text: The expression in Spark SQL.
+        convert_to: The Spark type to which the result is cast.
 
     Raises:
         ConfigurationError: ``EXPRESSION_ROUNDS``, ``EXPRESSION_REPEATS``.
@@ -173,14 +173,14 @@ def read_expression(
 
 
 class TriedExpressions:
-    """Evaluates expressions on events, each once, however often it is asked for.
+    """Evaluates expressions on events, each expression only once.
 
-    What can fail is tried in a column of its own, which ``add_to`` adds; nothing that
-    the other methods return can be evaluated without it. All of it can be used for
-    other events with the same columns: nothing is read again.
+    An expression that can fail is tried in an additional column, which ``add_to`` adds.
+    The columns that the other methods return need this column. All of them can be used
+    for other events with the same columns, without reading the expressions again.
 
     Args:
-        events: What they are evaluated on.
+        events: The events on which the expressions are evaluated.
     """
 
     def __init__(self, events: DataFrame) -> None:
@@ -194,19 +194,19 @@ class TriedExpressions:
         return tuple(name for name, _ in self._attempts.values())
 
     def add_to(self, events: DataFrame) -> DataFrame:
-        """Return the events with what was asked for so far, tried."""
+        """Return the events with the attempts of all expressions used so far."""
         tried = dict(self._attempts.values())
         return events.withColumns(tried) if tried else events
 
     def value(self, text: str, convert_to: str | None = None) -> Column:
-        """Return an expression's value; null for events that it fails on."""
+        """Return an expression's value; null for events on which it fails."""
         exact = self._read(text, convert_to)
         if not exact.causes:
             return exact.value
         return F.col(self._try(exact)).getField(_VALUE)
 
     def is_true(self, condition: str) -> Column:
-        """Tell whether a condition is true; null is not, nor is one that fails."""
+        """Tell whether a condition is true; null and a failure count as false."""
         holds = self.value(condition, _BOOLEAN)
         return F.coalesce(holds, F.lit(False))  # noqa: FBT003 - a value
 
@@ -218,15 +218,15 @@ class TriedExpressions:
     def failure(
         self, text: str, purpose: str, convert_to: str | None = None
     ) -> Column | None:
-        """Say why an expression fails, of events on which it does; null of others.
+        """Say why an expression fails on an event; null if it does not.
 
         Args:
             text: The expression.
-            purpose: What it is for.
-            convert_to: As ``value`` had it.
+            purpose: The expression's purpose.
+            convert_to: As for ``value``.
 
         Returns:
-            None if it cannot fail.
+            None if the expression cannot fail.
         """
         exact = self._read(text, convert_to)
         if not exact.causes:
@@ -235,7 +235,7 @@ class TriedExpressions:
         return F.when(has_failed, exact.failure(purpose))
 
     def failure_of_condition(self, condition: str, purpose: str) -> Column | None:
-        """Say the same of a condition."""
+        """Say why a condition fails on an event; see ``failure``."""
         return self.failure(condition, purpose, _BOOLEAN)
 
     def _read(self, text: str, convert_to: str | None) -> ExactExpression:
@@ -256,9 +256,9 @@ class _Walk:
     """Reads an analysed expression in the order of evaluation.
 
     Attributes:
-        text: The expression; each node knows which part of it it is.
-        causes: What was found that may fail.
-        shared: What it mentions more than once, by Spark's numbers.
+        text: The expression; each node knows its part of this text.
+        causes: The parts found that may fail.
+        shared: The parts that it contains more than once, by Spark's numbers.
     """
 
     text: str
@@ -274,14 +274,14 @@ class _Walk:
         is_tried: bool = True,
         copies: int = 1,
     ) -> Node:
-        """Return the node with all below, made strict, and with its columns by name.
+        """Return the tree below a node, made strict, with columns referenced by name.
 
         Args:
-            node: As the analyser has left it.
-            reached: Whether evaluation comes here; None if it always does.
-            floats: The arithmetic that its result, if floating point, is used in.
-            is_tried: Whether it can be tried by itself.
-            copies: How often it is computed at most, with what is around it.
+            node: The node, as the analyser returned it.
+            reached: Whether evaluation reaches the node; None if it always does.
+            floats: The arithmetic that uses its result, if that is floating point.
+            is_tried: Whether the node can be tried by itself.
+            copies: The most times that it is computed, with its surroundings.
 
         Raises:
             ConfigurationError: ``EXPRESSION_REPEATS``.
@@ -289,7 +289,8 @@ class _Walk:
         kind = kind_of(node)
         self._check_copies(node, copies)
         if kind == "With":
-            # Spark would compute what is shared beforehand, where nothing is caught.
+            # Spark would compute shared parts in advance, where no code catches an
+            # exception.
             node, *shared = children_of(node)
             self.shared.update((str(one.id()), one.child()) for one in shared)
             return self.rewrite(node, reached, floats, is_tried=is_tried, copies=copies)
@@ -299,12 +300,12 @@ class _Walk:
         is_arithmetic = is_float_arithmetic(node)
         is_end = is_arithmetic and (floats is None or gives_null(node))
         own = Floats() if floats is None or is_end else floats
-        # A lambda function's parts read what is there inside of it only.
+        # The parts of a lambda function use variables that exist only inside it.
         tries_parts = is_tried and kind not in ("LambdaFunction", "TryEval")
         copies *= copies_of_parts(node, is_end=is_end)
         given = list(enumerate(children_of(node)))
         if kind in DIVIDES:
-            # Spark looks at the divisor first.
+            # Spark evaluates the divisor first.
             given.reverse()
         parts: dict[int, Node] = {}
         for number, child in given:
@@ -338,9 +339,9 @@ class _Walk:
         return with_children(node, parts) if parts else node
 
     def _check_copies(self, node: Node, copies: int) -> None:
-        """Refuse what would be computed too often, since each look at it computes it.
+        """Refuse a part that would be computed too often: each use computes it again.
 
-        Spark would share it only where nothing is caught.
+        Spark would share it only where no code catches an exception.
         """
         if copies > _COPIES_MAX:
             raise ConfigurationError(
@@ -355,7 +356,7 @@ class _Walk:
             )
 
     def _check_scales(self, product: Node) -> None:
-        """Refuse a product of which Spark would round the last places."""
+        """Refuse a product if Spark would round its last places."""
         scales = [factor.dataType().scale() for factor in children_of(product)]
         if sum(scales) > _DECIMAL_DIGITS:
             raise ConfigurationError(
@@ -375,7 +376,7 @@ class _Walk:
         parts: Sequence[Node],
         reached: Column | None,
     ) -> None:
-        """Note how a node may fail that can be tried by itself."""
+        """Note how a node may fail; the node can be tried by itself."""
         part = self._part(node)
         if kind_of(node) in DIVIDES:
             divided, divisor = map(as_column, parts)
@@ -393,7 +394,7 @@ class _Walk:
         self.causes.append(_Cause(applies=applies, words=words))
 
     def _part(self, node: Node) -> str:
-        """Quote what a node stands for in the expression."""
+        """Quote a node's part of the expression."""
         first, last = node.origin().startIndex(), node.origin().stopIndex()
         if not (first.isDefined() and last.isDefined()):
             return _short(self.text)
@@ -401,14 +402,14 @@ class _Walk:
 
 
 def _never_fails(node: Node) -> bool:
-    """Tell whether a node has a value wherever its parts have."""
+    """Tell whether a node has a value whenever its parts have one."""
     if kind_of(node) == "Cast":
         (child,) = children_of(node)
         can_up_cast = catalyst().expressions.Cast.canUpCast
         return bool(can_up_cast(child.dataType(), node.dataType()))
     if kind_of(node) in _NEVER_FAILS:
         return True
-    # Some functions are only names for what they are replaced by.
+    # Some functions are only names that Spark replaces by other expressions.
     return bool(the_jvm().java.lang.Class.forName(_NAMES_ONLY).isInstance(node))
 
 
@@ -426,15 +427,15 @@ def _words(node: Node, part: str) -> str:
 
 
 def _comes_to(kind: str, number: int, before: Sequence[Node]) -> Column | None:
-    """Tell whether evaluation comes to a part.
+    """Tell whether evaluation reaches a part.
 
     Args:
-        kind: Of what it is a part of.
+        kind: The kind of the node that has the part.
         number: The part's position.
         before: The parts before it, in the order of evaluation.
 
     Returns:
-        None if it always does.
+        None if evaluation always reaches it.
     """
     former = [as_column(part) for part in before]
     if not former:
@@ -443,7 +444,7 @@ def _comes_to(kind: str, number: int, before: Sequence[Node]) -> Column | None:
     if kind == "If":
         comes = _is_true(former[0]) if number == 1 else ~_is_true(former[0])
     elif kind == "CaseWhen":
-        # Condition, value, condition, value, ..., and maybe a value at the end.
+        # The parts are condition, value, condition, value, ..., and maybe a last value.
         conditions = [_is_true(one) for one in former[::2]]
         chosen = conditions.pop() if number % 2 else None
         comes = reduce(_both, (~one for one in conditions), chosen)
@@ -473,7 +474,7 @@ def _attempt(value: Column) -> Column:
 
 
 def _tried(value: Column) -> Column:
-    """Make a null of an exception."""
+    """Turn an exception into a null."""
     return as_column(catalyst().expressions.TryEval(as_node(value)))
 
 

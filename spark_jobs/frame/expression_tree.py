@@ -1,4 +1,4 @@
-"""Spark's tree of an expression, which is in the JVM."""
+"""Access Spark's tree of an expression, which lives in the JVM."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, TypeAlias
 from pyspark import SparkContext
 from pyspark.sql import Column
 
-#: One node, with all below.
+#: One node, with the tree below it.
 Node: TypeAlias = Any
 
 
 def kind_of(node: Node) -> str:
-    """Return what Spark calls such nodes."""
+    """Return Spark's name for nodes of this kind."""
     return str(node.getClass().getSimpleName())
 
 
 def type_of(node: Node) -> str:
-    """Return the type of an analysed node's values, as SQL names it."""
+    """Return the SQL type of an analysed node's values."""
     return str(node.dataType().catalogString())
 
 
@@ -40,7 +40,7 @@ def as_column(node: Node) -> Column:
 
 
 def as_node(column: Column) -> Node:
-    """Return what PySpark's functions have made of nodes."""
+    """Return a column of PySpark's functions as a node."""
     return _bridge().expression(column._jc)  # noqa: SLF001 - no public way
 
 
@@ -50,7 +50,7 @@ def catalyst() -> Any:  # noqa: ANN401 - of the JVM
 
 
 def the_jvm() -> Any:  # noqa: ANN401 - of the JVM
-    """Return the JVM of the session at work."""
+    """Return the JVM of the active session."""
     context = SparkContext._active_spark_context  # noqa: SLF001 - no public way
     assert context is not None, "the session runs"
     return context._jvm  # noqa: SLF001 - no public way

@@ -1,4 +1,4 @@
-"""What must be true of a lookup's rows, so that an event finds at most one of them."""
+"""Check a lookup's rows, so that an event matches at most one of them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _Range = tuple[datetime, datetime]
 
 
 def key_column(number: int) -> str:
-    """Name the copy's column that the event's n-th key must equal."""
+    """Name the copy's column that must equal the event's n-th key."""
     return f"tallyweir_on_{number}"
 
 
 def copied_columns(enrichment: Enrichment) -> dict[str, str]:
-    """Map the columns of a copy to the lookup's, in their order."""
+    """Map the columns of a copy to the lookup's columns, in the copy's order."""
     keys = {key_column(n): name for n, name in enumerate(enrichment.on.values())}
     span = (
         {}
@@ -45,13 +45,13 @@ def copied_columns(enrichment: Enrichment) -> dict[str, str]:
 def check_rows(rows: pa.Table, enrichment: Enrichment) -> pa.Table:
     """Return the rows, with ranges as instants, if no event can match two of them.
 
-    A key that holds null matches nothing, so it may come as often as it likes; so
-    does a range that is empty.
+    Rows with a null in their key, or with an empty range, match nothing. They may occur
+    any number of times.
 
     Raises:
-        ConfigurationError: ``LOOKUP_AMBIGUOUS`` (a key twice, or ranges of a key that
-            overlap), ``LOOKUP_RANGE`` (one that ends before it begins) or
-            ``LOOKUP_TYPE`` (ranges that are no instants).
+        ConfigurationError: ``LOOKUP_AMBIGUOUS`` (a key occurs twice, or ranges of a key
+            overlap), ``LOOKUP_RANGE`` (a range ends before it begins) or
+            ``LOOKUP_TYPE`` (ranges are not instants).
     """
     if enrichment.as_of is not None:
         for name in (VALID_FROM, VALID_UNTIL):
@@ -82,7 +82,7 @@ def _keyed_ranges(
     rows: pa.Table, enrichment: Enrichment
 ) -> Iterator[tuple[_Key, _Range]]:
     keys = [
-        # A number that is none equals itself in Spark, though not in Python.
+        # NaN equals itself in Spark, but not in Python.
         ["NaN" if value != value else value for value in column.to_pylist()]  # noqa: PLR0124
         for column in map(rows.column, map(key_column, range(len(enrichment.on))))
     ]
@@ -107,7 +107,7 @@ def _keyed_ranges(
 def _as_instants(
     column: pa.ChunkedArray, name: str, enrichment: Enrichment
 ) -> pa.ChunkedArray:
-    """Read a range's ends as instants; days and times without a zone are in UTC."""
+    """Read a range's ends as instants; days, and times without a zone, are in UTC."""
     kind = column.type
     if pa.types.is_date(kind):
         column = column.cast(pa.timestamp("us"))

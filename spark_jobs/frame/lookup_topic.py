@@ -1,4 +1,4 @@
-"""Reads a compacted topic as a lookup: the newest record of each key."""
+"""Read a compacted topic as a lookup: the newest record of each key."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _VALUE = "tallyweir_value"
 
 
 class LookupTopic:
-    """A lookup topic, read from its beginning to the end that it has at the time.
+    """A lookup topic, read from its beginning to its end at the time of reading.
 
     Args:
         spark: The session that reads it.
-        bootstrap: Where Kafka is.
-        enrichment: Which topic, and what of it.
-        pipeline_file: Beside which the contract is looked for.
+        bootstrap: Kafka's address.
+        enrichment: The enrichment, which names the topic and its fields.
+        pipeline_file: The pipeline file; the path of the contract starts at its folder.
 
     Raises:
         ContractError: The contract cannot be used.
@@ -72,8 +72,8 @@ class LookupTopic:
     def read(self) -> tuple[pa.Table, str]:
         """Return the newest record of each key, and the offsets that were read.
 
-        Only records of committed transactions count. A record without a value
-        removes its key. Of a key in two partitions, which a topic has that has grown,
+        Only records of committed transactions count. A record without a value removes
+        its key. If a topic has got more partitions, a key may be in two of them; then
         the record with the newer Kafka timestamp counts.
 
         Raises:
@@ -160,7 +160,7 @@ class LookupTopic:
         ).toArrow()
 
     def _check_decodable(self, rows: pa.Table) -> None:
-        """Refuse records that Spark reads as nulls, or in part, without a word."""
+        """Refuse records that Spark silently reads as nulls or in part."""
         columns = (_PARTITION, _OFFSET, _KEY, _VALUE)
         for partition, offset, key, value in zip(
             *(rows.column(name).to_pylist() for name in columns), strict=True

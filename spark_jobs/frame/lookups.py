@@ -26,7 +26,7 @@ from spark_jobs.frame.time_slices import cut_into_slices
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.enrichment import Enrichment, names_in_ledger
 
-#: Reads the rows that there are now, and what the ledger shall call their version.
+#: Reads the present rows, and the name of their version for the ledger.
 Reader: TypeAlias = Callable[[], tuple[pa.Table, str]]
 
 
@@ -38,15 +38,15 @@ class _Loaded:
 
 
 class Lookups:
-    """Copies of what the pipeline looks up, none older than its refresh interval.
+    """Copies of the pipeline's lookups, never older than their refresh intervals.
 
-    Age is judged by the database's clock at the planning of each batch, so a batch
-    has one version of each lookup, which its ledger row names.
+    The database's clock at the planning of each batch decides the age. So a batch has
+    one version of each lookup, which its ledger row names.
 
     Args:
         spark: The session.
-        enrichments: What is looked up.
-        readers: One for each of them.
+        enrichments: The pipeline's enrichments.
+        readers: One for each enrichment.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Lookups:
         self._loaded: dict[int, _Loaded] = {}
 
     def refresh(self, now_us: int) -> None:
-        """Read again everything whose copy is too old.
+        """Read again all lookups whose copies are too old.
 
         Raises:
             ConfigurationError: A lookup cannot be used; see ``read_lookup_table``,
@@ -80,12 +80,12 @@ class Lookups:
 
     @property
     def copies(self) -> list[LookupCopy]:
-        """One per enrichment."""
+        """The copies, one for each enrichment."""
         return [self._loaded[n].copy for n in range(len(self._sources))]
 
     @property
     def versions(self) -> dict[str, str]:
-        """The version of each, by its name in the ledger."""
+        """The version of each lookup, by its name in the ledger."""
         names = names_in_ledger([enrichment for enrichment, _ in self._sources])
         return {name: self._loaded[number].version for number, name in enumerate(names)}
 
@@ -104,7 +104,7 @@ def lookup_readers(
     enrichments: Sequence[Enrichment],
     pipeline_file: Path,
 ) -> list[Reader]:
-    """Return what reads each of a pipeline's lookups where it is.
+    """Return a reader for each of a pipeline's lookups.
 
     Raises:
         ContractError: A lookup topic's contract cannot be used.

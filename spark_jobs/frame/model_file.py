@@ -1,7 +1,7 @@
-"""Models in ONNX: read once, run on Arrow columns, never on a value they do not take.
+"""Read ONNX models once, and run them on Arrow columns, only on values that they take.
 
-An ONNX file is data, so reading one from a stranger runs nothing of his. What a model
-takes and answers is in the file; both are checked when the driver starts.
+An ONNX file is data, so reading an untrusted file runs no code from it. The file says
+what a model takes and answers; the driver checks both when it starts.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import pyarrow as pa
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline.prediction import ModelOutput, Prediction
 
-#: Digits of the file's SHA-256 that name its version: enough for nobody to meet two.
+#: Digits of the file's SHA-256 that name its version: enough to avoid collisions.
 _VERSION_DIGITS = 16
-#: A model is kept once per worker and travels with the driver's broadcast.
+#: The largest model: the driver broadcasts it, and every worker keeps it in memory.
 MODEL_BYTES_MAX = 512 * 1024 * 1024
 
-#: The element types of tensors: Spark's type of them, and numpy's.
+#: The element types of tensors, mapped to Spark's types and then to numpy's.
 _SPARK_TYPES = {
     "tensor(float)": "float",
     "tensor(double)": "double",
@@ -44,15 +44,15 @@ _NUMPY_TYPES: Mapping[str, Any] = {
     "tensor(string)": object,
     "tensor(bool)": np.bool_,
 }
-#: These have a value that says "missing", and models that are trained with it.
+#: These types have a value for "missing", and models are trained with it.
 _HAS_NAN = frozenset({"tensor(float)", "tensor(double)"})
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input or output of a model: the type of its elements, how many per event.
+    """An input or output of a model: its element type, and its values per event.
 
-    ``width`` is None where an event has one value and the tensor one dimension.
+    ``width`` is None if an event has one value and the tensor has one dimension.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Tensor:
 
     @property
     def spark_type(self) -> str:
-        """The type of a column of it."""
+        """The Spark type of a column of this tensor."""
         return _SPARK_TYPES[self.kind]
 
 
@@ -69,9 +69,9 @@ class Model:
     """A model as it was when the driver started.
 
     Attributes:
-        path: Where it was read from, for people.
-        content: The file.
-        prediction: What the pipeline wants of it.
+        path: The file's path, for messages.
+        content: The file's content.
+        prediction: The pipeline's section for the model.
     """
 
     path: str
@@ -85,7 +85,7 @@ class Model:
 
     @cached_property
     def session(self) -> onnxruntime.InferenceSession:
-        """The model, ready to run; one thread, because Spark runs tasks beside it.
+        """The model, ready to run in one thread, because Spark runs tasks in parallel.
 
         Raises:
             ConfigurationError: ``MODEL_UNREADABLE``.
@@ -97,7 +97,7 @@ class Model:
             return onnxruntime.InferenceSession(
                 self.content, options, providers=["CPUExecutionProvider"]
             )
-        # The runtime has an exception of its own for each reason, all private.
+        # The runtime has a separate exception for each reason, and all are private.
         except Exception as error:
             raise ConfigurationError(
                 "MODEL_UNREADABLE",
@@ -108,16 +108,16 @@ class Model:
 
     @cached_property
     def inputs(self) -> dict[str, Tensor]:
-        """What it takes, by name."""
+        """The model's inputs, by name."""
         return {one.name: _tensor(one) for one in self.session.get_inputs()}
 
     @cached_property
     def outputs(self) -> dict[str, Tensor]:
-        """What it answers, by name."""
+        """The model's outputs, by name."""
         return {one.name: _tensor(one) for one in self.session.get_outputs()}
 
     def check(self) -> None:
-        """Compare what the pipeline gives and wants with what the model has.
+        """Compare the pipeline's section with the model's inputs and outputs.
 
         Raises:
             ConfigurationError: ``MODEL_UNREADABLE`` or ``MODEL_MISMATCH``.
@@ -145,13 +145,12 @@ class Model:
             self._check_output(column, self.prediction.output_of(column))
 
     def run(self, columns: Mapping[str, Sequence[pa.Array]]) -> dict[str, pa.Array]:
-        """Predict; one value per event and new column, null where an input is null.
+        """Predict one value per event and new column; null if an input is null.
 
-        A floating-point input that is null is NaN to the model, which is how models
-        know a missing value.
+        A null floating-point input becomes NaN, which models use for a missing value.
 
         Args:
-            columns: The model's input to its columns, as Spark has evaluated them.
+            columns: The columns of each input of the model, as Spark evaluated them.
 
         Raises:
             ValueError: The model refuses a value.
@@ -214,7 +213,7 @@ class Model:
         values = pa.array(answer, kind)
         if complete.all():
             return values
-        # The position of each event among those that were predicted.
+        # The position of each event among the predicted ones.
         places = np.cumsum(complete) - 1
         return values.take(pa.array(places, mask=~complete))
 
@@ -255,8 +254,8 @@ def read_model(prediction: Prediction, beside: Path) -> Model:
     """Read the model of a prediction and check that it fits.
 
     Args:
-        prediction: What the pipeline wants.
-        beside: The pipeline file, or its folder: where a relative path starts.
+        prediction: The pipeline's section for the model.
+        beside: The pipeline file or its folder; relative paths start there.
 
     Raises:
         ConfigurationError: ``MODEL_MISSING``, ``MODEL_UNREADABLE`` or
@@ -292,13 +291,13 @@ _loading = threading.Lock()
 def loaded_once(
     version: str, prediction: Prediction, path: str, read: Callable[[], bytes]
 ) -> Model:
-    """Return the model of this process, which its first task has loaded.
+    """Return the model of this process; the first task loads it.
 
     Args:
-        version: Of the model.
-        prediction: What the pipeline wants of it.
-        path: Where the driver read it from, for people.
-        read: Gives the file's content; called once per process.
+        version: The model's version.
+        prediction: The pipeline's section for the model.
+        path: The path from which the driver read it, for messages.
+        read: Returns the file's content; called once per process.
     """
     key = (version, repr(prediction))
     with _loading:

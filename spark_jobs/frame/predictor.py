@@ -1,4 +1,4 @@
-"""Predictions as columns: a model run by Spark's Python workers on Arrow batches."""
+"""Add predictions as columns: Spark's Python workers run a model on Arrow batches."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from spark_jobs.frame.model_file import Model, loaded_once
 from spark_jobs.pipeline.prediction import Prediction
 
-#: Why a model refused an event; null where it did not.
+#: The field that says why a model refused an event; null if it did not.
 ERROR = "error"
 
 
 class Predictor:
     """Adds the columns of one prediction to the events.
 
-    The model is sent to each executor once and loaded once by each Python worker.
+    The driver sends the model to each executor once, and each Python worker loads it
+    once.
 
     Args:
         spark: The session.
-        model: As it was when the driver started; it stays the same until it ends.
+        model: The model at the driver's start; it stays the same until the driver ends.
     """
 
     def __init__(self, spark: SparkSession, model: Model) -> None:
@@ -48,7 +49,7 @@ class Predictor:
 
     @property
     def prediction(self) -> Prediction:
-        """What the pipeline wants of the model."""
+        """The pipeline's section for the model."""
         return self._model.prediction
 
     @property
@@ -58,7 +59,7 @@ class Predictor:
 
     @property
     def inputs(self) -> Sequence[tuple[str, str, str]]:
-        """What the model is given, in order: of each its name, Spark SQL and type."""
+        """The model's inputs in order, each with its name, Spark SQL and type."""
         return [
             (name, expression, self._model.inputs[name].spark_type)
             for name, expressions in self.prediction.inputs.items()
@@ -68,15 +69,16 @@ class Predictor:
     def add(
         self, events: DataFrame, inputs: Sequence[Column], error_column: str
     ) -> DataFrame:
-        """Return the events with the new columns, and why the model refused one.
+        """Return the events with the new columns, and why the model refused an event.
 
-        It is the same for every attempt; declared otherwise, so that Spark's
-        optimizer does not run the model once per column that is read of its answer.
+        The answer is the same for every attempt. It is declared nondeterministic all
+        the same, so that Spark's optimizer does not run the model once for each column
+        of its answer.
 
         Args:
-            events: What the model is asked about.
-            inputs: One for each of ``inputs``, of its type.
-            error_column: The column for why.
+            events: The events to predict for.
+            inputs: One column for each of ``inputs``, of its type.
+            error_column: The column for the reason of a refusal.
         """
         prediction = self.prediction
         named = [one.alias(f"input_{number}") for number, one in enumerate(inputs)]
@@ -91,7 +93,7 @@ class Predictor:
 def predict_each(
     model: Model, columns: Mapping[str, Sequence[pa.Array]]
 ) -> pa.StructArray:
-    """Predict; where the model refuses a value, say so for that event alone.
+    """Predict; if the model refuses a value, report it only for that event.
 
     Returns:
         One struct per event: the new columns, and ``error``.

@@ -1,7 +1,7 @@
-"""How long Spark's Python workers took for what a pipeline's own Python computes.
+"""Measure the time of a pipeline's own Python in Spark's Python workers.
 
-A user's transform and the models run in workers of their own, beneath the tasks that
-stage. Spark counts their time in the plan of the job.
+A user's transform and the models run in separate workers, beneath the tasks that stage.
+Spark counts their time in the plan of the job.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pyspark.sql import DataFrame
 
 from sinks.protocol.measures import Measures, StepMeasure
 
-#: Going through a plan takes some milliseconds, so later batches are passed by: what
-#: an event took in the last one that was not is told of theirs.
+#: Reading a plan takes several milliseconds, so only some later batches are measured.
+#: The others report the time per event of the last measured batch.
 _FIRST_BATCHES = 3
 _EVERY_S = 5.0
 
 
 class PythonTime:
-    """Measures the Python of a pipeline, of some of its batches.
+    """Measures the Python of a pipeline, in some of its batches.
 
     Args:
-        step: What it is called.
-        monotonic: Seconds.
+        step: The step's name in the measures.
+        monotonic: Returns monotonic seconds.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class PythonTime:
         self._event_s = 0.0
 
     def of(self, voted: DataFrame, *, rows: int, tasks: int) -> Measures:
-        """Return what a job's Python took.
+        """Return the time of a job's Python.
 
         Args:
-            voted: What was collected; its own topmost Python is the task that stages.
-            rows: Events of the batch.
-            tasks: That ran the Python.
+            voted: The collected frame; its topmost Python step is the staging task.
+            rows: The number of events of the batch.
+            tasks: The number of tasks that ran the Python.
         """
         now = self._monotonic()
         self._batches += 1
@@ -70,18 +70,18 @@ def _own_ms(node: Any) -> int:  # noqa: ANN401 - of the JVM
 
 
 def worked_ms(*, total: int, boot: int, init: int) -> int:
-    """Return how long workers worked, of what Spark has counted, all in milliseconds.
+    """Return how long workers worked, from Spark's counts, all in milliseconds.
 
-    A worker that begins is no work of the pipeline's. One that has worked before began
-    before its task: Spark leaves out its boot, which would be negative, and counts to
-    ``init`` for how long it has idled, which is no part of the total. Where some have
-    worked before and some have not, too little is told.
+    The start of a worker is not work of the pipeline. A reused worker started before
+    its task: Spark omits its boot, which would be negative, and adds its idle time to
+    ``init``, although the total does not contain it. If some workers are reused and
+    others are new, the result is too small.
     """
     return max(0, total - boot - init) if boot else total
 
 
 def _python_nodes(node: Any) -> Iterator[Any]:  # noqa: ANN401 - of the JVM
-    """Yield the steps of a plan that run Python, from its end to its beginning."""
+    """Yield the steps of a plan that run Python, from its end to its start."""
     name = node.nodeName()
     if name == "AdaptiveSparkPlan":
         yield from _python_nodes(node.executedPlan())

@@ -1,7 +1,7 @@
-"""Nodes of expressions that raise an exception where Spark gives another value.
+"""Make nodes of expressions raise an exception where Spark gives another value.
 
-Spark's strict mode leaves gaps: functions that give null, or the nearest number, for
-what they have no value for, and some that count in fewer bits or digits than they say.
+Spark's strict mode has gaps. Some functions give null, or the nearest number, if they
+have no value. Some compute with fewer bits or digits than their type has.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from spark_jobs.pipeline.text_patterns import (
 )
 
 _INFINITE = float("inf")
-#: More seconds than this do not fit into a timestamp's microseconds.
+#: The most seconds that fit into a timestamp's microseconds.
 _SECONDS_MAX = (2**63 - 1) // 10**6
-#: Floating point from here on fits into no bigint.
+#: Floating-point numbers from here on do not fit into a bigint.
 _BIGINT_END = float(2**63)
-#: Less than twice as much: a sign tells whether a 64th bit was lost.
+#: Less than twice _BIGINT_END; below it, the sign shows whether the 64th bit was lost.
 _TWICE_BIGINT = 1.3e19
 
 DIVIDES = frozenset({"Divide", "IntegralDivide", "Pmod", "Remainder"})
 CALCULATES = frozenset({"Abs", "Add", "Multiply", "Subtract", "UnaryMinus"}) | DIVIDES
 _HAVE_MODES = frozenset({"Add", "Cast", "Multiply", "Subtract"}) | DIVIDES
-#: What makes an infinite number, or none, of finite floating point, as IEEE 754 wants
-#: it; Postgres raises an error.
+#: Nodes that may make infinity or NaN from finite floating point, as IEEE 754 demands;
+#: Postgres raises an error.
 _LEAVES_RANGE = CALCULATES | {
     "Acos",
     "Acosh",
@@ -64,7 +64,7 @@ _LEAVES_RANGE = CALCULATES | {
     "Tan",
     "ToDegrees",
 }
-#: What gives null for values that it is not defined for.
+#: Functions that give null for values for which they are not defined.
 _GIVES_NULL = frozenset(
     {
         "Factorial",
@@ -80,7 +80,7 @@ _GIVES_NULL = frozenset(
         "WidthBucket",
     }
 )
-#: What looks for the second of its parts, or for patterns of its own, in the first.
+#: Functions that search their first part for their second part, or for patterns.
 _SEARCHES = frozenset(
     {
         "ILike",
@@ -96,23 +96,24 @@ _SEARCHES = frozenset(
     }
 )
 _SEARCHES_FOR_SEVERAL = frozenset({"LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"})
-#: What puts a separator between elements, and which of its parts that is.
+#: Functions that put a separator between elements, with the separator's position.
 _SEPARATES = {"ArrayJoin": 1, "ConcatWs": 0}
-#: What Spark takes for an element, where it cannot be null, at the place null as well.
+#: Functions that take an element. If elements cannot be null, Spark returns one even
+#: for the index null.
 _TAKES_ITEM = frozenset({"ElementAt", "GetArrayItem", "GetMapValue"})
-#: How often ``strict`` has a part computed at most, by kind.
+#: The most times that ``strict`` computes a part, by kind.
 _COPIES = dict.fromkeys(_GIVES_NULL | _TAKES_ITEM | {"Cast", "FromUnixTime"}, 2) | {
     "Ceil": 3,
     "Floor": 3,
-    # Spark writes them out with a part twice.
+    # Spark expands them so that a part occurs twice.
     "Between": 2,
     "NullIf": 2,
 }
 _COPIES_OF_DECIMALS = {"Abs": 3, "IntegralDivide": 5}
-#: The same of ``finite``: the result thrice, what it is computed with once more, and
-#: what is divided by.
+#: The same for ``finite``: three times in the result, once more as an operand, and once
+#: as a divisor.
 _COPIES_OF_FLOATS = 5
-#: To what and of what a cast is looked at.
+#: The casts that ``strict`` checks, by target and source type.
 _CUTS_OFF = frozenset({("bigint", "double"), ("bigint", "float")})
 _ASKS_FOR_NULL = frozenset({"IsNotNull", "IsNull"})
 _FLOATING = ("float", "double")
@@ -121,11 +122,11 @@ _SHORT = ("tinyint", "smallint", "int")
 
 @dataclass(frozen=True, slots=True)
 class Floats:
-    """Floating point arithmetic whose result is looked at once, at its end.
+    """Floating-point arithmetic whose result is checked once, at its end.
 
     Attributes:
-        given: What it computes with.
-        divisors: What it divides by: a quotient does not show that one is infinite.
+        given: The values that it computes with.
+        divisors: The divisors; a quotient does not show that its divisor is infinite.
     """
 
     given: list[Column] = field(default_factory=list)
@@ -134,12 +135,12 @@ class Floats:
 
 @dataclass(frozen=True, slots=True)
 class LengthLimit:
-    """A text that may be too long.
+    """A limit on the length of a text.
 
     Attributes:
-        position: Which part of the node it is.
-        most: How many characters it may have.
-        words: What the node does if it has more.
+        position: The position of the text among the node's parts.
+        most: The most characters that it may have.
+        words: What the node does if the text is longer, in words.
     """
 
     position: int
@@ -152,7 +153,7 @@ class LengthLimit:
 
 
 def strict(node: Node, rewritten: Node, parts: Sequence[Node]) -> Node:
-    """Have a node raise an exception where Spark passes a failure over."""
+    """Make a node raise an exception where Spark ignores a failure."""
     kind, value = kind_of(node), as_column(rewritten)
     given = [as_column(part) for part in parts]
     types = [type_of(child) for child in children_of(node)]
@@ -162,7 +163,7 @@ def strict(node: Node, rewritten: Node, parts: Sequence[Node]) -> Node:
     if kind in _TAKES_ITEM:
         return as_node(F.when(given[1].isNotNull(), value))
     if kind in _ASKS_FOR_NULL and children_of(children_of(node)[0]):
-        # Spark would not evaluate what cannot be null, and so not see that it fails.
+        # Spark does not evaluate a part that cannot be null, and so misses its failure.
         asked = as_column(catalyst().expressions.KnownNullable(parts[0]))
         return as_node(asked.isNull() if kind == "IsNull" else asked.isNotNull())
     replaced, limit = _replaced(node, types, given), length_limit(node)
@@ -177,36 +178,36 @@ def strict(node: Node, rewritten: Node, parts: Sequence[Node]) -> Node:
 
 
 def finite(node: Node, result: Node, floats: Floats) -> Node:
-    """Have arithmetic on finite numbers raise an exception where it gives others."""
+    """Make arithmetic on finite numbers raise an exception if its result is not."""
     value = as_column(result)
     ends = (~_is_finite(one) for one in (value, *floats.divisors))
     was_finite = (_is_finite(one) for one in floats.given)
-    # Of a null some parts were not evaluated, and may be what fails.
+    # For a null result Spark has not evaluated some parts, which may be what fails.
     is_left = value.isNotNull() & reduce(or_, ends)
     fails = reduce(and_, was_finite, is_left)
     return as_node(F.when(fails, _failing(node)).otherwise(value))
 
 
 def is_float_arithmetic(node: Node) -> bool:
-    """Tell whether a node computes floating point of floating point."""
+    """Tell whether a node computes floating point from floating point."""
     if type_of(node) not in _FLOATING or kind_of(node) not in _LEAVES_RANGE:
         return False
     return all(type_of(child) in _FLOATING for child in children_of(node))
 
 
 def may_be_infinite(node: Node) -> bool:
-    """Tell whether what arithmetic begins with may be infinite already, or NaN."""
+    """Tell whether an operand of arithmetic may already be infinite or NaN."""
     if kind_of(node) == "Cast":
         return type_of(children_of(node)[0]) in ("string", "variant")
     return not node.foldable()
 
 
 def copies_of_parts(node: Node, *, is_end: bool) -> int:
-    """Return how often a part of a node is computed at most, as it is made strict.
+    """Return the most times that a part of a node is computed when it is made strict.
 
     Args:
-        node: As the analyser has left it.
-        is_end: Whether ``finite`` is asked about it.
+        node: The node, as the analyser returned it.
+        is_end: Whether ``finite`` is applied to it.
     """
     kind, parts = kind_of(node), children_of(node)
     if is_end:
@@ -219,12 +220,13 @@ def copies_of_parts(node: Node, *, is_end: bool) -> int:
 
 
 def length_limit(node: Node) -> LengthLimit | None:
-    """Find the text that a node must not look at if it is long; None if there is none.
+    """Find the text that a node must not use if it is long; None if there is none.
 
-    Of some it would take too much time, of separators too much memory.
+    A long text would take too much time to search, and a long separator too much
+    memory.
 
     Args:
-        node: As the analyser has left it.
+        node: The node, as the analyser returned it.
     """
     separator = _SEPARATES.get(kind_of(node))
     if separator is None:
@@ -243,17 +245,17 @@ def length_limit(node: Node) -> LengthLimit | None:
 
 
 def gives_null(node: Node) -> bool:
-    """Tell whether a node is that of a ``try_`` function."""
+    """Tell whether a node belongs to a ``try_`` function."""
     return kind_of(node) in _HAVE_MODES and str(node.evalMode()) == "TRY"
 
 
 def _replaced(
     node: Node, types: Sequence[str], given: Sequence[Column]
 ) -> Column | None:
-    """Return the same by a way that is exact; None where Spark's is."""
+    """Return an exact form of a node; None if Spark's own form is exact."""
     kind, type_ = kind_of(node), type_of(node)
     if kind in ("DateAdd", "DateSub"):
-        # Spark wraps days around.
+        # In Spark's own form, days wrap around.
         day, days = F.unix_date(given[0]), given[1].cast("int")
         moved = day + days if kind == "DateAdd" else day - days
         return F.date_from_unix_date(moved)
@@ -261,13 +263,13 @@ def _replaced(
         return None
     (number, *_) = given
     if kind == "Cast" and type_ in _SHORT:
-        # Spark takes the nearest double for the decimal.
+        # Spark first rounds the decimal to the nearest double.
         if gives_null(node):
             return number.try_cast("bigint").try_cast(type_)
         return number.cast("bigint").cast(type_)
     if kind not in ("Abs", "UnaryMinus"):
         return None
-    # Spark rounds a number whose sign it changes to 34 digits.
+    # Spark rounds to 34 digits when it changes a number's sign.
     changed = (F.lit(0).cast(type_) - number).cast(type_)
     if kind == "Abs":
         changed = F.when(number < F.lit(0), changed).otherwise(number)
@@ -277,10 +279,10 @@ def _replaced(
 def _limited(
     node: Node, rewritten: Node, parts: Sequence[Node], limit: LengthLimit
 ) -> Column:
-    """Have a node raise an exception for a text that is too long.
+    """Make a node raise an exception for a text that is too long.
 
-    The text is computed once: searches within one another would double the time with
-    each, as every one looks at its text twice.
+    It computes the text once. Otherwise each search within a search would double the
+    time, because each uses its text twice.
     """
 
     def search(text: Column) -> Column:
@@ -300,7 +302,7 @@ def _is_wrong(
     value: Column,
     given: Sequence[Column],
 ) -> Column | None:
-    """Tell whether Spark has given a number in place of one that has no room.
+    """Tell whether Spark has returned another number for one that does not fit.
 
     Returns:
         None if it never does.
@@ -309,12 +311,12 @@ def _is_wrong(
     if kind in ("Ceil", "Floor") and of_floats:
         return ~((given[0] < _BIGINT_END) & (given[0] >= -_BIGINT_END))
     if kind == "Cast" and type_ == "bigint" and of_floats:
-        # Spark takes the first number that is too large for the last that is not.
+        # Spark turns the first number that is too large into the largest that fits.
         return given[0] == _BIGINT_END
     if kind == "FromUnixTime":
         return F.abs(given[0]) > _SECONDS_MAX
     if kind == "IntegralDivide" and given_types[0].startswith("decimal"):
-        # Spark keeps the last 64 bits.
+        # Spark keeps only the last 64 bits.
         about = given[0].cast("double") / given[1].cast("double")
         has_sign = (value == F.lit(0)) | ((value > F.lit(0)) == (about > F.lit(0)))
         return ~((F.abs(about) < _TWICE_BIGINT) & has_sign)
@@ -322,7 +324,7 @@ def _is_wrong(
 
 
 def _searches_slowly(node: Node) -> bool:
-    """Tell whether a search may take the square of a text's length."""
+    """Tell whether a search's time may grow with the square of the text's length."""
     kind = kind_of(node)
     if kind in _SEARCHES_FOR_SEVERAL:
         found = node.patterns()
@@ -346,10 +348,10 @@ def _searches_slowly(node: Node) -> bool:
 
 
 def _is_finite(number: Column) -> Column:
-    # No number is greater than NaN to Spark, not even an infinite one.
+    # In Spark NaN is greater than every number, even infinity.
     return F.abs(number) < _INFINITE
 
 
 def _failing(node: Node) -> Column:
-    """Return what raises an exception, or null where the expression asks for it."""
+    """Return a column that raises an exception, or null in a ``try_`` function."""
     return F.lit(None) if gives_null(node) else F.raise_error(F.lit("no value"))

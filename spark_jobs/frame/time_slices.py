@@ -1,12 +1,12 @@
-"""Cuts time into slices, so that a hash join finds the range that an instant lies in.
+"""Cut time into slices, so that a hash join finds the range that contains an instant.
 
-Spark joins by equality fast, and by ranges only by trying each range of a key. So a row
-stands in every slice of time that its range touches, and an event looks into the one
-slice that its time is in: the binned range join, as Databricks calls it.
+Spark is fast at joins by equality, but for a join by ranges it tries each range of a
+key. So the lookup repeats a row in every slice of time that its range touches, and an
+event searches only the slice of its time. Databricks calls this a binned range join.
 
 There are as many slices as a key has ranges on average. Ranges of one key do not
-overlap, so a border between slices is inside of one of them at most, and the rows at
-most double.
+overlap, so a border between slices lies in at most one of them. So the number of rows
+at most doubles.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SLICE = "tallyweir_slice"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSlices:
-    """Slices of equal length; what is before the first or after the last is in them.
+    """Slices of equal length; the first and the last also hold all instants outside.
 
     Attributes:
-        begin_us: Where the first begins.
-        length_us: Of each, at least 1.
-        count: How many, at least 1.
+        begin_us: The start of the first slice.
+        length_us: The length of each slice, at least 1.
+        count: The number of slices, at least 1.
     """
 
     begin_us: int
@@ -40,7 +40,7 @@ class TimeSlices:
 
     @classmethod
     def between(cls, begin_us: int, until_us: int, *, count: int) -> TimeSlices:
-        """Cut a span of time into so many slices at most."""
+        """Cut a span of time into at most ``count`` slices."""
         length_us = max(1, -(-(until_us - begin_us) // count))
         return cls(begin_us=begin_us, length_us=length_us, count=count)
 
@@ -50,12 +50,12 @@ class TimeSlices:
         return np.clip(passed, 0, self.count - 1)
 
     def column(self, instant: Column) -> Column:
-        """Return the same of a timestamp in Spark; null for null."""
-        # An instant that no calendar has may be further away than numbers reach; its
-        # event is dead, in whichever slice it looks.
+        """Return the slice of a timestamp in Spark; null for null."""
+        # The distance to an instant outside of the calendar may overflow. Its event is
+        # dead in any case, whichever slice it searches.
         passed = F.try_subtract(F.unix_micros(instant), F.lit(self.begin_us))
         whole = F.call_function("div", passed, F.lit(self.length_us))
-        # The functions pass over a null, which must stay one.
+        # These functions skip a null, but a null must stay null.
         return F.when(
             instant.isNotNull(),
             F.greatest(F.lit(0), F.least(whole, F.lit(self.count - 1))),
@@ -68,11 +68,11 @@ def cut_into_slices(
     """Repeat each row for every slice that its range touches, with the slice's number.
 
     Args:
-        rows: A table whose ranges include their beginning and exclude their end.
-            Those of one key do not overlap. An empty range is in no slice.
-        begin: The column of beginnings, instants in microseconds; null is since ever.
-        until: The same of ends; null is for ever.
-        keys: How many keys the ranges are of.
+        rows: A table whose ranges include their start and exclude their end. The ranges
+            of one key do not overlap. An empty range is in no slice.
+        begin: The column of starts, instants in microseconds; null means no start.
+        until: The column of ends, in the same form; null means no end.
+        keys: The number of keys that have the ranges.
     """
     begins, is_since_ever = _microseconds(rows.column(begin))
     ends, is_for_ever = _microseconds(rows.column(until))
@@ -95,6 +95,6 @@ def cut_into_slices(
 def _microseconds(
     column: pa.ChunkedArray,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return instants, and where there is none."""
+    """Return the instants, and which of them are null."""
     instants = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
     return instants, pc.is_null(column).to_numpy()

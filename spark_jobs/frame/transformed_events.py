@@ -1,8 +1,8 @@
-"""A user's transform around the event frame: what it may add, and what it cannot touch.
+"""Apply a user's transform to the event frame, so that it can only add columns.
 
-Everything that the frame had before travels through the transform in one column of its
-own, and is taken from there afterwards. So a transform can add columns and nothing
-else: an event's ID, time, position and fields are what they were.
+All earlier columns of the frame pass through the transform in one additional column,
+from which they are restored afterwards. So a transform can add columns and change
+nothing else: an event's ID, time, position and fields stay the same.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def apply_transform(
 
     Args:
         events: The event frame, lookups included.
-        transform: The user's.
-        visible: The columns that it gets to see, beside the one that keeps all.
-        topic: Where each event was read. It sees that as well, as ``kafka_topic``, if
-            no column of that name hides it; it is no column of the event.
+        transform: The user's transform.
+        visible: The columns that it sees, in addition to the one that keeps all.
+        topic: The topic of each event. The transform sees it as ``kafka_topic``, unless
+            a column of that name hides it; it is not a column of the event.
 
     Raises:
         ConfigurationError: ``TRANSFORM_FAILED`` or ``TRANSFORM_COLUMNS``.
-        PipelineError: A column that it adds has a name that no table can have.
+        PipelineError: An added column has a name that no table can have.
     """
     seen = [F.struct(*events.columns).alias(_KEPT), *map(F.col, visible)]
     if KAFKA_TOPIC not in map(str.casefold, visible):
@@ -52,7 +52,7 @@ def apply_transform(
     except TallyweirError:
         raise
     except PySparkException as error:
-        # Spark's analyser quotes the query only; no event has been read yet.
+        # Spark's analyser quotes only the query; no event has been read yet.
         raise _failed(describe_failure(error, quote_message=True)[:1_000]) from error
     except Exception as error:
         raise _failed(describe_failure(error, quote_message=True)) from error
@@ -76,7 +76,7 @@ def apply_transform(
 
 
 def added_columns(columns: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return those of an event frame's columns that a transform has added."""
+    """Return the columns of an event frame that a transform has added."""
     return [
         name
         for name in columns

@@ -1,14 +1,14 @@
-"""Check what Spark makes of a pipeline's expressions, now that all types are known.
+"""Check a pipeline's expressions with Spark's analyser, once all types are known.
 
-Spark converts a text to a number where one is compared with the other, or a number to
-a truth where a condition is wanted, and says nothing. Here its analyser is asked before
-anything is claimed, and each conversion that nobody wrote is an error of the file. So
-is what only types tell: which lambdas grow, and which casts take an event's text. So is
-what Spark computes before it sees an event, where nothing is caught: constants without
-a value, formats, time zones.
+Spark silently converts a text to a number if the two are compared, or a number to a
+boolean if it needs a condition. This module asks Spark's analyser before the driver
+claims an epoch, and each conversion that the file does not write is an error of the
+file. So are problems that only types reveal: lambdas whose results grow, and casts of
+an event's text. So are failures in values that Spark computes before it sees an event,
+where no code catches an exception: constants without a value, formats, time zones.
 
-A tree of Spark comes over as one list of its nodes, in the order in which Spark numbers
-them: each node is followed by all that is below it.
+Spark returns a tree as one list of its nodes, in the order of Spark's numbering: all
+nodes below a node follow it.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _Node: TypeAlias = dict[str, Any]
 #: An object of the JVM.
 _Java: TypeAlias = Any
 
-#: Of an expression that cannot be planned.
+#: The errors of an expression that Spark cannot plan.
 SPARKS_ERRORS = (PySparkException, Py4JJavaError)
 
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
-#: What differs between runs of one query, though Spark calls it deterministic.
+#: Nodes that differ between runs of a query, although Spark calls them deterministic.
 _OF_THE_SESSION = frozenset(
     {"CurrentDatabase", "CurrentCatalog", "CurrentUser", "CurrentTimeZone"}
     | {"CurrentDate", "CurrentTimestamp", "CurrentTime", "Now", "LocalTimestamp"}
     | {"SparkVersion", "InputFileName", "InputFileBlockStart", "InputFileBlockLength"}
 )
-#: What casts by itself where it is given no format.
+#: Functions that cast by themselves if they get no format.
 _TIMES = frozenset({"ParseToDate", "ParseToTimestamp"})
-#: What makes an array or a map by a lambda.
+#: Functions that make an array or a map with a lambda.
 _BUILDERS = frozenset(
     {"ArrayTransform", "TransformKeys", "TransformValues", "ZipWith", "MapZipWith"}
 )
@@ -58,7 +58,7 @@ _BUILDERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Expression:
-    """One expression of a pipeline: where it is, and whether it is a condition."""
+    """One expression of a pipeline, its place, and whether it is a condition."""
 
     at: Path
     text: str
@@ -70,18 +70,18 @@ def check_types(pipeline: Pipeline, events: DataFrame) -> None:
 
     Args:
         pipeline: The pipeline.
-        events: Its events, with all columns that an expression may ask for.
+        events: Its events, with all columns that an expression may use.
 
     Raises:
-        PipelineError: A condition is no truth, a value would be converted in silence,
-            or what is computed depends on the session or has no bound.
+        PipelineError: A condition is not a boolean, Spark would convert a value
+            silently, or a result depends on the session or has no bound.
     """
     expressions = list(_expressions_of(pipeline))
     if not expressions:
         return
     schema = events.schema
     if KAFKA_TOPIC not in map(str.casefold, schema.names):
-        # A frame keeps its schema, which ``add`` would change.
+        # ``add`` would change the frame's own schema.
         topic = StructField(KAFKA_TOPIC, StringType())
         schema = StructType([*schema.fields, topic])
     frame = events.sparkSession.createDataFrame([], schema)
@@ -161,11 +161,11 @@ def _analyzed(frame: DataFrame, texts: Sequence[str]) -> list[_Java]:
 
 
 def plan_expressions(frame: DataFrame, texts: Sequence[str]) -> None:
-    """Have Spark compute what it computes before the first event of a batch.
+    """Make Spark compute everything that precedes the first event of a batch.
 
     Raises:
-        PySparkException: It cannot, and would end each batch.
-        Py4JJavaError: Likewise; PySpark does not know all of Spark's exceptions.
+        PySparkException: Spark cannot, and would end each batch.
+        Py4JJavaError: The same; PySpark does not know all of Spark's exceptions.
     """
     plan = _query(frame, texts).optimizedPlan()
     jvm: _Java = frame.sparkSession._jvm  # noqa: SLF001 - as above
@@ -198,7 +198,7 @@ def _message(exc: PySparkException | Py4JJavaError) -> str:
 
 
 class _Tree:
-    """What Spark's analyser has made of one expression."""
+    """One expression, as Spark's analyser returned it."""
 
     def __init__(self, text: str, root: _Java, written: _Java) -> None:
         self._text = text
@@ -208,7 +208,7 @@ class _Tree:
         self._ends = _ends(self._nodes)
 
     def find_problems(self, *, is_condition: bool) -> Iterator[Problem]:
-        """Find all that is wrong with it."""
+        """Find all problems of the expression."""
         kind = _type_of(self._root)
         if is_condition and kind != "boolean":
             yield _mistyped(
@@ -270,7 +270,7 @@ class _Tree:
             )
 
     def _check_elements(self, number: int) -> Iterator[Problem]:
-        """Refuse elements that hold as much as the event, each of them."""
+        """Refuse elements each of which may be as large as the event."""
         for body in self._bodies(number):
             if _grows(_type_of(self._root.apply(body))) and any(
                 _grows(column["dataType"]) for column in self._columns_below(body)
@@ -301,7 +301,7 @@ class _Tree:
                 )
 
     def _bodies(self, number: int) -> Iterator[int]:
-        """Yield what the lambdas of a function compute."""
+        """Yield the bodies of a function's lambdas."""
         child = number + 1
         while child < self._ends[number]:
             if self._nodes[child]["class"].endswith(".LambdaFunction"):
@@ -333,7 +333,7 @@ class _Tree:
 
 
 def _ends(nodes: Sequence[_Node]) -> list[int]:
-    """Return for each node where what is below it ends."""
+    """Return for each node where the list of nodes below it ends."""
     ends = [0] * len(nodes)
     for number in reversed(range(len(nodes))):
         end = number + 1
@@ -385,7 +385,7 @@ def _group(kind: str) -> str:
 
 
 def _converts_safely(before: str, after: str) -> bool:
-    """Tell whether every value means the same in the other type, as Postgres has it."""
+    """Tell whether every value means the same in the other type, as in Postgres."""
     if "void" in (before, after) or (before, after) == ("string", "binary"):
         return True
     return _group(before) == _group(after)
