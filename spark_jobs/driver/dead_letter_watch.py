@@ -1,4 +1,4 @@
-"""Watches whether more of what a driver reads dies than its pipeline allows."""
+"""Watch whether a pipeline has more dead letters than its limit allows."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ _NAME = "tallyweir dead-letter watch"
 
 
 class DeadLetterWatch:
-    """Looks at a driver's newest batches: as few as hold the limit's records.
+    """Checks a driver's newest batches: as few as hold the limit's number of records.
 
     Args:
-        pipeline: Its name.
-        limit: What is too many; None if nothing is.
+        pipeline: The pipeline's name.
+        limit: The limit; None if there is none.
     """
 
     def __init__(self, pipeline: str, limit: DeadLetterLimit | None) -> None:
         self._pipeline = pipeline
         self._limit = limit
-        #: Records read and dead letters of each batch.
+        #: The numbers of records read and of dead letters of each batch.
         self._batches: deque[tuple[int, int]] = deque()
         self._read = self._dead = 0
 
     def check_batch(self, home_dsn: str, *, read: int, dead: int) -> None:
-        """Pause the pipeline if with this batch, which is published, it is too much.
+        """Pause the pipeline if this published batch takes it over the limit.
 
         Raises:
-            RetryableError: ``PAUSED``, now that it is; or it could not be paused, and
-                the next batch is judged together with this one.
+            RetryableError: ``PAUSED``, if the driver has just paused the pipeline.
+                Another code if the pause failed; the next check includes this batch.
 
         Crash:
-            Before the pause commits nothing has changed; after it the pipeline is
+            Before the pause commits, nothing has changed; afterwards the pipeline is
             paused.
         """
         too_many = self.note_batch(read=read, dead=dead)
@@ -47,7 +47,7 @@ class DeadLetterWatch:
             except ConfigurationError as error:
                 if error.code != "PAUSED_ALREADY":
                     raise
-        # Whoever resumes has seen to it, and what was read until now is judged.
+        # The operator who resumes has dealt with it, so count from zero again.
         self._batches.clear()
         self._read = self._dead = 0
         raise RetryableError(
@@ -59,7 +59,7 @@ class DeadLetterWatch:
         )
 
     def note_batch(self, *, read: int, dead: int) -> str | None:
-        """Take note of a batch.
+        """Count a batch.
 
         Returns:
             Why the pipeline must not go on; None if it may.

@@ -1,15 +1,15 @@
-"""Says loudly what died of what a call has read: it is over before anybody looks."""
+"""Report dead letters prominently after a call, which may end before anyone looks."""
 
 from __future__ import annotations
 
 from sinks.protocol.votes import EventCounts
 
-#: The exit code of a call all of whose records died: it has brought nothing.
+#: The exit code of a call in which all records became dead letters.
 ALL_DIED = 1
 
 
 def dead_told(pipeline: str, counts: EventCounts) -> str | None:
-    """Say how many of the records died, and which command shows why; None if none."""
+    """Say how many records are dead letters and which command shows why, or None."""
     if not counts.dead:
         return None
     shows = f"tallyweir dead-letters list {pipeline} shows why."

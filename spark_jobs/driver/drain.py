@@ -1,4 +1,4 @@
-"""Ends a drain that somebody has asked for, under a claim that reads nothing."""
+"""Carry out a requested drain, under a claim that reads nothing."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NAME = "tallyweir drain"
 
 
 class PipelineDrain:
-    """Drains one pipeline, where somebody has asked for it.
+    """Drains one pipeline, if a drain is requested.
 
     Args:
-        settings: Where things are.
-        pipeline: Its name.
-        log: The driver's.
+        settings: The driver's settings.
+        pipeline: The pipeline's name.
+        log: The driver's log.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class PipelineDrain:
         self._log = log
 
     def find(self) -> Drain | None:
-        """Return what is asked for; None if nothing is.
+        """Return the requested drain, or None.
 
-        To be called under a claim: a drain that is asked for later fences it.
+        Call this under a claim: a drain that is requested later fences the claim.
 
         Raises:
             RetryableError: The server is unreachable.
@@ -56,27 +56,27 @@ class PipelineDrain:
         bridge: Bridge,
         is_told_to_stop: Callable[[], bool],
     ) -> bool:
-        """Close what is to be closed, and pause the pipeline.
+        """Close windows if the drain asks for it, and pause the pipeline.
 
-        Branches in doubt are finished by then: the claim's databases are open.
+        By then branches in doubt are finished, because the claim's databases are open.
 
         Args:
-            asked: What is asked for.
-            parts: What the bridge works with.
-            bridge: The claim's; it runs no query.
-            is_told_to_stop: Asked before each tick.
+            asked: The requested drain.
+            parts: The parts that the bridge works with.
+            bridge: The claim's bridge; it runs no query.
+            is_told_to_stop: Called before each tick.
 
         Returns:
-            Whether the pipeline is drained; False if the driver was told to stop
-            before. The drain is left to the next one then.
+            Whether the pipeline is drained. False if the driver was told to stop
+            before; the next driver then carries out the drain.
 
         Raises:
             FencedError: A newer epoch is claimed.
             TallyweirError: As a batch does.
 
         Crash:
-            Each tick is a batch, and the pause one transaction. Whoever claims next
-            finds the drain, and what is left of it.
+            Each tick is a batch, and the pause is one transaction. The next driver
+            finds the drain, and the work that is left.
         """
         self._log.info("draining", told=asked.told())
         if asked.closes_windows:

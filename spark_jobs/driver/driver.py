@@ -1,8 +1,8 @@
-"""A driver: one process that runs one pipeline until it is told to stop.
+"""The driver: one process that runs one pipeline until it is told to stop.
 
-At every start, and again after every failure of the outside world, it claims an
-epoch, reads the offsets from Postgres and gives Spark a fresh checkpoint directory.
-So there is one way to begin, and it is the way of recovery.
+At every start, and again after every failure of Kafka, Postgres or Spark, it claims an
+epoch, reads the offsets from Postgres and gives Spark a fresh checkpoint directory. So
+there is only one way to begin, and it is also the way to recover.
 """
 
 from __future__ import annotations
@@ -58,17 +58,18 @@ from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.source.start_positions import read_starts
 from spark_jobs.source.topic_watch import TopicWatch
 
-#: How often the driver looks whether it is told to stop.
+#: How often the driver checks whether it is told to stop.
 _POLL_S = 0.2
-#: How long the batch at hand may take to end after SIGTERM.
+#: How long the current batch may take to end after SIGTERM.
 FINISH_TIMEOUT_S = 120.0
-#: Pauses between tries while the outside world is down.
+#: Pauses before the driver starts over after a failure.
 _BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-#: The longest of them while a server is away, for the driver to follow it back soon.
+#: The longest pause while a server is away, so that the driver goes on soon after.
 _PATIENT_PAUSE_MAX_S = 5.0
-#: Failures in a row that are not an unreachable server.
+#: The driver gives up after this many failures in a row, without those in _PATIENT.
 _FAILURES_MAX = 5
-#: These last as long as they last; giving up would need a person to start again.
+#: For these conditions the driver waits as long as they last. If it gave up, an
+#: operator would have to start it again.
 _PATIENT = frozenset(
     {
         "FENCED_FOR_NOW",
@@ -83,7 +84,7 @@ _PATIENT = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
-    """What is the same for every start within one process."""
+    """The parts that all claims of one process share."""
 
     pipeline: PreparedPipeline
     admin: KafkaAdmin
@@ -94,11 +95,11 @@ class Driver:
     """Runs one pipeline.
 
     Args:
-        settings: Where things are.
+        settings: The driver's settings.
         pipeline: The pipeline, valid against its contract.
-        pipeline_file: The file it came from, beside which contracts are looked for.
-        once: Whether to stop when all that is in the topics now is committed.
-        stop: Set when the driver is to end after the batch at hand.
+        pipeline_file: The pipeline's file; the paths of contracts start at its folder.
+        once: Whether to stop when everything now in the topics is committed.
+        stop: Set when the driver must end after the current batch.
     """
 
     def __init__(
@@ -125,21 +126,21 @@ class Driver:
             pipeline=pipeline.name, guarantee=pipeline.guarantee.value
         )
         self._drain = PipelineDrain(settings, pipeline.name, self._log)
-        #: Of this process; nobody has to look at them.
+        #: The metrics of this process; serving them is optional.
         self.metrics = DriverMetrics(pipeline.name, pipeline.guarantee)
 
     def run(self) -> EventCounts:
         """Run until stopped or drained, or until the topics are read to their ends.
 
         Returns:
-            What was read, and what became of it.
+            The numbers of events read, by what became of them.
 
         Raises:
-            ConfigurationError: Someone must change something.
+            ConfigurationError: An operator must change something.
             FencedError: A newer driver has taken over.
-            RetryableError: The outside world failed too often, the pipeline has
-                other tables since the start, or a driver that runs ``once`` finds it
-                paused.
+            RetryableError: Kafka, Postgres or Spark failed too often; the pipeline has
+                other tables since the start; or the driver runs ``once`` and finds the
+                pipeline paused.
             FatalError: Going on could lose or double events.
         """
         if self._stop.is_set():
@@ -159,7 +160,7 @@ class Driver:
         return self._counts
 
     def _prepare(self) -> _Prepared:
-        """Check everything outside before the first claim: all of it must be there."""
+        """Check all servers and files before the first claim."""
         files = read_pipeline_files(self._pipeline, self._pipeline_file)
         admin = KafkaAdmin(
             self._settings.kafka_bootstrap, *self._pipeline.source.topics
@@ -169,12 +170,12 @@ class Driver:
             migrate(self._settings.home_dsn)
             pipeline = prepare_pipeline(self._settings, files)
             scaler = open_scaler(pipeline, self._log)
-            # A driver that runs once ends before scaling would pay.
+            # A driver that runs once ends before scaling would help.
             if not self._once:
                 scaler.start()
         except RetryableError as error:
-            # Before the first start nothing is known to be right, so a server that
-            # does not answer is more likely a wrong address than an outage.
+            # Before the first start no address has worked yet, so a server that does
+            # not answer is more likely a wrong address than an outage.
             raise ConfigurationError(
                 error.code, saw=error.saw, why=error.why, fix=error.fix
             ) from error
@@ -183,10 +184,11 @@ class Driver:
     def _claim_and_run(self, prepared: _Prepared) -> None:
         """Claim an epoch and run one query under it until it ends.
 
-        A driver that starts over must not fence whoever superseded it meanwhile, or
-        two drivers would take the pipeline from each other for ever.
+        A driver that starts over must not fence a driver that superseded it in the
+        meantime. Otherwise two drivers would take the pipeline from each other without
+        end.
         """
-        # Asked before, or each try during an outage would claim an epoch.
+        # Check Kafka first; otherwise every retry during an outage claims an epoch.
         prepared.admin.read_topic_ids()
         with closing(prepared.pipeline.open_home()) as home:
             self._claims.check_not_superseded(home)
@@ -210,7 +212,7 @@ class Driver:
                 ) from fenced
 
     def _run_claim(self, prepared: _Prepared, databases: ClaimedDatabases) -> None:
-        """Run one query under the claim that the databases were opened for."""
+        """Run one query under the claim for which the databases were opened."""
         home = databases.home
         claim = f"{home.claim.epoch}-{uuid.uuid4().hex[:12]}"
         progress = home.read_progress()
@@ -248,9 +250,11 @@ class Driver:
             self._run_query(prepared, parts)
 
     def _run_drain(self, asked: Drain, parts: BridgeParts) -> None:
-        """Read nothing more; a driver that runs ``once`` has not read to the end.
+        """Drain the pipeline without reading anything more.
 
-        One that is told to stop meanwhile leaves the rest of the drain to the next.
+        A driver that runs ``once`` then raises that the pipeline is paused, because it
+        has not read to the end. A driver that is told to stop leaves the rest of the
+        drain to the next driver.
         """
         bridge = Bridge(
             parts,
@@ -267,7 +271,7 @@ class Driver:
         batch_offsets_max = scaler.begin(parts.home.claim, parts.starts)
         bridge = Bridge(
             parts,
-            # What comes after the start is not for a driver that ends there.
+            # A driver that runs once does not read events that arrive after its start.
             ahead_max=0 if self._once else batch_offsets_max,
             on_planned=self._note_planned,
             on_published=partial(self._note_published, parts.home, scaler),
@@ -281,7 +285,7 @@ class Driver:
         writer = (
             parts.jobs.choose_columns(stream)
             .writeStream.foreachBatch(bridge)
-            # No URI: Hadoop takes its escapes for parts of a name.
+            # Do not escape it as a URI: Hadoop takes escapes for parts of a name.
             .option("checkpointLocation", f"file://{parts.checkpoint}")
         )
         writer = (
@@ -323,16 +327,16 @@ class Driver:
             self._stop.wait(_POLL_S)
         failed = query.exception()
         if failed is not None:
-            # What really happened; Spark only passes on the words.
+            # The bridge knows the original error; Spark passes on only its message.
             raise bridge.failure or query_failed(failed) from failed
-        # All is read; what became due by it is part of it.
+        # All is read. Windows and timers that this made due belong to the same run.
         bridge.run_all_due(self._stop.is_set)
 
     def _may_pass(self, error: TallyweirError) -> bool:
-        """Count a failure, and tell whether to start over may help.
+        """Count a failure, and return whether starting over may help.
 
-        Servers that come back fail in other ways at first, so the time that they
-        were away does not count against those.
+        A server that comes back fails in other ways at first. So failures while it was
+        away do not count together with those.
         """
         if not isinstance(error, RetryableError) or error.code == "TABLES_SWITCHED":
             return False
@@ -343,7 +347,7 @@ class Driver:
         return self._failures < _FAILURES_MAX
 
     def _pause_after(self, error: TallyweirError) -> None:
-        """Wait before starting over, the longer the more often it was needed."""
+        """Wait before starting over, longer after each failure in a row."""
         self._pauses += 1
         pause_s = _BACKOFF_S[min(self._pauses, len(_BACKOFF_S)) - 1]
         if error.code in _PATIENT:
@@ -386,7 +390,7 @@ class Driver:
             try:
                 dead = home.count_dead_letters(report.plan.sequence)
             except TallyweirError:
-                # The batch is published; the next one will say what is wrong.
+                # The batch is published; the next batch will report the error.
                 dead = None
         self.metrics.note_published(report, dead)
         scaler.note_published(report)

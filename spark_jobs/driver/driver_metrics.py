@@ -1,7 +1,7 @@
-"""What a driver tells Prometheus; docs/metrics.md has the formulas.
+"""The metrics of a driver for Prometheus; docs/metrics.md has the formulas.
 
-Counters move after a batch is published and by what was published, so they never show
-what a crash would take back.
+Counters move only after a batch is published, by what it published. So they never show
+anything that a crash would take back.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from sinks.protocol.measures import Measures
 from sinks.protocol.offsets import TopicPartition
 from spark_jobs.batches.batch_report import BatchReport
 
-#: Work that is waiting, and no batch for so long: not ready. Longer than a batch of
-#: the greatest size takes on a slow machine.
+#: A driver with waiting records and no batch for this long is not ready. It is longer
+#: than the largest batch takes on a slow machine.
 STALLED_AFTER_S = 600.0
 
-#: Seconds; a phase of a small batch takes 10 ms, of the largest some minutes.
+#: In seconds: a phase of a small batch takes 10 ms, of the largest several minutes.
 _PHASE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
-#: Why a dead letter is dead, while the home database cannot be asked.
+#: The reason of dead letters while the home database does not answer.
 _NOT_READ = "UNKNOWN"
 _FAILED = "failed"
 
 
 class DriverMetrics:
-    """Of one driver process, through all of its claims.
+    """The metrics of one driver process, through all of its claims.
 
-    Written to by the driver's threads and read by the endpoint's.
+    The driver's threads write them, and the endpoint's threads read them.
 
     Args:
-        pipeline: The label of every metric.
-        guarantee: How often its events may be among the results.
+        pipeline: The pipeline's name, a label of every metric.
+        guarantee: How often an event may be among the results.
         now: The wall clock, in seconds since 1970.
-        monotonic: Seconds.
+        monotonic: The monotonic clock, in seconds.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class DriverMetrics:
 
     @property
     def ready_checks(self) -> Mapping[str, Check]:
-        """What must hold for the driver to be doing its work."""
+        """The checks that all pass while the driver does its work."""
         return {"epoch": self._check_epoch, "progress": self._check_progress}
 
     def note_started(
@@ -123,13 +123,13 @@ class DriverMetrics:
         self._show_lag()
 
     def note_ended(self, *, failed: bool) -> None:
-        """Note that a claim reads no more, and whether a batch of it failed."""
+        """Note that a claim has stopped reading, and whether a batch failed."""
         self._is_running = False
         if failed:
             self._batches.labels(self._pipeline, _FAILED).inc()
 
     def note_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Note up to where the topic can be read."""
+        """Note the offsets up to which the topics can be read."""
         self._ends = dict(ends)
         self._show_lag()
 
@@ -139,8 +139,8 @@ class DriverMetrics:
         """Count a batch that is in the home database.
 
         Args:
-            report: Of the batch.
-            dead: Its dead letters by reason; None when they could not be read.
+            report: The batch's report.
+            dead: The batch's dead letters by reason; None if they could not be read.
         """
         counts = report.result.tally.counts
         for name, counter in self._counts.items():
@@ -205,7 +205,7 @@ class DriverMetrics:
         return None if self._is_running else "no epoch is claimed and read under"
 
     def _check_progress(self) -> str | None:
-        """Say what is wrong; a topic with nothing new is as good as a commit."""
+        """Say what is wrong, or None; without waiting records no commit is needed."""
         if not self._ends:
             return "the topic was not looked at yet"
         behind = sum(

@@ -1,4 +1,4 @@
-"""Waiting for who holds a pipeline: a pause, or a batch run until it is published."""
+"""Wait while a pipeline is held, by a pause or by a batch run until it is published."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def await_nobody_holds(
 ) -> None:
     """Return once a pipeline is neither paused nor held by a run, or ``stop`` is set.
 
-    To be called before a claim, which would fence the run or end nobody's pause. A run
-    whose process has ended is not waited for.
+    Call this before a claim: a claim would fence the run, and does not end a pause. It
+    does not wait for a run whose process has ended.
 
     Raises:
         RetryableError: The home database is unreachable.

@@ -1,4 +1,4 @@
-"""The claims that one process has made: none of them is a successor's."""
+"""Remember the claims of this process, to tell them from a successor's claim."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from sinks.protocol.identity import Epoch
 
 
 class OwnClaims:
-    """What a driver that starts over within its process knows of itself.
+    """The claims of a driver that starts over within its process.
 
-    A claim is committed before all of a start has succeeded, and its answer may be
-    lost: an epoch that is newer than the last that was worked under may be one's own.
+    A claim is committed before the rest of a start succeeds, and its answer may be
+    lost. So an epoch newer than the driver's last known one may still be its own.
     """
 
     def __init__(self) -> None:
@@ -26,12 +26,13 @@ class OwnClaims:
             self._nonces.add(home.nonce)
 
     def check_not_superseded(self, home: PostgresHome) -> None:
-        """Refuse to go on once another driver has claimed; no batch run or act is.
+        """Refuse to go on once another driver has claimed.
 
-        Whoever has claimed nothing yet supersedes whom he finds.
+        Claims of batch runs and acts do not count. A driver that has not claimed yet
+        may supersede any other.
 
         Raises:
-            FencedError: Another driver has.
+            FencedError: Another driver has claimed.
             RetryableError: The server is unreachable.
         """
         newest, nonce = home.read_newest_driver_claim()

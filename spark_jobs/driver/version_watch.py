@@ -1,7 +1,8 @@
-"""Watches the first batches of an updated pipeline, and goes back if they are worse.
+"""Watch the first batches of an updated pipeline, and roll back if they are worse.
 
-Who updates says how many. It is the driver that goes back, by the same act as a
-person, and it ends then: its file is that of a version that is in force no more.
+The update says how many batches to watch. The driver rolls back by the same act as an
+operator, and then ends, because its file describes a version that is no longer in
+force.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sinks.protocol.errors import (
 
 _NAME = "tallyweir version watch"
 
-#: What ends a driver for what its own pipeline does, and for nothing else.
+#: The errors that end a driver only because of its own pipeline.
 _OWN_FAILURES = frozenset(
     {
         "DRIVER_STAGE_FAILED",
@@ -36,11 +37,11 @@ _OWN_FAILURES = frozenset(
 
 
 class VersionWatch:
-    """Looks after the version that a driver runs.
+    """Watches the version that a driver runs.
 
     Args:
-        dsn: Of the home.
-        pipeline: Its name.
+        dsn: The connection string of the home database.
+        pipeline: The pipeline's name.
     """
 
     def __init__(self, dsn: str, pipeline: str) -> None:
@@ -50,7 +51,7 @@ class VersionWatch:
         self._rolled_back: ConfigurationError | None = None
 
     def begin(self) -> None:
-        """Find out whether the version in force is watched; for each claim.
+        """Find out whether the version in force is watched; call this for each claim.
 
         Raises:
             RetryableError: The server is unreachable.
@@ -58,16 +59,17 @@ class VersionWatch:
         self._is_watching = self._read() is not None
 
     def check_batch(self) -> None:
-        """Go back if with the batch that is just published the version is worse.
+        """Roll back if the version is worse with the batch that is just published.
 
         Raises:
-            ConfigurationError: ``ROLLED_BACK``, now that it is.
-            RetryableError: ``PAUSED``: it is worse, and there is no way back; or the
-                server is unreachable, and the next batch is judged with this one.
+            ConfigurationError: ``ROLLED_BACK``, if the driver has just rolled back.
+            RetryableError: ``PAUSED``: the version is worse, and cannot be rolled back.
+                Another code if the server is unreachable; the next check includes this
+                batch.
 
         Crash:
-            Before the rollback's commit the version is in force and watched, and the
-            next batch is judged with this one; after it the former one is.
+            Before the rollback commits, the version is in force and watched, and the
+            next check includes this batch. Afterwards the former version is in force.
         """
         if not self._is_watching:
             return
@@ -80,11 +82,11 @@ class VersionWatch:
             self._go_back(health, worse)
 
     def check_failure(self, error: TallyweirError) -> None:
-        """Go back if a driver gives up for something that its pipeline does.
+        """Roll back if the driver gives up because of its own pipeline.
 
         Raises:
-            ConfigurationError: ``ROLLED_BACK``, now that it is, or was before: the
-                batch that was staged ahead may meet the fence first.
+            ConfigurationError: ``ROLLED_BACK``, if the driver has rolled back now or
+                before: the batch that was staged ahead may meet the fence first.
             RetryableError: As ``check_batch``.
         """
         if self._rolled_back is not None and self._rolled_back is not error:
