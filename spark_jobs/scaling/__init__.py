@@ -1,1 +1,1 @@
-"""Scaling a running pipeline: looks, asks ``sinks.scaling`` and acts on its answer."""
+"""Scale a running pipeline: observe it, ask ``sinks.scaling``, act on the answer."""

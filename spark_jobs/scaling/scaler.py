@@ -1,7 +1,7 @@
-"""Scales a driver's pipeline: looks every few seconds, decides, acts, writes it down.
+"""Scale a driver's pipeline: every few seconds observe, decide, record and act.
 
-Nothing that goes wrong here stops the pipeline: it goes on with what it has, and the
-next look tries again.
+An error here does not stop the pipeline: it goes on at its present size, and the next
+round tries again.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from spark_jobs.scaling.executor_pool import ExecutorPool, PoolState, open_pool
 from spark_jobs.source.kafka_source import TASK_RECORDS_MAX
 from spark_jobs.tables.home_layout import SHARDS
 
-#: A batch with this share of the offsets that it may read counts as full: Spark divides
-#: them among the partitions, and rounds.
+#: A batch with this share of the offsets that it may read counts as full, because Spark
+#: divides the offsets among the partitions and rounds.
 _FULL = 0.9
 #: Seconds between two counts of the databases' connections.
 _CONNECTIONS_LOOK_S = 60.0
-#: Sessions that the driver itself has in a database at most.
+#: The most sessions that the driver itself has in a database.
 _DRIVER_SESSIONS = 8
-#: Of a driver that runs all tasks itself.
+#: The state of a driver that runs all tasks itself.
 _NO_POOL = PoolState(executors=0, cores=1, busy_s=0.0)
 
 
 class Scaler:
-    """Steers one driver process, through all of its claims.
+    """Scales one driver process, through all of its claims.
 
     Args:
-        record: Where bounds are and decisions go.
-        dsns: Of the pipeline's databases.
-        pool: Spark's executors; None where the driver itself runs all tasks.
-        batch_offsets: Offsets that a batch reads at most, while nobody steers that.
-        shuffles: Whether a batch has tasks that are not one of a partition's.
-        keyed: Tables of the outputs whose functions get a key's events in order.
-        log: Of the driver.
-        clock: Seconds, monotonic.
+        record: Holds the bounds, and takes the decisions.
+        dsns: The connection strings of the pipeline's databases.
+        pool: Spark's executors; None if the driver itself runs all tasks.
+        batch_offsets: The most offsets that a batch reads until scaling changes it.
+        shuffles: Whether a batch also has tasks that do not read a partition.
+        keyed: The tables of outputs whose functions get a key's events in order.
+        log: The driver's log.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(  # noqa: PLR0913 - each is a part of what it steers
@@ -78,7 +78,7 @@ class Scaler:
         self._keyed = keyed
         self._log = log
         self._clock = clock
-        #: What is not steered keeps what it was set to.
+        #: Keeps its value while scaling does not change it.
         self.batch_offsets = batch_offsets
         self._standing: Standing | None = None
         self._asked_for: int | None = None
@@ -92,15 +92,15 @@ class Scaler:
         self._connections_at_s = -math.inf
         self._is_failing = False
         self._new_query = threading.Event()
-        # A look of the claim before may still wait for a server.
+        # A round of the previous claim may still wait for a server.
         self._looking = threading.Lock()
         self._noting = threading.Lock()
 
     def start(self) -> None:
-        """Go on where the pipeline's last driver has left it, before the first claim.
+        """Resume at the size of the pipeline's last driver, before the first claim.
 
         Raises:
-            RetryableError: The home is unreachable.
+            RetryableError: The home database is unreachable.
         """
         bounds, last = self._record.read_bounds(), self._record.read_last()
         if bounds.batch_offsets is not None:
@@ -114,14 +114,14 @@ class Scaler:
 
     @property
     def wants_new_query(self) -> bool:
-        """Whether the query is to end after the batch at hand, for another size."""
+        """Whether the query must end after the current batch, to change its size."""
         return self._new_query.is_set()
 
     def begin(self, claim: Claim, starts: Mapping[TopicPartition, int]) -> int:
-        """Take note of a claim.
+        """Note a new claim.
 
         Returns:
-            How many offsets a batch of its query reads at most.
+            The most offsets that a batch of its query reads.
         """
         with self._looking, self._noting:
             self._new_query.clear()
@@ -131,7 +131,7 @@ class Scaler:
             return self.batch_offsets
 
     def note_published(self, report: BatchReport) -> None:
-        """Take note of a batch that is published."""
+        """Note a published batch."""
         ranges = report.plan.ranges
         measures = report.result.tally.measures
         with self._noting:
@@ -142,15 +142,16 @@ class Scaler:
                 self._full_batches_s.append(report.seconds)
 
     def look(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Look, decide and act.
+        """Observe, decide and act.
 
         Args:
-            ends: Where each partition ends now.
+            ends: The present end of each partition.
         """
         with self._looking:
             try:
                 self._look(ends)
-            # A defect in here must not end the thread that watches the topics.
+            # A defect in here must not end the thread that watches the topics, so
+            # catch everything.
             except Exception as error:  # noqa: BLE001 - as said above
                 if not self._is_failing:
                     self._log.warning("not scaled", saw=_first_line(error))
@@ -159,7 +160,7 @@ class Scaler:
                 self._is_failing = False
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._record.close()
 
     def _look(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -179,7 +180,8 @@ class Scaler:
         if decision.standing != former or decision.because != self._because:
             self._record.record(claim, decision)
             self._tell(decision)
-        # Written down first: what is done and not told could not be explained.
+        # Record the decision first, because an action without a record could not be
+        # explained.
         self._because = decision.because
         self._standing = decision.standing
         self._act(decision.standing, now)
@@ -207,11 +209,11 @@ class Scaler:
         return now
 
     def _stood(self, bounds: Bounds, *, executors: int) -> Standing:
-        """Return what stands of what is steered now.
+        """Return the present values of what is scaled.
 
         Args:
-            bounds: The operator's.
-            executors: How many stand where nobody has steered them so far.
+            bounds: The operator's bounds.
+            executors: The number of executors if scaling has not set it so far.
         """
         now_s = self._clock()
         standing = self._standing or Standing(
@@ -271,7 +273,7 @@ class Scaler:
 
 
 def open_scaler(pipeline: PreparedPipeline, log: FilteringBoundLogger) -> Scaler:
-    """Return what scales a pipeline that is ready to run, once it is started."""
+    """Return the scaler of a pipeline that is ready to run; the caller starts it."""
     settings = pipeline.settings
     return Scaler(
         ScalingRecord(settings.home_dsn, pipeline.name),
