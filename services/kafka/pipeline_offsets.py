@@ -118,7 +118,7 @@ def offsets_at(
     moment: datetime,
     broker: Mapping[TopicPartition, BrokerPosition],
 ) -> dict[TopicPartition, int]:
-    """Find the offset that each partition of a pipeline had reached at a moment.
+    """Find the end of each partition that a pipeline reads, as it was at a moment.
 
     Raises:
         RetryableError: A server does not answer.

@@ -51,7 +51,7 @@ class TenuredService(RepeatingService, ABC, Generic[_Session]):
         name: The service's name in its log.
         every_s: The seconds from the start of one round to the start of the next.
         silence_max_s: As in ``RepeatingService``.
-        metrics: Get the tenures, and the errors that end them.
+        metrics: The metrics of tenures, and of the errors that end them.
     """
 
     def __init__(

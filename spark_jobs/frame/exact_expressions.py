@@ -4,8 +4,8 @@ Spark evaluates them in its strict mode (``session.py``): an overflow, a divisio
 zero or an impossible conversion raises an exception. That would end the batch, again at
 each start. ``TryEval``, on which Spark's ``try_`` functions are built, turns the
 exception into a null, only for that event. A struct around the value distinguishes this
-null from a null that the expression gives. This module also makes those failures raise
-an exception that Spark ignores even in strict mode.
+null from a null that the expression gives. Spark ignores some failures even in strict
+mode; this module makes them raise an exception as well.
 
 ``TryEval`` drops the exception. To find what failed, this module tries the parts of the
 expression in Spark's order of evaluation, only for events that failed.
