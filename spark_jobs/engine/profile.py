@@ -85,7 +85,7 @@ PROFILES: Mapping[str, Profile] = {
 
 
 def chosen_profile(environment: Mapping[str, str]) -> Profile:
-    """Return the profile that an environment names, or the one for no name.
+    """Return the profile that an environment names, or ``NO_PROFILE``.
 
     Raises:
         ConfigurationError: ``PROFILE_UNKNOWN``.

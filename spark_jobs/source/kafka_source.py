@@ -96,7 +96,7 @@ def read_ranges(  # noqa: PLR0913 - each is needed
         ),
         # Spark keeps the consumers of earlier ranges for five minutes, by group, with
         # all records that they have fetched ahead. By default each read has its own
-        # group, so that no range can use records fetched for the one before. A topic
+        # group, and then no range can use records fetched for the one before. A topic
         # that was created again has other records at these offsets, so its id makes
         # another group.
         "kafka.group.id": f"{group_prefix(pipeline.name)}-ranges-{ids}",
