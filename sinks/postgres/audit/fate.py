@@ -1,4 +1,4 @@
-"""What became of one copy of an event."""
+"""The fate of one copy of an event."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Fate(Enum):
-    """What became of one copy of an event."""
+    """The fate of one copy of an event."""
 
     COMMITTED = "committed"
     DUPLICATE = "duplicate"

@@ -19,7 +19,7 @@ _HOW_OFTEN = {
 
 
 class Verdict(Enum):
-    """What a check found."""
+    """The outcome of a check."""
 
     OK = "ok"
     FAILED = "failed"
@@ -90,7 +90,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputCoverage:
-    """What an audit checked of one output, in words.
+    """The coverage of one output by an audit, in words.
 
     Attributes:
         output: Its name in the ledger.
@@ -108,16 +108,16 @@ class OutputCoverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What an audit of a pipeline found, in one snapshot of each database."""
+    """The result of auditing a pipeline, in one snapshot of each database."""
 
     pipeline: str
     checks: tuple[Check, ...]
     totals: Totals
-    #: What the pipeline promises now; earlier batches may have promised more.
+    #: The pipeline's promise now; earlier batches may have promised more.
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     #: The databases that the audit read, the home first.
     databases: tuple[str, ...] = (HOME,)
-    #: What the audit checked of each output.
+    #: The coverage of each output.
     outputs: tuple[OutputCoverage, ...] = ()
 
     @property

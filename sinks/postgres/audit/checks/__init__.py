@@ -1,1 +1,1 @@
-"""What verify compares: one module for each kind of row that must agree."""
+"""The checks of verify: one module for each kind of row that must agree."""

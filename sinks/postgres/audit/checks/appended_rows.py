@@ -67,7 +67,7 @@ class _Tally:
 
 @dataclass(slots=True)
 class AppendedRows:
-    """What the append outputs hold, and which rules they break."""
+    """The rows of the append outputs, and the rules that they break."""
 
     outputs: int = 0
     checked: int = 0

@@ -49,7 +49,7 @@ class DecidedBranch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """What a branch leaves in its database when it is committed."""
+    """The row that a branch leaves in its database when it is committed."""
 
     sequence: int
     branch: str
@@ -169,7 +169,7 @@ def check_branches(
     found: BranchFindings,
     violations: Iterable[str],
 ) -> Check:
-    """Check that every database has committed what is decided, and nothing else.
+    """Check that every database has committed all decided branches, and no others.
 
     A decision and its branches are not committed at the same moment, so the check reads
     again what did not agree. The snapshots must have ended before.

@@ -10,8 +10,8 @@ aside::
     sum of the offsets of a batch's positions == the batch's checksum
     no position twice in a batch that was published exactly once
 
-A run that was never published may have read other lookups. Its rows may be of events
-that the condition of an output, or the batch itself, finally left out.
+A staging that was never published may have read other lookups. Its rows may be of
+events that the condition of an output, or the batch itself, finally left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COPIED = load_statements("sinks.postgres.audit.checks", "copied.sql")
 
 @dataclass(slots=True)
 class _Batch:
-    """What an output holds from one batch."""
+    """The rows that an output holds from one batch."""
 
     by_partition: Counter[TopicPartition] = field(default_factory=Counter)
     checksum: int = 0

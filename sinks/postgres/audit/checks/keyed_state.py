@@ -30,7 +30,7 @@ _WITH_STATE = frozenset({"stateful", "join"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyReport:
-    """What a pipeline keeps for one key: rows of state and of timers, by column."""
+    """A pipeline's rows of state and of timers for one key, by column."""
 
     state: list[DictRow]
     timers: list[DictRow]

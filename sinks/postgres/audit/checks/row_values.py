@@ -76,7 +76,7 @@ _SEPARATOR = "\x1f"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claims:
-    """What the ledger has of one output: digests by batch, at home and elsewhere.
+    """The ledger's digests of one output by batch, at home and elsewhere.
 
     Attributes:
         by_batch: Digests from the home's own transactions, by kind of table and batch.

@@ -44,7 +44,7 @@ _RUNS_FETCHED = 20
 
 @dataclass(slots=True)
 class _Remembered:
-    """What the catalog holds, counted run by run."""
+    """The contents of the catalog, counted run by run."""
 
     runs: int = 0
     ids: int = 0

@@ -30,11 +30,11 @@ _VALUES = load_statements("sinks.postgres.audit.checks", "row_values.sql")
 
 @dataclass(slots=True)
 class WrittenAgain:
-    """What the search found in one output, over its databases."""
+    """The findings in one output, over its databases."""
 
     rows: int = 0
     violations: list[str] = field(default_factory=list)
-    #: What the comparison could not cover.
+    #: Rows that the comparison could not cover.
     missed: list[str] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""What the versions of a pipeline recorded about an output's tables.
+"""An output's tables, as the versions of a pipeline recorded them.
 
 A former version may have written other columns, and its rows are still in the table. So
 the digest of a row covers the columns of all versions.
@@ -28,7 +28,7 @@ _VALUES = load_statements("sinks.postgres.audit.checks", "row_values.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldVersion:
-    """What one version recorded about one output."""
+    """One version's record of one output."""
 
     from_sequence: int
     layout: Mapping[str, Any]

@@ -36,7 +36,7 @@ _PAUSE_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """What was read of a pipeline at one moment.
+    """A pipeline as it was read at one moment.
 
     Attributes:
         side: Its databases, each in the snapshot of that moment.

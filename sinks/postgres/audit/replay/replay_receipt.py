@@ -11,7 +11,7 @@ ROWS_KEPT = 100
 
 
 class ReplayVerdict(Enum):
-    """What a replay proves."""
+    """The verdict of a replay."""
 
     VERIFIED = "VERIFIED BY REPLAY"
     #: Nothing that was compared differs, but not everything was compared.

@@ -1,4 +1,4 @@
-"""What the pipelines of a home need from each database that holds their branches."""
+"""The needs of a home's pipelines in each database that holds their branches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SQL = load_statements("sinks.postgres.audit.status", "branch_needs.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchNeeds:
-    """What one pipeline needs from one database.
+    """The needs of one pipeline in one database.
 
     Attributes:
         branches: How many branches of one batch may be prepared there at once.

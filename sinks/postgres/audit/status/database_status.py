@@ -27,7 +27,7 @@ from sinks.protocol.errors import ConfigurationError, RetryableError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseStatus:
-    """What is under way in a database that publishes branches.
+    """Branches under way in a database that publishes branches.
 
     Attributes:
         in_doubt: Decided branches that no resolver has seen committed.

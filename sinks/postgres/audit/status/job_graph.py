@@ -66,7 +66,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """What flowed from one box to another.
+    """An edge: the records that flowed from one box to another.
 
     Attributes:
         records: None if the ledger does not know the share of each edge.

@@ -1,4 +1,4 @@
-"""What a pipeline's batches have cost, how big its state is, and what delays it.
+"""Reads the cost of a pipeline's batches, the size of its state, and what delays it.
 
 ``docs/status.md`` gives the formula of every number.
 """
@@ -61,7 +61,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomFigures:
-    """What a pipeline's own functions have reported, over its newest batches."""
+    """The reports of a pipeline's own functions, over its newest batches."""
 
     counts: Mapping[str, float]
     distributions: Mapping[str, Observed]

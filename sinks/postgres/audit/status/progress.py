@@ -51,7 +51,7 @@ RECENT_BATCHES = 10
 
 
 class PipelineState(Enum):
-    """What the pipeline does, in one or two words."""
+    """The state of a pipeline, in one or two words."""
 
     RUNNING = "RUNNING"
     CAUGHT_UP = "CAUGHT UP"
@@ -132,7 +132,7 @@ class WindowStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What the home database knows of a pipeline at one moment of its clock."""
+    """The home's knowledge of a pipeline at one moment of the home's clock."""
 
     pipeline: str
     guarantee: Guarantee

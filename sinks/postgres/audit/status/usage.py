@@ -1,4 +1,4 @@
-"""What the measured batches of a pipeline have used over a span of time."""
+"""Reads what the measured batches of a pipeline have used over a span of time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OutputUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What the measured batches of a span have used.
+    """Resources that the measured batches of a span have used.
 
     Attributes:
         deduplicates: Whether the pipeline deduplicates events by their IDs.

@@ -48,7 +48,7 @@ class WaitingWindows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What waits for event time in all databases of a pipeline.
+    """Windows and timers that wait for event time, in all databases of a pipeline.
 
     Attributes:
         timers: How many timers of keyed functions and joins wait in event time.

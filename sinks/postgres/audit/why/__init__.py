@@ -1,1 +1,1 @@
-"""What became of one event, and of each dead letter."""
+"""Finds what became of one event, and of each dead letter."""

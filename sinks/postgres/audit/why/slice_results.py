@@ -56,7 +56,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """What became of a record.
+    """The fate of a record.
 
     Attributes:
         outcome: A column of the ledger, or ``not read``.
@@ -86,7 +86,7 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceResults:
-    """What one pipeline has made of the ranges.
+    """The results that one pipeline has made of the ranges.
 
     Attributes:
         definition_hash: The hash of the pipeline as its last driver registered it.
