@@ -1,6 +1,6 @@
-"""What an operator does to a pipeline: each a transaction on the home database.
+"""The acts of an operator on a pipeline: each a transaction on the home database.
 
-Sending dead letters again is none: it leaves notes, and is in nobody's way.
+Redriving dead letters is not an act: it only leaves notes, and disturbs no driver.
 """
 
 from __future__ import annotations

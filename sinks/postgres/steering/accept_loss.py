@@ -1,7 +1,7 @@
 """Lets a pipeline go on without rows of a result table that are gone for good.
 
-The loss is written to the ledger with a reason, and ``verify`` tells it instead of
-looking for the rows.
+The ledger keeps the loss with a reason, and ``verify`` reports it instead of looking
+for the rows.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ def accept_loss(
 ) -> LostRows:
     """Give up the rows that all batches so far have brought into a table.
 
-    A driver at work is fenced, and makes the table again when it starts over. Windows
-    that are open begin again from nothing: their rows are gone with the others.
-    The ledger of the home is all that is written: what another database keeps of such
-    windows the driver deletes as it makes the table again.
+    A driver at work is fenced, and creates the table again when it starts over. Open
+    windows begin again from nothing, because their rows are gone with the others. The
+    act writes only to the home. If another database keeps state of such windows, the
+    driver deletes it when it creates the table again.
 
     Args:
-        connection: To the home, not inside of a transaction.
+        connection: To the home, outside a transaction.
         request: The pipeline, and why.
-        table: Of one of its outputs, which is gone; or, in the home, empty.
-        databases: Connection strings of the others, by name.
+        table: The table of one of its outputs. It must be gone or, in the home, empty.
+        databases: Connection strings of the other databases, by name.
 
     Raises:
         ConfigurationError: As ``acting``; ``DATABASE_UNKNOWN``; or ``NO_LOSS``: nothing
-            of it is missing, or it is in several databases.
-        RetryableError: As ``acting``; or the other database does not answer.
+            of the table is missing, or it is in several databases.
+        RetryableError: As ``acting``; or the other database does not respond.
 
     Crash:
         Before the COMMIT nothing has changed; after it a repeated call finds no loss.
@@ -95,7 +95,7 @@ def _find(
     held: frozenset[str],
     databases: Mapping[str, str],
 ) -> LostRows | None:
-    """Find out what is lost of a table that is in one database."""
+    """Find what is lost from a table that is in one database."""
     for output in pipeline.outputs:
         is_meant = qualified(output.table) == qualified(table)
         if not is_meant or output.kind == "outbox" or len(output.databases) > 1:
@@ -118,7 +118,7 @@ def _is_beside(
     connection: Connection[TupleRow],
     databases: Mapping[str, str],
 ) -> bool:
-    """Tell whether a table is there, in the one other database that it belongs in."""
+    """Tell whether a table exists in the participant that it belongs in."""
     with ExitStack() as opened:
         parts = connect_databases(opened, connection, output.databases, databases)
         (part,) = parts.of(output)

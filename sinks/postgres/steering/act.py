@@ -1,8 +1,9 @@
-"""An act of an operator: one transaction, behind a claim that fences whoever works.
+"""An act of an operator: one transaction, behind a claim that fences the driver.
 
-The claim asks nobody: who works is fenced at his next publish, wherever he runs and
-whether he answers or not, and drops the batch at hand whole. A driver then starts over
-and finds what the act has left; what its batch had read is read again.
+The claim needs no answer from the driver at work. The driver is fenced at its next
+publish, wherever it runs and whether it responds or not, and drops its current batch
+whole. It then starts over and finds what the act has left; it reads again what that
+batch had read.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from sinks.protocol.identity import Epoch
 _PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
 _SQL = load_statements("sinks.postgres.steering", "act.sql")
 
-#: How long a publish or a snapshot at hand is waited for.
+#: How long to wait for a publish or a snapshot that is under way.
 LOCK_TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActRequest:
-    """What somebody asks for.
+    """A request of an operator.
 
     Attributes:
-        pipeline: Its name.
+        pipeline: The pipeline's name.
         kind: The command's name.
-        reason: For whoever asks later.
-        dry_run: Whether all of it is taken back.
-        lock_timeout_ms: How long a publish or a snapshot at hand is waited for.
+        reason: Why, for people who ask later.
+        dry_run: Whether to roll everything back at the end.
+        lock_timeout_ms: How long to wait for a publish or a snapshot under way.
     """
 
     pipeline: str
@@ -55,12 +56,12 @@ class ActRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """Where an act finds its pipeline, which nobody else changes until it ends.
+    """A pipeline as an act finds it; nothing else changes it until the act ends.
 
     Attributes:
-        epoch: Its claim.
+        epoch: The act's claim.
         last_sequence: The last batch that was published before it; 0 if none was.
-        detail: What it changes, for whoever asks later; filled while it is done.
+        detail: What the act changes, for people who ask later; filled as it runs.
     """
 
     epoch: Epoch
@@ -77,18 +78,18 @@ def acting(
     check: Callable[[], None] = lambda: None,
     snapshots_of: Sequence[str] = (),
 ) -> Iterator[Act]:
-    """Do what is inside in one transaction that nobody else publishes beside.
+    """Run the block in one transaction, during which no driver publishes.
 
-    The act is noted in ``tallyweir.act`` with it. A dry run does the same and takes it
-    back, so it finds what the act itself would find; nobody is fenced by it.
+    The transaction notes the act in ``tallyweir.act``. A dry run does the same and
+    rolls it back, so it finds what the act itself would find, and fences no driver.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        request: What is asked for.
-        check: Called before each try to claim, and again when nobody else changes the
-            pipeline any more; what it raises ends the act.
-        snapshots_of: Pipelines of which nobody may take a snapshot meanwhile, in the
-            order in which that is waited for.
+        connection: To the home, outside a transaction.
+        request: What the operator asks for.
+        check: Called before each try to claim, and again when nothing else can change
+            the pipeline any more; an exception from it ends the act.
+        snapshots_of: Pipelines of which no snapshot may be taken meanwhile, in the
+            order in which to wait for snapshots under way.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``, or what ``check``
@@ -97,8 +98,8 @@ def acting(
             too long.
 
     Crash:
-        Before the COMMIT nothing has changed and nobody is fenced; after it all of it
-        has.
+        Before the COMMIT nothing has changed and no driver is fenced; after it the act
+        is done.
     """
     check_reason(request.reason)
     pipeline = request.pipeline
@@ -110,12 +111,12 @@ def acting(
     ):
         fetch_pipeline(connection, pipeline)
         fetch(connection, _SQL["begin_settings"], timeout=timeout)
-        # Before anything that a publish or a claim could wait for.
+        # Take these locks before any that a publish or a claim could wait for.
         for one in snapshots_of:
             hold_snapshots(connection, one)
         with making(ActPoint.CLAIMED):
             epoch = _claim(connection, pipeline, check)
-        # Whoever publishes holds this row. Who comes after us finds our claim.
+        # A publish holds this row. A driver that gets it later finds the act's claim.
         with making(ActPoint.PIPELINE_HELD):
             (held,) = fetch(connection, _PUBLISH["lock_pipeline"], pipeline=pipeline)
         check()
@@ -141,11 +142,12 @@ def acting(
 
 
 def hold_snapshots(connection: Connection[TupleRow], pipeline: str) -> None:
-    """Wait for a snapshot that is being taken, and keep others from it until the end.
+    """Wait for a snapshot that is being taken, and block others until the end.
 
-    Until it is committed a snapshot cannot be seen, and it will be of a moment before
-    whatever is done now. So who looks at snapshots, or changes what they copy, calls
-    this first; who finds one under way for longer than the lock timeout gives up.
+    A snapshot cannot be seen until it is committed, and it will show a moment before
+    the changes of this transaction. So call this before looking at snapshots or
+    changing what they copy. It gives up if a snapshot takes longer than the lock
+    timeout.
 
     Raises:
         RetryableError: ``SNAPSHOT_AT_WORK``.
@@ -186,4 +188,4 @@ def _claim(
         epoch = insert_claim(connection, pipeline, nonce=draw_nonce(), is_act=True)
         if epoch is not None:
             return epoch
-        # Somebody took that very number; it is now visible to us.
+        # Another claim took the same number; this transaction sees it by now.

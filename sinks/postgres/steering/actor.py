@@ -1,4 +1,4 @@
-"""For whom a service acts, so that the notes of an act have his name."""
+"""Names the person for whom a service acts, for the notes of acts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SQL = load_statements("sinks.postgres.steering", "act.sql")
 
 
 def act_as(connection: Connection[TupleRow], name: str) -> None:
-    """Have whatever this session does noted with a name, beside that of its login.
+    """Note whatever this session does with a name, together with that of its login.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        name: Of a person whom the caller has made out.
+        connection: To the home, outside a transaction.
+        name: The name of a person whom the caller has identified.
 
     Raises:
         RetryableError: The server went away.

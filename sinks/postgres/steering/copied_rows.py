@@ -1,8 +1,8 @@
-"""Copies what the home keeps of a pipeline for another one, in the act's snapshot.
+"""Copies what the home keeps of a pipeline to its fork, in the act's snapshot.
 
-Which of our tables are copied is written down here; a test compares that with the
-schema, so that whoever adds a table must say. By the same lists all rows of a pipeline
-are deleted when it is discarded.
+This module lists which of Tallyweir's own tables are copied. A test compares the lists
+with the schema, so that a new table must be put into one of them. A discard deletes the
+rows of a pipeline by the same lists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.steering", "fork.sql")
 
-#: Tables of ours that are copied as they are, each behind those that it refers to.
+#: Own tables that are copied as they are, each after those that it refers to.
 COPIED = (
     *("epoch_claim", "act", "pipeline_version", "partition_progress"),
     *("batch", "batch_partition", "offset_reset", "restore"),
@@ -31,28 +31,28 @@ COPIED = (
     *("filtered_event", "replaced_row", "redrive", "keyed_state", "keyed_timer"),
     *("erased_id", "erased_row", "erased_result"),
 )
-#: Those that are made otherwise, that a fork has none of, or that are about the one
-#: pipeline's operation; in the same order.
+#: Own tables that are created in another way, in which a fork has no rows, or that are
+#: about the operation of one pipeline; in the same order.
 NOT_COPIED = (
     *("discarded_pipeline", "pipeline", "seen_id_run", "shadow_table"),
     *("batch_branch", "outbox", "relay_cursor", "pause", "drain", "receipt", "alert"),
     *("scaling_bounds", "scaling_decision", "driver_log", "snapshot", "profile"),
     *("sample", "pipeline_gauge"),
 )
-#: Columns of ours that name an output's table.
+#: Columns of own tables that name an output's table.
 OUTPUT_COLUMNS = ("output_table", "kept_in")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """What is copied for whom.
+    """The rows to copy, and the pipeline that gets them.
 
     Attributes:
-        pipeline: Whose rows.
-        fork: Who gets them.
-        tables: By the tables of its outputs, those that they become; the rows of
-            others are left out.
-        moves: New numbers for the moves of its positions, which no two pipelines share.
+        pipeline: The pipeline whose rows are copied.
+        fork: The pipeline that gets them.
+        tables: By the tables of its outputs, the tables that they become; rows of
+            other outputs are left out.
+        moves: New numbers for the moves of its positions; two pipelines share none.
     """
 
     pipeline: str
@@ -62,7 +62,7 @@ class Copy:
 
 
 def copy_pipeline(connection: Connection[TupleRow], old: str, new: str) -> int:
-    """Register the fork, as what the other is; return its number."""
+    """Register the fork as a copy of the other pipeline; return its number."""
     columns = _columns_of(connection, "pipeline")
     connection.execute(
         _SQL["copy_rows"].format(
@@ -85,7 +85,7 @@ def draw_moves(connection: Connection[TupleRow], pipeline: str) -> dict[str, int
 
 
 def copy_ours(connection: Connection[TupleRow], table: str, copy: Copy) -> None:
-    """Copy the rows of one of our tables, without those of outputs that begin empty."""
+    """Copy the rows of an own table, without those of outputs that begin empty."""
     columns = _columns_of(connection, table)
     kept: sql.Composable = sql.SQL("true")
     if "output_table" in columns:
@@ -122,10 +122,10 @@ def _copied_value(column: str) -> sql.Composable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentTables:
-    """The tables of a pipeline's outputs that there are, by the newest catalog.
+    """The existing tables of some outputs of a pipeline, by the newest catalog.
 
     Attributes:
-        of: The pipeline's number and the outputs whose tables these are.
+        of: The pipeline's number, and the outputs to which the tables belong.
         tables: In the order of their names.
     """
 
@@ -136,9 +136,9 @@ class PresentTables:
 def find_present(
     connection: Connection[TupleRow], pipeline: AuditedPipeline, outputs: Iterable[str]
 ) -> PresentTables:
-    """Find the tables of some outputs: results, revisions and windows that are open.
+    """Find the tables of some outputs: results, revisions and open windows.
 
-    An output that no driver has started with has none.
+    If no driver has started with an output yet, it has no tables.
     """
     asked = tuple(outputs)
     windows = {output.table for output in pipeline.windows}.intersection(asked)
@@ -184,7 +184,7 @@ def _copy_table(
     quoted = table.as_string(connection)
     row = fetch_one(connection, _SQL["column_names"], table=quoted)
     place = fetch_one(connection, _SQL["owner"], table=quoted)
-    # Beside the table, wherever the search path begins.
+    # Create it in the table's schema, whatever the search path says.
     there = sql.Identifier(place["schema"], bare_name(connection, shadow))
     connection.execute(_SQL["create_like"].format(shadow=there, table=table))
     connection.execute(
@@ -220,14 +220,14 @@ def _go_on_numbering(
 
 
 def bare_name(connection: Connection[TupleRow], table: sql.Identifier) -> str:
-    """Return a table's name without its schema; names of ours have no dot."""
+    """Return a table's name without its schema; own tables have no dot in theirs."""
     return table.as_string(connection).rpartition(".")[2].strip('"')
 
 
 def copy_seen_ids(
     connection: Connection[TupleRow], old: str, new: str, number: int
 ) -> None:
-    """Copy the catalog, as a part of it that is attached when it is whole."""
+    """Copy the catalog into a partition, which is attached when it is complete."""
     runs = sql.Identifier("tallyweir", runs_of_pipeline(number))
     connection.execute(_SQL["create_runs"].format(runs=runs))
     for row in fetch(connection, _SQL["buckets"], pipeline=old):
@@ -241,7 +241,7 @@ def copy_seen_ids(
             table=sql.Identifier("tallyweir", "seen_id_run"),
             columns=_listed(columns),
             values=sql.SQL(", ").join(map(_copied_value, columns)),
-            # What a merge at work has written ahead is that merge's.
+            # Hidden rows belong to a merge that is under way.
             kept=sql.SQL("NOT is_hidden"),
         ),
         {"pipeline": old, "new": new},
@@ -250,7 +250,7 @@ def copy_seen_ids(
 
 
 def _columns_of(connection: Connection[TupleRow], table: str) -> list[str]:
-    """Return the columns that are not the server's to fill."""
+    """Return the columns that the server does not fill by itself."""
     return list(fetch_one(connection, _SQL["own_columns"], table=table)["columns"])
 
 

@@ -1,12 +1,14 @@
 """Discards a pipeline that works in the shadow, with all that is its own, for good.
 
-That is a fork which nobody wants in front, or after a switch the former version. Its
-shadow tables go, its windows, keyed state, seen IDs, snapshots and staging, and every
-row of ours that names it. What stays is a note of who did it and why, and its name,
-which rests until somebody forks under it.
+Such a pipeline is a fork that is not wanted in front or, after a switch, the former
+version. The discard drops its shadow tables, windows, keyed state, seen IDs, snapshots
+and staging, and deletes every row of Tallyweir's own tables that names it. A note of
+who did it and why stays. So does the name, which no pipeline has until an operator
+forks under it.
 
-Nothing is claimed: whoever works on the pipeline is told by its row, which he does not
-find any more. Tables that readers know are nobody's shadow, and are never dropped.
+The discard claims no epoch: a driver of the pipeline notices because it does not find
+the pipeline's row any more. Tables that readers know are never a shadow, and are never
+dropped.
 """
 
 from __future__ import annotations
@@ -53,10 +55,10 @@ _SQL = load_statements("sinks.postgres.steering", "discard.sql")
 _ACT = load_statements("sinks.postgres.steering", "act.sql")
 _CLAIM = load_statements("sinks.postgres.ledger", "claim.sql")
 
-#: The note stays, the catalog loses a part and no rows, and the pipeline goes last.
+#: The note stays, the catalog loses a partition, and the pipeline's row goes last.
 _OTHERWISE = ("discarded_pipeline", "seen_id_run", "pipeline")
-#: Tables of ours that lose their rows of the pipeline, each before those that it refers
-#: to, and a relay's cursor before the messages: a relay takes them in that order.
+#: Own tables that lose their rows of the pipeline, each before those that it refers to.
+#: A relay's cursor comes before its messages, because a relay locks them in that order.
 EMPTIED = (
     *(t for t in (*reversed(NOT_COPIED), *reversed(COPIED)) if t not in _OTHERWISE),
     "pipeline",
@@ -65,14 +67,14 @@ EMPTIED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discarded:
-    """What is gone, or would be.
+    """The effects of a discard, done or planned.
 
     Attributes:
-        front: Whose tables it shadowed; None if nobody writes them any more.
-        batches: Of its ledger, with those from before it was forked.
-        committed: Events of these.
-        rows: How many went, by table: shadows, and then tables of ours.
-        bytes: Of the tables that are dropped, with their indexes.
+        front: The pipeline whose tables it shadowed; None if no pipeline writes them.
+        batches: Batches in its ledger, including those from before it was forked.
+        committed: Events that these batches committed.
+        rows: How many rows went, by table: shadows, then Tallyweir's own tables.
+        bytes: Size of the dropped tables, with their indexes.
         unrelayed: Dead letters and messages that the relay has yet to send.
         left: Tables that it wrote under the names that readers know.
     """
@@ -88,26 +90,26 @@ class Discarded:
 
 
 def discard(connection: Connection[TupleRow], request: ActRequest) -> Discarded:
-    """Take a pipeline that works in the shadow away, in one transaction.
+    """Discard a pipeline that works in the shadow, in one transaction.
 
-    A driver of it ends with ``PIPELINE_DISCARDED`` at its next look, plan or publish,
-    and so does every start of its file.
+    Its driver ends with ``PIPELINE_DISCARDED`` at its next look, plan or publish, and
+    so does every start of its file.
 
     Args:
-        connection: To the home, not inside of a transaction, by the tables' owner.
+        connection: To the home, outside a transaction, as the tables' owner.
         request: The pipeline, and why.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``PIPELINE_DISCARDED``,
             ``REASON_MISSING``, ``DISCARD_NOT_SHADOWED``, ``DISCARD_ELSEWHERE`` or
             ``DISCARD_DEPENDED_ON``.
-        RetryableError: ``BATCH_IN_DOUBT``, ``SNAPSHOT_AT_WORK``; somebody reads a
+        RetryableError: ``BATCH_IN_DOUBT``, ``SNAPSHOT_AT_WORK``; a reader holds a
             table, or a publish holds the pipeline's row, for too long; or the server
             went away.
 
     Crash:
-        Before the COMMIT the pipeline is as it was, and nobody who works on it has
-        noticed; after it there is nothing of it but the note.
+        Before the COMMIT the pipeline is as it was, and its driver has not noticed;
+        after it only the note is left.
     """
     check_reason(request.reason)
     with (
@@ -122,7 +124,7 @@ def discard(connection: Connection[TupleRow], request: ActRequest) -> Discarded:
         with making(ActPoint.PIPELINE_HELD):
             for hold in ("hold_pipeline", "hold_claims"):
                 connection.execute(_SQL[hold], {"pipeline": request.pipeline})
-        # As it is now, or gone by somebody who was waited for.
+        # Read it now: a transaction that was waited for may have changed or removed it.
         pipeline = read_pipeline(connection, request.pipeline)
         hold_tables(connection, pipeline)
         done = _Discard(connection, pipeline).run(request.reason)
@@ -132,7 +134,7 @@ def discard(connection: Connection[TupleRow], request: ActRequest) -> Discarded:
 
 
 class _Discard:
-    """One discard of a pipeline that nobody else changes until its end."""
+    """One discard of a pipeline; nothing else changes the pipeline until its end."""
 
     def __init__(
         self, connection: Connection[TupleRow], pipeline: AuditedPipeline
@@ -143,9 +145,9 @@ class _Discard:
         self._check()
 
     def run(self, reason: str) -> Discarded:
-        """Note it, empty our tables, and drop those that are the pipeline's own.
+        """Note the discard, delete its rows, and drop the pipeline's own tables.
 
-        What others may wait for is done at the very end.
+        Steps that other sessions may have to wait for come last.
         """
         own = dict(self._find_present(self._shadows.values()))
         left = sorted(name for name, _ in self._find_present(self._known()))
@@ -219,7 +221,7 @@ class _Discard:
     def _find_present(
         self, tables: Iterable[str]
     ) -> Iterator[tuple[str, sql.Identifier]]:
-        """Yield the tables that there are, and beside them those of revisions."""
+        """Yield those tables that exist, and their tables of revisions."""
         named = {
             name: table_identifier(name)
             for table in tables
@@ -255,7 +257,7 @@ class _Discard:
         return int(fetch_one(self._connection, statement)["rows"])
 
     def _empty(self, snapshots: Sequence[Snapshot]) -> dict[str, int]:
-        """Delete every row of ours that names the pipeline; count them by table."""
+        """Delete every row of own tables that names the pipeline; count by table."""
         for snapshot in snapshots:
             delete_snapshot(self._connection, snapshot)
         rows = {"tallyweir.snapshot": len(snapshots)}
@@ -274,7 +276,7 @@ class _Discard:
 
     def _drop(self, tables: Iterable[sql.Identifier], staging: Iterable[str]) -> None:
         for schema in staging:
-            # Tasks at work are waited for; nobody else has to do with it.
+            # This waits for tasks at work; no other session uses the schema.
             self._connection.execute(
                 _CLAIM["drop_staging"].format(schema=sql.Identifier(schema))
             )

@@ -1,10 +1,10 @@
 """Drains a pipeline: it reads no more, closes what it is told to, and is paused.
 
-Somebody asks for it by an act, which fences the driver at work like every other. The
-driver starts over, finds what was asked for, and reads nothing: it finishes branches
-in doubt, moves the watermark to where no window waits any more if windows are to be
-closed, and pauses its own pipeline. Each step finds out anew what is left to do, so
-whichever driver comes next goes on where one has died.
+An operator asks for it by an act, which fences the driver at work like every act. The
+driver starts over, finds the request, and reads nothing. It finishes branches in doubt.
+If windows are to be closed, it moves the watermark to where no window waits any more.
+Then it pauses its own pipeline. Each step finds out again what is left to do, so the
+next driver goes on where one has died.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class DrainOutcome:
     """How far a drain has come.
 
     Attributes:
-        asked_after: The last batch before it was asked for; 0 if none was.
+        asked_after: The last batch before the request; 0 if there was none.
         drained_after: The last batch of all, which may be a tick of the drain's own;
-            None until it is drained.
+            None until the pipeline is drained.
     """
 
     is_drained: bool
@@ -44,16 +44,15 @@ class DrainOutcome:
 def drain(
     connection: Connection[TupleRow], request: ActRequest, *, closes_windows: bool
 ) -> Drain | None:
-    """Ask for a drain: no batch reads anything any more, from the commit on.
+    """Ask for a drain: from the commit on, no batch reads any records.
 
-    Asked for again in the same way, it is the same drain, and its request stands as it
-    was.
+    If the same drain was asked for already, the call returns it and changes nothing.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        request: Of kind ``drain``.
-        closes_windows: Whether windows and timers in event time are not to wait for
-            events that may come later.
+        connection: To the home, outside a transaction.
+        request: A request of kind ``drain``.
+        closes_windows: Whether to close windows and fire timers in event time without
+            waiting for events that may come later.
 
     Returns:
         The drain that a driver is to end; None after a dry run.
@@ -67,7 +66,7 @@ def drain(
         Before the COMMIT nothing has changed; after it the next driver drains.
     """
     pipeline = request.pipeline
-    # Without an act, which would fence the driver that ends it.
+    # Look without an act, which would fence the driver that ends the drain.
     lasting = read_drain(connection, pipeline)
     connection.rollback()
     if lasting is not None:
@@ -75,7 +74,7 @@ def drain(
     with acting(
         connection, request, check=lambda: check_nobody_paused(connection, pipeline)
     ) as act:
-        # Somebody may have asked while this call waited for its claim, or for the row.
+        # Another call may have asked while this one waited for its claim or the row.
         lasting = read_drain(connection, pipeline)
         if lasting is not None:
             raise Rollback
@@ -98,14 +97,14 @@ def drain(
 def end_drain(
     connection: Connection[TupleRow], pipeline: str, asked: Drain, *, epoch: Epoch
 ) -> Pause:
-    """Pause a pipeline of which nothing is left to do; for the driver that drains it.
+    """Pause a pipeline that has nothing left to do; for the driver that drains it.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
-        asked: What the driver has done.
-        epoch: The driver's. Whoever has claimed since may have read more, so the
-            driver may not speak for it.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
+        asked: The drain that the driver has finished.
+        epoch: The driver's epoch. A driver that has claimed since may have read more,
+            so this one may not end the drain for it.
 
     Raises:
         FencedError: A newer epoch is claimed, or the drain is called off.

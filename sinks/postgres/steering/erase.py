@@ -1,11 +1,13 @@
 """Erases a person's events: from tables, side tables, outbox and keyed state, at once.
 
-The rows of append outputs, messages that wait and results go; rows of side tables stay
-for the ledger, which counts them, and say nothing any more. What is kept instead are
-tombstones: the positions, and the keyed fingerprints of the IDs. Tasks of every later
-claim leave out what is under one, so that no repeat, replay or restore brings it back.
+An erasure deletes rows of append outputs, waiting messages and results. Rows of side
+tables stay, because the ledger counts them, but their contents are blanked. Tombstones
+are kept instead: the positions, and the keyed fingerprints of the IDs. Tasks of every
+later claim leave out what is under a tombstone, so no repeat, replay or restore brings
+it back.
 
-Aggregates of windows stay as they are. Kafka, and what was relayed, is not ours.
+Aggregates of windows stay as they are. An erasure cannot reach records in Kafka or
+messages that were relayed.
 """
 
 from __future__ import annotations
@@ -50,13 +52,13 @@ from sinks.protocol.errors import ConfigurationError, RetryableError
 
 _SQL = load_statements("sinks.postgres.steering", "erase.sql")
 
-#: From the installation's key and an ID as text to the fingerprints it may have.
+#: Takes the installation's key and an ID as text; returns fingerprints it may have.
 Fingerprints = Callable[[bytes, str], Sequence[bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureRequest:
-    """Whose data is to go; at least one of it is given.
+    """The data to erase: at least one ID, condition, key or receipt.
 
     Attributes:
         act: The pipeline, and why.
@@ -64,7 +66,7 @@ class ErasureRequest:
         has_source: Whether the fingerprints of the IDs are made with their source.
         where: A table of the pipeline, and a condition on its rows.
         keys: Keys of functions' state, as a person writes them.
-        receipt: Tombstones of former erasures, to be done again after a restore.
+        receipt: Tombstones of former erasures, to repeat these after a restore.
     """
 
     act: ActRequest
@@ -77,11 +79,11 @@ class ErasureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombs:
-    """What is known of erased events: nothing that names anybody.
+    """The traces that are kept of erased events; they name no person.
 
     Attributes:
-        fingerprints: In hex.
-        positions: Of their records in Kafka.
+        fingerprints: The fingerprints of their IDs, in hex.
+        positions: The positions of their records in Kafka.
     """
 
     fingerprints: tuple[str, ...]
@@ -90,13 +92,13 @@ class Tombs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """What an erasure did, or would do.
+    """The effects of an erasure, done or planned.
 
     Attributes:
-        epoch: Of the act.
-        rows: How many went or were blanked, by where they were.
-        ids: How many IDs are under a tombstone by it.
-        positions: Of the records in Kafka, where they still are.
+        epoch: The act's epoch.
+        rows: How many rows were deleted or blanked, by where they were.
+        ids: How many IDs it has put under a tombstone.
+        positions: The positions of the records, which are still in Kafka.
     """
 
     epoch: int
@@ -114,7 +116,7 @@ class _Work:
     rows: dict[str, int] = field(default_factory=dict)
 
     def do(self, statement: sql.Composed | sql.SQL, kept_in: str) -> None:
-        """Run a statement that erases, and count what it did under a name."""
+        """Run a statement that erases, and count the rows it erased under a name."""
         row = fetch_one(
             self.connection,
             statement,
@@ -134,12 +136,12 @@ def erase(
 ) -> Erasure:
     """Erase events and keys from everything that the home keeps of a pipeline.
 
-    Doing it again does nothing more, and erases what has come back by other ways.
+    A repeated call changes nothing, but it erases what has come back by other ways.
 
     Args:
-        connection: To the home, by a role that may change its ledger.
-        request: Whose data.
-        fingerprints: Computes those of an ID.
+        connection: To the home, as a role that may change its ledger.
+        request: What to erase.
+        fingerprints: Computes the fingerprints of an ID.
 
     Raises:
         ConfigurationError: As ``acting``; ``ERASE_NOTHING_NAMED``,
@@ -148,8 +150,8 @@ def erase(
         RetryableError: ``ERASE_IN_DOUBT``, or as ``acting``.
 
     Crash:
-        Before the COMMIT nothing is erased and nobody fenced; after it everything is,
-        and no later claim lets it come back.
+        Before the COMMIT nothing is erased and no driver is fenced; after it everything
+        is erased, and no later claim lets it come back.
     """
     if not (request.ids or request.where or request.keys or request.receipt):
         raise ConfigurationError(
@@ -169,9 +171,9 @@ def erase(
         _erase_events(work)
         _erase_keys(work, request.keys)
         ids = _entomb(work, request, fingerprints)
-        # Keys may be a person's, and measures show what was frequent only.
+        # Hot keys may be a person's, and only measure what was frequent.
         connection.execute(_SQL["forget_hot_keys"], {"pipeline": pipeline.name})
-        # So may be the rows of steps; the next batch has others.
+        # Sampled rows may be a person's too; the next batch has others.
         connection.execute(_SQL["forget_samples"], {"pipeline": pipeline.name})
         erasure = Erasure(
             epoch=act.epoch,
@@ -188,7 +190,7 @@ def erase(
 
 
 def read_tombs(connection: Connection[TupleRow], pipeline: str) -> Tombs:
-    """Return all tombstones of a pipeline, to be kept outside of its database."""
+    """Return all tombstones of a pipeline, to keep them outside its database."""
     row = fetch_one(connection, _SQL["tombstones"], pipeline=pipeline)
     return Tombs(
         fingerprints=tuple(row["fingerprints"]),
@@ -288,7 +290,7 @@ def _find_where(work: _Work, table: str, condition: str) -> None:
 
 
 def _hash_of(work: _Work, output: AuditedOutput) -> sql.Composable:
-    """Return what a row's share in the digest of its batch is."""
+    """Return an expression for the share of a row in the digest of its batch."""
     told = read_written_outputs(work.connection, work.pipeline.name).get(output.table)
     if told is None:
         return sql.SQL("0")
@@ -333,7 +335,7 @@ def _erase_keys(work: _Work, keys: Sequence[str]) -> None:
 
 
 def _entomb(work: _Work, request: ErasureRequest, fingerprints: Fingerprints) -> int:
-    """Write the tombstones; return of how many IDs."""
+    """Write the tombstones; return the number of IDs."""
     key = fetch_one(work.connection, _SQL["fingerprint_key"])["fingerprint_key"]
     ids = {one for text in work.found.ids for one in fingerprints(bytes(key), text)}
     if request.receipt is not None:

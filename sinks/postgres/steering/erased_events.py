@@ -1,7 +1,7 @@
-"""Finds what belongs to the events that are to be erased: every copy, in every table.
+"""Finds everything that belongs to the events to erase: every copy, in every table.
 
-An ID leads to the positions of its copies, and a position to the ID of its record, so
-whatever is given first, all copies are found.
+An ID leads to the positions of its copies, and a position leads to the ID of its
+record. So all copies are found, whichever of the two is given first.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres.steering", "erase.sql")
 
-#: Side tables, and what their rows say beside where and why: all of it may be null,
-#: except for the detail of a dead letter.
+#: Side tables, and the columns that describe an event, except its position and reason.
+#: All of these columns may be null, except for the detail of a dead letter.
 ASIDE: Mapping[str, tuple[str, ...]] = {
     "dead_letter": ("event_id", "kafka_timestamp", "key", "payload", "detail"),
     "late_event": ("event_id", "event_time", "payload"),
@@ -48,7 +48,7 @@ class ErasedEvents:
 
     @property
     def arrays(self) -> dict[str, object]:
-        """Return the positions as statements take them."""
+        """The positions as arrays, for statements."""
         ordered = sorted(self.positions)
         return {
             "topics": [topic for topic, _, _ in ordered],
@@ -67,9 +67,9 @@ def find_where(
 
     Args:
         connection: In the act's transaction.
-        pipeline: Whose output.
+        pipeline: The pipeline of the output.
         output: One of its append outputs, in the home.
-        condition: SQL over the table's columns, as whoever asks has written it.
+        condition: SQL over the table's columns, as the operator has written it.
     """
     statement = _SQL["positions_where"].format(
         table=output.identifier, condition=written(condition)
@@ -80,8 +80,8 @@ def find_where(
 
 def written(condition: str) -> sql.Composable:
     """Put a user's condition into a statement that has parameters."""
-    # psycopg takes whatever an SQL object holds for our own text. It is as trusted: who
-    # may erase may write any statement, and no second one fits into this.
+    # psycopg trusts the text of an SQL object. A user who may erase may run any
+    # statement anyway, and a second statement does not fit into this one.
     return sql.SQL(condition.replace("%", "%%"))
 
 
@@ -90,8 +90,8 @@ def find_copies(
 ) -> None:
     """Add every copy of the events that were found so far, and their IDs.
 
-    IDs that belong to their sources are not followed from a position: another source's
-    event may have the same one.
+    If IDs belong to their sources, the search does not follow an ID from a position,
+    because an event of another source may have the same ID.
     """
     searches = [
         *_searched_outputs(connection, pipeline),
@@ -115,7 +115,7 @@ def find_copies(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """How a table tells positions of IDs, and IDs at positions."""
+    """Statements that find positions by ID, and IDs by position, in one table."""
 
     positions: sql.Composed
     ids: sql.Composed
@@ -130,7 +130,7 @@ def _searched_outputs(
         if kind is None:
             continue
         column: sql.Composable = sql.Identifier(pipeline.id_column)
-        # An index on the column serves where no cast is needed.
+        # Without a cast, Postgres can use an index on the column.
         if kind == "bytea":
             column = sql.SQL("encode({}, 'hex')").format(column)
         elif kind != "text":

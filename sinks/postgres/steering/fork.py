@@ -1,9 +1,9 @@
 """Forks a pipeline: another one goes on from where it stands, in tables of its own.
 
-What the home keeps of the pipeline is copied from one snapshot: ledger, offsets,
+The fork copies what the home keeps of the pipeline from one snapshot: ledger, offsets,
 watermark, seen IDs, windows, keyed state, side tables and the rows of its results. The
-pipeline itself is neither stopped nor kept waiting. Its fork is a pipeline like any
-other, but for its tables: it writes to the shadow of each that its file names, until
+pipeline itself is neither stopped nor kept waiting. The fork is a pipeline like any
+other, except for its tables: it writes to the shadow of each table in its file, until
 ``switch`` lets the two change places.
 """
 
@@ -56,7 +56,7 @@ from sinks.protocol.guarantee import Guarantee
 _SQL = load_statements("sinks.postgres.steering", "fork.sql")
 _ACT = load_statements("sinks.postgres.steering", "act.sql")
 
-#: As pipeline files have it.
+#: The names that pipeline files allow.
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NAME_BYTES_MAX = 63 - len("_revisions")
 
@@ -66,11 +66,11 @@ class Fork:
     """A fork as it was made, or would be.
 
     Attributes:
-        pipeline: Its name.
-        of: The pipeline that it goes on from.
-        last_sequence: The batch after which it does.
-        shadows: Its tables, by those of the pipeline; also those that begin empty.
-        rows: How many rows were copied into each.
+        pipeline: The fork's name.
+        of: The pipeline from which it goes on.
+        last_sequence: The batch after which it goes on.
+        shadows: Its tables, by those of the pipeline; includes those that begin empty.
+        rows: How many rows were copied into each table.
     """
 
     pipeline: str
@@ -90,20 +90,20 @@ def fork(
     """Let another pipeline go on from where one stands, in tables of its own.
 
     Args:
-        connection: To the home, by the owner of its tables.
+        connection: To the home, as the owner of its tables.
         request: The pipeline, and why.
         new: The fork's name, which no pipeline has yet.
         empty: Outputs whose tables and windows begin empty, because the fork defines
-            them otherwise.
+            them differently.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``, ``FORK_NAME``,
             ``FORK_NAME_TAKEN``, ``FORK_UNFIT`` or ``FORK_OUTPUT_UNKNOWN``.
-        RetryableError: ``FORK_TABLES_CHANGED``; somebody renames or drops a table for
-            too long; or the server went away.
+        RetryableError: ``FORK_TABLES_CHANGED``; another session renames or drops a
+            table for too long; or the server went away.
 
     Crash:
-        Before the COMMIT there is no fork; after it there is all of it. The pipeline
+        Before the COMMIT there is no fork; after it the fork is complete. The pipeline
         that it was forked from is the same in both cases.
     """
     check_reason(request.reason)
@@ -126,10 +126,10 @@ def fork(
 def _one_snapshot(
     connection: Connection[TupleRow], request: ActRequest, found: PresentTables
 ) -> Iterator[None]:
-    """See one moment, and have tables keep the names that they have at that moment.
+    """Run the block in one snapshot, in which tables keep the names that they have.
 
-    Whoever publishes meanwhile is not in it. Names are found in the newest catalog
-    whatever the transaction sees, so the tables are locked before it sees anything.
+    The snapshot leaves out batches published meanwhile. Postgres looks up names in the
+    newest catalog, whatever a transaction sees, so the tables are locked first.
     """
     former = connection.isolation_level
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
@@ -218,7 +218,7 @@ def _own_shadows(
     new: str,
     shadows: Mapping[str, str],
 ) -> None:
-    """Make the fork the owner of its tables, also of those that it has yet to make."""
+    """Make the fork own its tables, including those that it has yet to create."""
     windows = {output.table for output in pipeline.windows}
     owned = list(shadows.values())
     owned += [revisions_table(s) for table, s in shadows.items() if table in windows]
@@ -228,7 +228,7 @@ def _own_shadows(
 
 
 def shadow_of(table: str, pipeline: str) -> str:
-    """Name the table in which a pipeline has what its file calls ``table``."""
+    """Name the table in which a pipeline keeps what its file calls ``table``."""
     return f"{table}__{pipeline.replace('-', '_')}"
 
 
@@ -317,7 +317,7 @@ def _unfit_table(
 def _note(
     connection: Connection[TupleRow], request: ActRequest, new: str, sequence: int
 ) -> None:
-    """Note the fork as the first act on the pipeline that it makes."""
+    """Note the fork as the first act on the new pipeline."""
     claim = fetch_one(
         connection,
         _SQL["claimed"],

@@ -1,6 +1,6 @@
-"""What a table has that its shadow would not have in its place.
+"""Finds what a table has that its shadow would lack in its place.
 
-Row-level security is the gravest: a table without it shows each reader every row.
+Row-level security matters most: a table without it shows each reader every row.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _SQL = load_statements("sinks.postgres.steering", "left_behind.sql")
 def left_behind(connection: Connection[TupleRow], table: sql.Identifier) -> list[str]:
     """Name the security, triggers and rules of a table, and foreign keys at either end.
 
-    None of them is copied with a table or follows its name. Of one that is not there
-    it names nothing. Whoever holds the table in ACCESS EXCLUSIVE mode keeps the answer
-    true until the end of the transaction.
+    Postgres does not copy these with a table, and they do not follow its name. The list
+    is empty if there is no table. If the caller holds the table in ACCESS EXCLUSIVE
+    mode, the answer stays true until the end of the transaction.
     """
     quoted = table.as_string(connection)
     return [

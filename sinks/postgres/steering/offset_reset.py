@@ -1,8 +1,9 @@
 """Moves a pipeline's positions: forward past records, or back to read them again.
 
-What a batch has committed stays. Read again, it is a duplicate, because its ID is
-known; so only what was put aside gets another chance, by the definition of now. The
-ledger keeps both readings, and ``verify`` holds each row against the one that made it.
+What a batch has committed stays. A committed record that is read again is a duplicate,
+because its ID is known. So only records that were put aside get another chance, under
+the current definition. The ledger keeps both readings, and ``verify`` compares each row
+with the reading that made it.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ _SQL = load_statements("sinks.postgres.steering", "offset_reset.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedPosition:
-    """What moving one partition's position means.
+    """The effects of moving one partition's position.
 
     Attributes:
-        stood_at: The next offset to read before it.
-        target: The next offset to read after it.
-        batches: That have read the records which are to be read again.
-        cut: Those of them that reach beyond these records; their counts are whole.
+        stood_at: The next offset to read before the move.
+        target: The next offset to read after the move.
+        batches: How many batches read the records that are to be read again.
+        cut: How many of them reach beyond these records; their counts are whole.
         read: Records that these batches have read.
-        committed: Of these, how many became results: they will be duplicates.
+        committed: How many of those became results: they will be duplicates.
         put_aside: Records in the range that became none, by the table that lists them.
         rows: Rows of the range, by append output of the home.
     """
@@ -80,16 +81,16 @@ def reset_offsets(  # noqa: PLR0913 - an act and what it needs
 ) -> tuple[MovedPosition, ...]:
     """Let a pipeline go on from other offsets, in one commit.
 
-    A driver at work is fenced, drops the batch at hand whole, and goes on from there.
+    A driver at work is fenced, drops its current batch whole, and goes on from there.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
         targets: The next offset to read, of the partitions that are to move.
         broker: What the broker holds of the pipeline's topics.
-        reason: For whoever asks later; kept for good.
-        dry_run: Only tell what it would mean.
-        lock_timeout_ms: How long a publish at hand is waited for.
+        reason: Why, for people who ask later; kept permanently.
+        dry_run: Only tell what the move would mean.
+        lock_timeout_ms: How long to wait for a publish that is under way.
 
     Returns:
         The partitions that move, in order.
@@ -103,7 +104,7 @@ def reset_offsets(  # noqa: PLR0913 - an act and what it needs
             too long.
 
     Crash:
-        Before the COMMIT nothing has changed and nobody is fenced; after it the
+        Before the COMMIT nothing has changed and no driver is fenced; after it the
         pipeline goes on from the targets, and a repeated call finds nothing to do.
     """
     request = ActRequest(
@@ -237,7 +238,7 @@ def _check_ids_known(
     place: TopicPartition,
     values: Mapping[str, object],
 ) -> None:
-    """Refuse to read again what would not be found to be a duplicate."""
+    """Refuse to read records again that would not be found to be duplicates."""
     if pipeline.guarantee is Guarantee.AT_LEAST_ONCE:
         saw = "The pipeline writes at_least_once, and remembers no IDs."
     elif pipeline.horizon_s is None:

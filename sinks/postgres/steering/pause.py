@@ -1,10 +1,10 @@
 """Pauses a pipeline: from the commit on nothing of it is published.
 
-A pause is an act that lasts: it fences whoever works, and while it lasts nobody can
-claim an epoch to work under, so he waits. Epochs are numbered without gaps, and the
-statement that takes a number looks for a pause: whoever does not see the pause does not
-see its number either, so he takes that number or an earlier one, and the pause takes
-another, which fences him.
+A pause is an act that lasts. It fences the driver at work, and while it lasts no driver
+can claim an epoch, so drivers wait. Epochs are numbered without gaps, and the statement
+that takes a number looks for a pause. A driver that does not see the pause does not see
+its epoch either, so the driver takes that number or an earlier one. The pause then
+takes another number, which fences that driver.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def pause(
     """Let nothing of a pipeline be published any more, until ``resume``.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
-        reason: For whoever finds it paused; kept for good.
-        dry_run: Only check whether it could be paused.
-        lock_timeout_ms: How long a publish at hand is waited for.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
+        reason: Why, for people who find it paused; kept permanently.
+        dry_run: Only check whether the pipeline could be paused.
+        lock_timeout_ms: How long to wait for a publish that is under way.
 
     Returns:
         The pause; None after a dry run.
@@ -73,7 +73,7 @@ def pause(
 def insert_pause(
     connection: Connection[TupleRow], pipeline: str, *, epoch: Epoch, reason: str
 ) -> None:
-    """Write a pause down, inside of the act whose claim is given."""
+    """Write a pause down, inside the act whose claim is given."""
     connection.execute(
         _SQL["pause"], {"pipeline": pipeline, "epoch": epoch, "reason": reason}
     )
@@ -98,13 +98,13 @@ def check_nobody_paused(connection: Connection[TupleRow], pipeline: str) -> None
 def resume(
     connection: Connection[TupleRow], pipeline: str, *, dry_run: bool = False
 ) -> Pause | Drain:
-    """Let a paused pipeline go on: whoever waits claims an epoch, and works.
+    """Let a paused pipeline go on: a driver that waits claims an epoch, and works.
 
     A drain that no driver has ended yet is called off.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
         dry_run: Only tell what would end.
 
     Returns:
@@ -119,7 +119,7 @@ def resume(
     """
     with translated("resuming a pipeline"), connection.transaction():
         fetch_pipeline(connection, pipeline)
-        # Whoever ends a drain holds this row: it is called off before, or not at all.
+        # A driver that ends a drain holds this row, so it cannot end one meanwhile.
         connection.execute(_PUBLISH["lock_pipeline"], {"pipeline": pipeline})
         lasting = read_pause(connection, pipeline)
         asked = read_drain(connection, pipeline)

@@ -1,8 +1,8 @@
-"""Which dead letters are sent to their topics again, and the notes of it.
+"""Selects the dead letters to redrive, and writes the notes of redrives.
 
-A letter is noted before it is sent, and again when Kafka has acknowledged it. Between
-the two whoever looks knows that it may have been sent. Neither note is in the way of a
-driver: it reads what was sent like anything else.
+A letter is noted before it is sent, and again when Kafka has acknowledged it. In
+between, its note says that it may have been sent. Neither note disturbs a driver, which
+reads the copy like any other record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEXT_LETTERS = _SQL["next_letters"].format(
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class RecordPosition:
-    """Where a record was read."""
+    """The position at which a record was read."""
 
     topic: str
     partition: int
@@ -40,17 +40,17 @@ class RecordPosition:
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
-#: Before every record.
+#: A position before every record.
 _BEGINNING = RecordPosition(topic="", partition=-1, offset=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveSelection:
-    """Which dead letters; all of the pipeline if nothing else is said.
+    """The dead letters to redrive; all of the pipeline if nothing else is given.
 
     Attributes:
-        group: Those of this reason.
-        record: The one that was read there.
+        group: Only the letters of this reason.
+        record: Only the letter of the record that was read there.
     """
 
     pipeline: str
@@ -63,11 +63,10 @@ class WaitingLetter:
     """A dead letter as it is sent, with the newest note about it.
 
     Attributes:
-        attempts: How often it was sent, or about to be.
-        sent_at: When Kafka had acknowledged the last of them.
-        asked_at: When the last of them was noted.
-        is_of_version_in_force: Of the pipeline's versions it was the one in force that
-            read the record.
+        attempts: How many attempts to send it were noted.
+        sent_at: When Kafka had acknowledged the last attempt.
+        asked_at: When the last attempt was noted.
+        is_of_version_in_force: Whether the pipeline's version in force read the record.
     """
 
     topic: str
@@ -90,12 +89,12 @@ class WaitingLetter:
 
     @property
     def is_sent(self) -> bool:
-        """Whether it is in its topic again."""
+        """Whether the letter is in its topic again."""
         return self.sent_at is not None
 
     @property
     def may_be_sent(self) -> bool:
-        """Whether somebody was about to send it, and nothing more is known."""
+        """Whether an attempt to send it was noted, and nothing more is known."""
         return self.attempts > 0 and not self.is_sent
 
 
@@ -103,12 +102,12 @@ class WaitingLetter:
 def redriving(
     connection: Connection[TupleRow], pipeline: str
 ) -> Iterator[AuditedPipeline]:
-    """Be the only one who sends the pipeline's dead letters again.
+    """Hold the lock on a pipeline's redrives, so that no other session redrives.
 
     Args:
-        connection: To the home, not inside of a transaction; a pooler between must
-            keep the session.
-        pipeline: Its name.
+        connection: To the home, outside a transaction. A pooler in between must keep
+            the session.
+        pipeline: The pipeline's name.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.
@@ -127,7 +126,7 @@ def redriving(
     try:
         yield audited
     finally:
-        # A session that is gone has given the lock back.
+        # If the session is gone, Postgres has released the lock.
         if not connection.closed and not connection.broken:
             with connection.transaction():
                 connection.execute(_SQL["unlock"], {"pipeline": pipeline})
@@ -143,15 +142,15 @@ def read_letters(
 ) -> list[WaitingLetter]:
     """Read the next letters of a selection, in the order of their positions.
 
-    A record that was read again, and died again, has one letter here, the newest: it is
-    one record, which is sent once.
+    A record that died several times has only its newest letter here, because it is sent
+    once.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        selection: Which.
-        through_sequence: Of the last batch whose letters count.
-        after: The last one read before.
-        limit: How many at most.
+        connection: To the home, outside a transaction.
+        selection: Which letters to read.
+        through_sequence: The last batch whose letters count.
+        after: The last position that was read before.
+        limit: The greatest number of letters to read.
 
     Raises:
         RetryableError: The server went away.
@@ -188,7 +187,7 @@ def begin_redrive(
 
     Crash:
         Before the COMMIT nothing has changed. After it each of them may have been
-        sent, for all that anybody knows.
+        sent, as far as the notes can tell.
     """
     with translated("noting what is sent again"), connection.transaction():
         connection.cursor().executemany(
@@ -211,8 +210,8 @@ def note_sent(
         RetryableError: The server went away.
 
     Crash:
-        Before the COMMIT they are in Kafka and not noted, so they are sent again if
-        somebody asks for it: copies of the same event. After it they are skipped.
+        Before the COMMIT they are in Kafka but not noted, so the next redrive of them
+        sends them again: copies of the same event. After it they are skipped.
     """
     with translated("noting what was sent again"), connection.transaction():
         connection.cursor().executemany(

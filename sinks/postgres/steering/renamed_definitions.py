@@ -1,7 +1,7 @@
-"""Calls outputs by other tables, in all that is kept of what a pipeline ran as.
+"""Renames the tables of outputs in every definition that is kept of a pipeline.
 
-A version is known again by the hash of its definition, so that is made anew, as drivers
-make it.
+Drivers identify a version by the hash of its definition, so the hash is computed again,
+in the way drivers compute it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def rename_definitions(
 
     Args:
         connection: In the act's transaction.
-        pipeline: Its name, which its definitions have after that.
-        tables: From the name that an output's table has to the one that it gets.
-        without: Tables of outputs that are left out.
+        pipeline: Its name, which the definitions then have too.
+        tables: The new names of outputs' tables, by their present names.
+        without: Tables of the outputs to leave out.
     """
     for row in fetch(connection, _SQL["definition"], pipeline=pipeline):
         told = renamed(row["definition"], pipeline, tables, without=without)

@@ -1,10 +1,10 @@
-"""Takes a pipeline back to a snapshot: what later batches brought is as if never done.
+"""Takes a pipeline back to a snapshot, as if later batches had never been published.
 
 Results, windows, state, IDs, side tables, ledger, positions and watermark go back in
 one transaction, and the pipeline reads from Kafka again what was taken back.
 
-The numbers of the batches that are gone are not used again, so that nothing that goes
-by them (relay, markers, staging, people's notes) takes a new batch for an old one.
+The sequences of the removed batches are not used again. So nothing that relies on them
+(relay, markers, staging, people's notes) takes a new batch for an old one.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _SQL = load_statements("sinks.postgres.steering", "restore.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What a restore has taken back.
+    """The effects of a restore.
 
     Attributes:
         after_sequence: The snapshot's batch, which is the last one that stays.
-        through_sequence: The last one that was taken back.
-        batches: How many were.
-        records: That these had read.
-        committed: Those of them that had become results.
-        rows: Rows that are gone, by table; what was put back is not counted.
+        through_sequence: The last batch that was taken back.
+        batches: How many batches were taken back.
+        records: How many records these had read.
+        committed: How many of those had become results.
+        rows: Rows that are gone, by table; rows that were put back are not counted.
         ids: Seen IDs that are forgotten.
-        messages_sent: Of the outbox, taken back, that Kafka has already.
-        dead_letters_sent: The same of dead letters.
+        messages_sent: Messages of the outbox, taken back, that Kafka has already.
+        dead_letters_sent: Dead letters, taken back, that Kafka has already.
         dropped: Snapshots of later batches, which are gone as well.
-        positions: Where the pipeline goes on.
+        positions: The next offset to read of each partition.
     """
 
     snapshot: str
@@ -85,17 +85,17 @@ def restore(  # noqa: PLR0913 - an act and what it needs
 ) -> Restored:
     """Take a pipeline back to a snapshot, in one commit.
 
-    A driver at work is fenced, drops the batch at hand whole, and reads from Kafka
+    A driver at work is fenced, drops its current batch whole, and reads from Kafka
     again what was taken back. The snapshot stays.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
-        name: Of the snapshot.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
+        name: The snapshot's name.
         broker: What the broker holds of the pipeline's topics.
-        reason: For whoever asks later; kept for good.
-        dry_run: Do it and take it back, to tell what it would mean.
-        lock_timeout_ms: How long a publish or a snapshot at hand is waited for.
+        reason: Why, for people who ask later; kept permanently.
+        dry_run: Do it and roll it back, to tell what it would mean.
+        lock_timeout_ms: How long to wait for a publish or a snapshot under way.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
@@ -106,7 +106,7 @@ def restore(  # noqa: PLR0913 - an act and what it needs
             pipeline's row for too long.
 
     Crash:
-        Before the COMMIT nothing has changed and nobody is fenced; after it the
+        Before the COMMIT nothing has changed and no driver is fenced; after it the
         pipeline is where it was, and a repeated call takes nothing more back.
     """
     request = ActRequest(
@@ -176,7 +176,7 @@ def _take_back(
 def _check(
     connection: Connection[TupleRow], pipeline: AuditedPipeline, snapshot: Snapshot
 ) -> None:
-    """Refuse what a restore could not take back whole."""
+    """Refuse a restore that could not take back everything."""
     check_nothing_in_doubt(connection, pipeline.name)
     check_at_home(pipeline)
     values = {"pipeline": pipeline.name, "sequence": snapshot.sequence}
@@ -233,9 +233,9 @@ def _check(
 def _check_stands(
     connection: Connection[TupleRow], snapshot: Snapshot, values: Mapping[str, object]
 ) -> None:
-    """Refuse a snapshot of what is gone, which a restore should have dropped.
+    """Refuse a snapshot of batches that are gone; a restore should have dropped it.
 
-    Its positions are behind rows that were deleted: nobody would read them again.
+    Its positions lie after rows that were deleted, so no driver would read those again.
     """
     restores = fetch(
         connection,

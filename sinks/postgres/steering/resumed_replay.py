@@ -29,7 +29,7 @@ _SQL = load_statements("sinks.postgres.steering", "snapshot.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copy:
-    """What is copied from where to where; all columns if none are named."""
+    """The source and the target of a copy; all columns if none are named."""
 
     source: sql.Identifier
     target: sql.Identifier
@@ -37,7 +37,7 @@ class _Copy:
 
 
 def snapshot_named(committed: Committed, name: str) -> Snapshot:
-    """Return a snapshot of the pipeline, in the moment that was read.
+    """Return a snapshot of the pipeline, as of the moment that was read.
 
     Raises:
         ConfigurationError: ``SNAPSHOT_UNKNOWN``.
@@ -49,13 +49,14 @@ def snapshot_named(committed: Committed, name: str) -> Snapshot:
 def resume_from(
     snapshot: Snapshot, committed: Committed, scratch: ReplayScratch, layout: HomeLayout
 ) -> None:
-    """Copy what a snapshot keeps to the scratch home, whose tables are there.
+    """Copy what a snapshot keeps to the scratch home, which has the tables already.
 
     Args:
-        snapshot: Of the pipeline.
-        committed: The moment that was read.
-        scratch: Where to.
-        layout: Of the replay's tables, with the names of the pipeline's file.
+        snapshot: A snapshot of the pipeline.
+        committed: The pipeline at the moment that was read.
+        scratch: The scratch databases to copy to.
+        layout: The layout of the replay's tables, with the names in the pipeline's
+            file.
     """
     home = committed.side.databases[HOME]
     for copy in _copies(snapshot, committed, scratch, layout):

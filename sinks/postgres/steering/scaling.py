@@ -1,4 +1,4 @@
-"""Sets how far a pipeline may be scaled; its driver reads it within seconds."""
+"""Sets the bounds of a pipeline's scaling; its driver reads them within seconds."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def set_bounds(
     *,
     dry_run: bool = False,
 ) -> Bounds:
-    """Set a pipeline's bounds; what is None in them stays as it was.
+    """Set a pipeline's bounds; those that are None stay as they were.
 
-    Of two who set one of them each at the same time, neither undoes the other's.
+    If two callers set one bound each at the same time, both changes hold.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
         wanted: The new bounds.
-        dry_run: Do it and take it back, to tell what they would be.
+        dry_run: Do it and roll it back, to tell what the bounds would be.
 
     Returns:
         The bounds that hold from now on.
@@ -60,11 +60,11 @@ def set_bounds(
 def end_scaling(
     connection: Connection[TupleRow], pipeline: str, *, dry_run: bool = False
 ) -> Bounds:
-    """Leave a pipeline as it is from now on.
+    """Remove a pipeline's bounds, so that it stays as it is from now on.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
         dry_run: Only tell which bounds would end.
 
     Returns:

@@ -1,7 +1,7 @@
 """Compares a pipeline with its fork, output by output, over what both have read.
 
-Rows of events are held against each other by their positions, windows by their groups
-where both have settled them, and rows of functions as they are.
+Rows of events are compared by their positions, windows by their groups once both
+pipelines have settled them, and rows of functions as they are.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from sinks.protocol.errors import ConfigurationError
 _SQL = load_statements("sinks.postgres.steering", "diff.sql")
 
 _POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
-#: What tells of a row when it came, or in which batch, and not what it says.
+#: Columns that tell when a row came, or in which batch, and not what it says.
 _OF_BATCHES = frozenset({"pane", "tallyweir_sequence"})
-#: Rows that are shown of each output.
+#: How many rows are shown of each output.
 SAMPLES = 5
 
 
@@ -41,13 +41,13 @@ class OutputDiff:
     """One output in front, and in the shadow.
 
     Attributes:
-        table: Of the pipeline in front.
-        shadow: Of the other; None if it has no such output.
-        equal: Rows that say the same.
-        different: Rows of one key that do not.
+        table: The table of the pipeline in front.
+        shadow: The fork's table; None if the fork has no such output.
+        equal: Rows that are the same.
+        different: Rows of one key that are not the same.
         only_front: Rows that only the pipeline in front has.
-        only_shadow: Rows that only the other has.
-        samples: Some that are not equal: key, and what each side says.
+        only_shadow: Rows that only the fork has.
+        samples: Some rows that are not equal: the key, and what each side has.
         note: What could not be compared.
     """
 
@@ -71,9 +71,9 @@ def diff(
     """Compare two pipelines in one snapshot.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
+        connection: To the home, outside a transaction. Nothing is written.
         front: The pipeline whose rows readers find.
-        shadowing: The one that works in its shadow.
+        shadowing: The pipeline that works in its shadow.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN`` or ``DIFF_NOT_SHADOWED``.
@@ -160,7 +160,7 @@ def _compare(
 def _shared_columns(
     connection: Connection[TupleRow], table: str, shadow: str
 ) -> tuple[list[str], list[str]]:
-    """Return the columns that both have alike, and all others."""
+    """Return the columns that are the same in both tables, and all others."""
     tables = {
         "ours": table_identifier(table).as_string(connection),
         "theirs": table_identifier(shadow).as_string(connection),

@@ -1,12 +1,12 @@
-"""Keeps a pipeline's state of between two batches, to go back to it.
+"""Keeps a pipeline's state between two batches, so that a restore can go back to it.
 
-Most of what a batch leaves tells its batch, by its sequence or its position; a restore
-finds it by that. Copied is what batches change in place: positions, open windows and
-those of their rows that can change still, keyed state and timers.
+Most rows that a batch leaves tell their batch, by its sequence or by a position, and a
+restore finds them by that. A snapshot copies what batches change in place: positions,
+open windows and those of their rows that can still change, keyed state and timers.
 
-A batch is one commit, so whatever moment a snapshot of the database shows, it is one
-between two batches: no batch waits and nobody is fenced. What does wait are acts that
-look for snapshots, or change what this one copies: until its commit nobody sees it.
+A batch is one commit, so any moment that a snapshot of the database shows lies between
+two batches. No batch waits and no driver is fenced. Acts do wait that look for
+snapshots or change what this one copies, because it is invisible until its commit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SQL = load_statements("sinks.postgres.steering", "snapshot.sql")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
-#: Tables of ours that are copied by pipeline.
+#: Own tables of which a snapshot copies the pipeline's rows.
 KEPT_BY_PIPELINE = ("partition_progress", "keyed_state", "keyed_timer")
 
 
@@ -51,10 +51,10 @@ class Snapshot:
 
     Attributes:
         sequence: The last batch before it.
-        definition: Of the pipeline at that time.
+        definition: The pipeline's definition at that time.
         epoch: The newest claim before it.
         move: The last move of a position before it; 0 if there was none.
-        bytes: Of its copies; IDs that are kept for it are not counted.
+        bytes: Size of its copies, without the IDs that are kept for it.
     """
 
     snapshot_number: int
@@ -70,7 +70,7 @@ class Snapshot:
     bytes: int
 
     def copy(self, table: str) -> sql.Identifier:
-        """Name the copy of something."""
+        """Name the snapshot's copy of a table."""
         return sql.Identifier(_schema_name(self.snapshot_number), table)
 
 
@@ -79,7 +79,7 @@ class WindowCopies:
     """A window output, and where a snapshot keeps its part.
 
     Attributes:
-        unsettled: True of rows that could change at the snapshot, or came after it.
+        unsettled: A condition on rows that could still change, or came later.
     """
 
     table: str
@@ -103,21 +103,21 @@ def take_snapshot(
 ) -> Snapshot:
     """Keep the state of a pipeline as it is between two batches.
 
-    From then on no bucket of seen IDs that it needs is dropped, until it is dropped
-    itself. A driver may work meanwhile; a restore, an erasure, an update, a switch or a
-    discard comes before it or after it.
+    As long as the snapshot exists, no bucket of seen IDs that it needs is dropped. A
+    driver may work meanwhile. A restore, an erasure, an update, a switch or a discard
+    runs before or after it, never at the same time.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
-        name: Of the snapshot; small letters, digits, ``-`` and ``_``.
-        reason: For whoever asks later.
-        dry_run: Do all of it, and take it back.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
+        name: The snapshot's name; small letters, digits, ``-`` and ``_``.
+        reason: Why, for people who ask later.
+        dry_run: Do all of it, and roll it back.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``,
             ``SNAPSHOT_NAME``, ``SNAPSHOT_EXISTS``, ``NOT_AT_HOME``, or
-            ``TABLE_LOST``: a window output has one of its two tables only.
+            ``TABLE_LOST``: a window output has only one of its two tables.
         RetryableError: The server went away.
 
     Crash:
@@ -161,7 +161,7 @@ def take_snapshot(
 
 
 def check_at_home(pipeline: AuditedPipeline) -> None:
-    """Refuse a pipeline of which a part is in another database.
+    """Refuse a pipeline that has a part in another database.
 
     Raises:
         ConfigurationError: ``NOT_AT_HOME``.
@@ -227,16 +227,16 @@ def drop_snapshot(
     *,
     dry_run: bool = False,
 ) -> Snapshot:
-    """Forget a snapshot. What IDs were kept for it goes when a driver starts next.
+    """Forget a snapshot; the IDs that were kept for it go when a driver starts next.
 
-    A dry run does the same, and takes it back.
+    A dry run does the same, and rolls it back.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN`` or ``SNAPSHOT_UNKNOWN``.
         RetryableError: The server went away.
 
     Crash:
-        Before the COMMIT it is there; after it, it is not.
+        Before the COMMIT the snapshot is there; after it the snapshot is gone.
     """
     with translated("dropping a snapshot"), connection.transaction():
         fetch_pipeline(connection, pipeline)
@@ -260,7 +260,7 @@ def delete_snapshot(connection: Connection[TupleRow], snapshot: Snapshot) -> Non
 
 
 def is_held(connection: Connection[TupleRow], table: sql.Identifier) -> bool:
-    """Tell whether a table is there, as one that ``hold_tables`` has locked."""
+    """Tell whether a table exists and ``hold_tables`` has locked it."""
     quoted = table.as_string(connection)
     return bool(fetch_one(connection, _SQL["is_held"], table=quoted)["is_held"])
 
@@ -271,11 +271,11 @@ def held_windows(
     definition: Mapping[str, Any],
     watermark: datetime | None,
 ) -> Iterator[WindowCopies]:
-    """Name the tables of every window output that has any, as ``hold_tables`` holds it.
+    """Name the tables of each window output whose tables ``hold_tables`` has locked.
 
     Raises:
-        ConfigurationError: ``TABLE_LOST``: an output has one of its two tables only,
-            so what one of them shows would not be what the other says.
+        ConfigurationError: ``TABLE_LOST``: an output has only one of its two tables,
+            so its rows would not agree with its state.
     """
     for window in window_copies(pipeline, definition, watermark):
         has_rows = is_held(connection, window.target)
@@ -293,7 +293,7 @@ def window_copies(
     definition: Mapping[str, Any],
     watermark: datetime | None,
 ) -> Iterator[WindowCopies]:
-    """Name the tables of every window output, whether they are there or not."""
+    """Name the tables of every window output, whether they exist or not."""
     for place, output in enumerate(definition["outputs"]):
         if output["kind"] != "window":
             continue
@@ -344,9 +344,9 @@ def _copy(
 
 @contextmanager
 def _undisturbed(connection: Connection[TupleRow], pipeline: str) -> Iterator[None]:
-    """Have no bucket dropped from before the moment is chosen until it is noted.
+    """Keep buckets of seen IDs, from before the moment is chosen until it is noted.
 
-    Nor is an act done that would have to know of the snapshot (``hold_snapshots``).
+    This also blocks acts that would have to know of the snapshot (``hold_snapshots``).
     """
     with connection.transaction():
         fetch(connection, _SQL["hold"], pipeline=pipeline)

@@ -1,9 +1,9 @@
-"""Lets a pipeline and its fork change places, for readers to find the fork's rows.
+"""Lets a pipeline and its fork change places, so that readers find the fork's rows.
 
-One act on both: whoever works on either is fenced, the tables change their names, and
-the ledger calls them so. Neither has read less or more by it, so nothing is lost or
-doubled: each goes on where it stands, the one in the tables that readers know, the
-other in shadows. The same act with the two exchanged takes it back.
+It is one act on both: it fences a driver of either, and renames the tables, also in the
+ledger. Neither pipeline reads less or more because of it, so nothing is lost or
+doubled. Each goes on where it stands, one in the tables that readers know, the other in
+shadows. The same act with the two exchanged takes it back.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _ACT = load_statements("sinks.postgres.steering", "act.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """What changed places.
+    """The tables that changed places.
 
     Attributes:
-        tables: That readers know; they show the fork's rows now.
-        former: Where the other pipeline's rows of them are now.
-        left: Tables that the fork has no output for: the other goes on with them.
+        tables: Tables that readers know; they now show the fork's rows.
+        former: The tables that now have the other pipeline's rows, by these names.
+        left: Tables for which the fork has no output: the other goes on with them.
     """
 
     tables: tuple[str, ...]
@@ -54,24 +54,24 @@ def switch(
     """Put the tables of a pipeline that works in the shadow in the place of another's.
 
     Args:
-        connection: To the home, by the owner of the tables.
+        connection: To the home, as the owner of the tables.
         request: The pipeline whose rows readers find now, and why.
-        shadowing: The one whose rows they are to find.
+        shadowing: The pipeline whose rows they are to find.
 
     Raises:
         ConfigurationError: As ``acting``; ``SWITCH_NOT_SHADOWED``; ``SWITCH_UNFIT``:
             a table in front has what the one in its place would not have.
         RetryableError: ``SWITCH_BEHIND``: readers would find less than before; or as
-            ``acting``, and when somebody reads a table for so long that it cannot be
+            ``acting``, and when a reader holds a table for so long that it cannot be
             renamed.
 
     Crash:
-        Before the COMMIT readers find what they did, and nobody is fenced; after it
+        Before the COMMIT readers find what they did, and no driver is fenced; after it
         they find the other pipeline's rows, all of them.
     """
     front = request.pipeline
     beside = replace(request, pipeline=shadowing)
-    # Before either is kept from publishing, and in one order whichever is in front.
+    # Hold snapshots before either is kept from publishing, and always in one order.
     both = sorted((front, shadowing))
     with (
         acting(connection, request, snapshots_of=both) as act,
@@ -158,7 +158,7 @@ def _tables(connection: Connection[TupleRow], pipeline: str) -> set[str]:
 def _rename_outputs(
     connection: Connection[TupleRow], pipeline: str, tables: Mapping[str, str]
 ) -> None:
-    """Call outputs by other tables in all versions and all over the ledger."""
+    """Rename outputs in all versions and everywhere in the ledger."""
     rename_definitions(connection, pipeline, tables)
     for name, new_name in tables.items():
         rename_tables(connection, pipeline, name, new_name)
@@ -173,7 +173,7 @@ def _rename_outputs(
 
 
 def _copy_grants(connection: Connection[TupleRow], table: str, shadow: str) -> None:
-    """Let everybody read the shadow who may read the table in whose place it comes."""
+    """Grant on the shadow whatever is granted on the table whose place it takes."""
     for name, same in _with_revisions(table, shadow):
         quoted = name.as_string(connection)
         if not _exists(connection, same):
@@ -198,9 +198,10 @@ def _of_column(name: str | None) -> sql.Composable:
 
 
 def _move_sequences(connection: Connection[TupleRow], table: str, shadow: str) -> None:
-    """Let the table in front own the sequence that both draw a serial column from.
+    """Let the table in front own the sequence from which both fill a serial column.
 
-    The other could not be dropped otherwise, as the one in front needs its sequence.
+    Otherwise the other table could not be dropped, as the one in front needs its
+    sequence.
     """
     for name, same in _with_revisions(table, shadow):
         quoted = {
@@ -221,8 +222,8 @@ def _check_nothing_lost(
 ) -> None:
     """Refuse the switch if the table in front has what does not follow its name.
 
-    A fork is refused for it, so somebody has put it there since. The tables have been
-    renamed by now, so nobody can put anything there any more before the COMMIT.
+    A fork is refused for it, so it was added since. The tables have been renamed by
+    now, so no session can add anything more before the COMMIT.
     """
     found = [
         f"{what} on {told}"
@@ -260,7 +261,7 @@ def _renames(
     switched: Mapping[str, str],
     former: Mapping[str, str],
 ) -> Iterator[tuple[sql.Identifier, sql.Identifier]]:
-    """Yield each table with its new name, those first that make place."""
+    """Yield each table with its new name; those that make room come first."""
     numbers = {
         pipeline: fetch_one(connection, _SQL["definition"], pipeline=pipeline)[
             "pipeline_number"
@@ -284,7 +285,7 @@ def _renames(
 def _rename_table(
     connection: Connection[TupleRow], table: sql.Identifier, to: sql.Identifier
 ) -> None:
-    """Rename a table, if there is one, within its schema."""
+    """Rename a table within its schema, if it exists."""
     if not _exists(connection, table):
         return
     name = bare_name(connection, to)

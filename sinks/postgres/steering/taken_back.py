@@ -28,7 +28,7 @@ from sinks.seen_ids.entries import Entries
 _SQL = load_statements("sinks.postgres.steering", "restore.sql")
 _PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
 
-#: Tables of ours whose rows are of one batch each and go with it; a test compares that
+#: Own tables in which each row is of one batch and goes with it; a test compares them
 #: with the schema.
 OF_BATCHES = (
     *("batch_partition", "batch_output", "batch_measures", "batch_branch", "batch_run"),
@@ -38,17 +38,17 @@ OF_BATCHES = (
 
 
 class TakenBack:
-    """One pipeline's way back, in the caller's transaction that holds its row.
+    """Takes one pipeline back, in the caller's transaction, which holds its row.
 
     Args:
-        connection: In that transaction.
-        pipeline: As it is now.
-        snapshot: Where it goes back to.
+        connection: The connection of that transaction.
+        pipeline: The pipeline as it is now.
+        snapshot: The snapshot to go back to.
 
     Attributes:
-        rows: That were deleted and not put back, by table.
-        ids: That are forgotten.
-        messages_sent: Of the outbox, that were taken back and are in Kafka.
+        rows: Rows that were deleted and not put back, by table.
+        ids: How many IDs are forgotten.
+        messages_sent: Messages of the outbox that were taken back and are in Kafka.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class TakenBack:
         self.messages_sent = 0
 
     def run(self) -> None:
-        """Do it; the ledger last, since the rest is found by it.
+        """Take everything back; the ledger last, because the rest is found by it.
 
         Raises:
             ConfigurationError: ``TABLE_LOST``, as ``held_windows`` does.
         """
-        # A merge that ends meanwhile would bring IDs back; one that ends later finds
-        # the catalog changed, and gives up.
+        # A merge that ends meanwhile would bring IDs back, so wait for it. One that
+        # ends later finds the catalog changed, and gives up.
         self._connection.execute(_PUBLISH["await_merge"], self._values)
         for output in self._pipeline.outputs:
             if output.kind == "append":
@@ -156,7 +156,7 @@ class TakenBack:
         )
 
     def _delete_ledger(self) -> None:
-        # Late: a relay that cannot move its cursor sends again what it has sent.
+        # Do it late: a relay that cannot move its cursor sends again what it has sent.
         self._execute("hold_cursor")
         found = fetch_one(self._connection, _SQL["messages_published"], **self._values)
         self._execute("delete_run_inputs")
@@ -165,13 +165,14 @@ class TakenBack:
         for table in ("accepted_gap", "offset_reset"):
             self._delete("delete_moves", table, schema="tallyweir")
         self._delete("delete_after", "batch", schema="tallyweir")
-        # The relay deletes what it sends: of what was published, the rest is in Kafka.
+        # The relay deletes what it sends, so published messages that are gone are in
+        # Kafka.
         self.messages_sent = found["messages"] - self.rows["tallyweir.outbox"]
 
     def _count_messages(self) -> None:
-        """Have the relay's count be of the messages that are the pipeline's still.
+        """Take the removed messages out of the relay's count.
 
-        A relay may send messages of earlier batches meanwhile, and adds to the count.
+        A relay may send messages of earlier batches meanwhile, which adds to the count.
         """
         if not self.messages_sent:
             return

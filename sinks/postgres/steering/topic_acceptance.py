@@ -1,9 +1,9 @@
-"""Lets a pipeline go on with a topic that was deleted and made again.
+"""Lets a pipeline go on with a topic that was deleted and created again.
 
 An offset of the new topic names another event than the same offset of the old one. So
-what was read of the old one gets a topic of its own in the ledger and in the result
-tables, ``former:ID:TOPIC``, a name that no topic of Kafka can have, as that of a run.
-Seen IDs, windows and keyed state know no positions, and stay.
+the ledger and the result tables keep what was read of the old one under a topic of its
+own, ``former:ID:TOPIC``. No topic of Kafka can have that name, as with a batch run's.
+Seen IDs, windows and keyed state have no positions, and stay.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _POSITIONED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedTopic:
-    """A topic that was made again, and what was read of the one before.
+    """A topic that was created again, and what was read of the one before.
 
     Attributes:
-        former: What the positions of the one before are noted under from now on.
-        former_id: Its id in Kafka, as ``topic_id`` is that of the new one.
-        stood_at: Where the pipeline stood in it, by partition.
-        begins_at: Where it reads the new one from, by partition.
-        rows: Rows that are named anew, by result table.
+        former: The topic under which the old positions are noted from now on.
+        former_id: The old topic's id in Kafka, as ``topic_id`` is that of the new one.
+        stood_at: Where the pipeline stood in the old topic, by partition.
+        begins_at: Where the pipeline begins to read the new topic, by partition.
+        rows: How many rows were renamed, by result table.
     """
 
     topic: str
@@ -79,15 +79,15 @@ def accept_topics(  # noqa: PLR0913 - an act and what it needs
     dry_run: bool = False,
     lock_timeout_ms: int = LOCK_TIMEOUT_MS,
 ) -> tuple[AcceptedTopic, ...]:
-    """Read topics that were made again from the start of their logs, in one commit.
+    """Read topics that were created again from the start of their logs, in one commit.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        pipeline: Its name.
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
         broker: What the broker holds of the pipeline's topics.
-        reason: For whoever asks later; kept for good.
-        dry_run: Do all of it, and take it back.
-        lock_timeout_ms: How long a publish at hand is waited for.
+        reason: Why, for people who ask later; kept permanently.
+        dry_run: Do all of it, and roll it back.
+        lock_timeout_ms: How long to wait for a publish that is under way.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``, ``NOT_AT_HOME``,
@@ -96,7 +96,7 @@ def accept_topics(  # noqa: PLR0913 - an act and what it needs
             a publish held the pipeline's row for too long.
 
     Crash:
-        Before the COMMIT nothing has changed and nobody is fenced; after it a driver
+        Before the COMMIT nothing has changed and no driver is fenced; after it a driver
         reads the new topics from their start, and a repeated call finds nothing to do.
     """
     request = ActRequest(
@@ -118,7 +118,7 @@ def accept_topics(  # noqa: PLR0913 - an act and what it needs
 
 
 def _check_relayed(connection: Connection[TupleRow], pipeline: str) -> None:
-    """Refuse while a relay may have sent what is about to get another name."""
+    """Refuse while a relay may have sent messages that are about to be renamed."""
     values = {"pipeline": pipeline, "lock": ADVISORY_LOCK}
     if not fetch_one(connection, _SQL["hold_relay"], **values)["is_held"]:
         saw = "A relay is at work."

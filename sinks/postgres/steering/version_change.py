@@ -1,7 +1,7 @@
-"""Puts another version of a pipeline into force: an update, or the way back.
+"""Puts another version of a pipeline into force: an update or a rollback.
 
 State, tables, the version's row and the pipeline's definition change in one act. The
-driver that works is fenced; one that comes with the former file is refused.
+driver at work is fenced, and a driver that starts with the former file is refused.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from sinks.protocol.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """What an update or a rollback has done, or would do.
+    """The effects of an update or a rollback, done or planned.
 
     Attributes:
         version: The number of the version that is in force now.
-        after_sequence: The last batch of the former one.
+        after_sequence: The last batch of the former version.
     """
 
     plan: VersionPlan
@@ -52,14 +52,14 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRequest:
-    """What somebody asks for.
+    """A request of an operator to change the version.
 
     Attributes:
-        reason: For whoever asks later.
-        dry_run: Whether all of it is taken back.
+        reason: Why, for people who ask later.
+        dry_run: Whether to roll everything back at the end.
         watched_batches: How many batches the driver watches before it trusts the
-            version; when they are worse than those before, it rolls back.
-        lock_timeout_ms: How long a publish or a snapshot at hand is waited for.
+            version. If they are worse than those before, the driver rolls back.
+        lock_timeout_ms: How long to wait for a publish or a snapshot under way.
     """
 
     pipeline: str
@@ -69,7 +69,7 @@ class ChangeRequest:
     lock_timeout_ms: int = LOCK_TIMEOUT_MS
 
     def act(self, kind: str) -> ActRequest:
-        """Return the act that does it."""
+        """Return the request for the act that makes the change."""
         return ActRequest(
             pipeline=self.pipeline,
             kind=kind,
@@ -82,7 +82,7 @@ class ChangeRequest:
 def plan_update(
     connection: Connection[TupleRow], pipeline: str, wanted: DescribedVersion
 ) -> VersionPlan:
-    """Say what an update would do, and do nothing.
+    """Say what an update would do, without doing it.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN`` or ``LAYOUT_UNKNOWN``.
@@ -101,17 +101,17 @@ def plan_update(
 def update(
     connection: Connection[TupleRow], request: ChangeRequest, wanted: DescribedVersion
 ) -> Changed:
-    """Let a new version of a pipeline come into force.
+    """Put a new version of a pipeline into force.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        request: What is asked for.
-        wanted: The version.
+        connection: To the home, outside a transaction.
+        request: What the operator asks for.
+        wanted: The new version.
 
     Raises:
         ConfigurationError: ``VERSION_IN_FORCE``, ``PIPELINE_UNKNOWN``,
-            ``REASON_MISSING``, ``LAYOUT_UNKNOWN``, or the code of what makes it
-            impossible.
+            ``REASON_MISSING``, ``LAYOUT_UNKNOWN``, or the code of a finding that makes
+            the update impossible.
         RetryableError: ``SNAPSHOT_AT_WORK``; or a publish held the pipeline's row for
             too long.
 
@@ -130,12 +130,12 @@ def update(
 def rollback(
     connection: Connection[TupleRow], request: ChangeRequest, version: int
 ) -> Changed:
-    """Let what a former version was come into force again, as the newest version.
+    """Put a former version into force again, as the newest version.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        request: What is asked for.
-        version: The number of the former one.
+        connection: To the home, outside a transaction.
+        request: What the operator asks for.
+        version: The number of the former version.
 
     Raises:
         ConfigurationError: ``VERSION_UNKNOWN``, or as ``update`` does.
@@ -193,7 +193,7 @@ def list_versions(
 def _acting(
     connection: Connection[TupleRow], request: ChangeRequest, kind: str
 ) -> AbstractContextManager[Act]:
-    """Change no table that a snapshot is about to copy."""
+    """Begin an act that changes no table while a snapshot is about to copy it."""
     return acting(connection, request.act(kind), snapshots_of=(request.pipeline,))
 
 

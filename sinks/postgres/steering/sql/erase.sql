@@ -1,6 +1,6 @@
--- Taking a person's events out of a pipeline, in one transaction.
--- {table} is an output's table, {event_id} its column of IDs as text; positions are
--- given as three arrays.
+-- Erases a person's events from a pipeline, in one transaction.
+-- {table} is an output's table and {event_id} its column of IDs as text. Positions are
+-- passed as three arrays.
 
 -- name: positions_where
 SELECT kafka_topic, kafka_partition, kafka_offset
@@ -96,7 +96,7 @@ noted AS (
 SELECT count(*) AS rows FROM gone;
 
 -- name: blank_aside
--- The row stays, for the ledger counts it; what it said does not.
+-- The row stays, because the ledger counts it; its contents do not.
 WITH blanked AS (
     UPDATE tallyweir.{table} AS kept
     SET {blank}
@@ -132,7 +132,7 @@ noted AS (
     GROUP BY tallyweir_sequence
 ),
 forgotten AS (
-    -- A hash would tell who knows the row from who does not.
+    -- A hash that stayed would confirm the row to anyone who knows it.
     UPDATE tallyweir.batch_output AS output
     SET digests = jsonb_set(digests, '{{results}}', jsonb_build_object(
         'rows', (digests #>> '{{results,rows}}')::bigint - erased.rows,
@@ -162,7 +162,7 @@ FROM unnest(%(fingerprints)s::bytea[]) AS entombed (fingerprint)
 ON CONFLICT DO NOTHING;
 
 -- name: entomb_positions
--- Those too that are in no table any more: a backup may have them.
+-- Includes positions that are in no table any more, because a backup may have them.
 INSERT INTO tallyweir.erased_row (
     pipeline, kept_in, kafka_topic, kafka_partition, kafka_offset, epoch
 )

@@ -1,4 +1,4 @@
--- Making a pipeline beside another that goes on from where that one stands.
+-- Makes a pipeline that goes on from where another one stands.
 
 -- name: own_columns
 SELECT array_agg(attname ORDER BY attnum) AS columns
@@ -51,7 +51,7 @@ SELECT %(relation)s, installation_id, %(pipeline)s
 FROM tallyweir.installation;
 
 -- name: relayed_already
--- The letters that were copied are the other pipeline's to send.
+-- The other pipeline sends the letters that were copied.
 INSERT INTO tallyweir.relay_cursor (
     pipeline, stream, sequence, kafka_topic, kafka_partition, kafka_offset, messages
 )
@@ -63,7 +63,7 @@ ORDER BY sequence DESC, kafka_topic DESC, kafka_partition DESC, kafka_offset DES
 LIMIT 1;
 
 -- name: table_exists
--- Or will, as another pipeline's.
+-- The table may exist already, or be reserved for another pipeline.
 SELECT to_regclass(%(table)s) IS NOT NULL
     OR EXISTS (
         SELECT
@@ -78,12 +78,12 @@ WHERE to_regclass(name) IS NOT NULL
 ORDER BY name;
 
 -- name: set_lock_timeout
--- By SET, because a SELECT would take the snapshot of the transaction.
+-- Uses SET, because a SELECT would take the snapshot of the transaction.
 SET LOCAL lock_timeout = {timeout};
 
 -- name: keep_tables
--- From being renamed, altered and dropped, until the end. Neither publishes nor readers
--- wait.
+-- Keeps tables from being renamed, altered or dropped until the end. Publishes and
+-- readers do not wait.
 LOCK TABLE {tables} IN SHARE UPDATE EXCLUSIVE MODE;
 
 -- name: column_names
@@ -98,7 +98,7 @@ WHERE attrelid = to_regclass(%(table)s)
 CREATE TABLE {shadow} (LIKE {table} INCLUDING ALL);
 
 -- name: owner
--- And what LIKE leaves out: settings of storage, such as the room beside each row.
+-- Also returns what LIKE leaves out: storage settings such as the fillfactor.
 SELECT pg_get_userbyid(relowner) AS owner,
        (SELECT nspname FROM pg_namespace WHERE pg_namespace.oid = relnamespace) AS schema,
        (
@@ -120,7 +120,7 @@ SELECT {columns}
 FROM {table};
 
 -- name: identities
--- Identity columns, each with its sequence, and the one that LIKE made for its copy.
+-- Identity columns, each with its sequence and the one that LIKE made for its copy.
 SELECT nspname AS schema, relname AS sequence,
        pg_get_serial_sequence(%(shadow)s, attname) AS own
 FROM pg_attribute
@@ -132,13 +132,13 @@ WHERE attrelid = to_regclass(%(table)s)
   AND NOT attisdropped;
 
 -- name: go_on_numbering
--- A sequence is read as it is now, so it has passed every row of any snapshot.
+-- Reads the sequence as it is now, so it has passed every row of any snapshot.
 SELECT setval(%(own)s::regclass, last_value, is_called)
 FROM {sequence};
 
 -- name: create_runs
--- Beside the catalog, and attached at the end: making a part of it in its place would
--- keep every pipeline's publish waiting meanwhile.
+-- Creates the runs apart from the catalog, to attach them at the end. If they were
+-- created as a part of it, every pipeline's publish would wait meanwhile.
 CREATE TABLE {runs} (LIKE tallyweir.seen_id_run INCLUDING ALL)
     PARTITION BY LIST (bucket);
 

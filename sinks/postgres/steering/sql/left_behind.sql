@@ -1,4 +1,4 @@
--- What stays with a table when another takes its name. The value is its quoted name.
+-- What stays with a table when another takes its name. %(table)s is its quoted name.
 
 -- name: left_behind
 SELECT 'row-level security' AS what

@@ -1,4 +1,4 @@
--- Moving positions, and what would be read again by it.
+-- Moves positions, and finds what would then be read again.
 
 -- name: positions
 SELECT topic, partition, topic_id, next_offset
@@ -14,8 +14,8 @@ WHERE pipeline = %(pipeline)s
   AND committed_at IS NULL;
 
 -- name: settled
--- What the last readings of some records have made of them. A batch that reaches beyond
--- the range counts whole, as the ledger has no finer count of what was committed.
+-- What became of the records in a range when they were read. A batch that reaches
+-- beyond the range counts whole: the ledger has no finer count of what was committed.
 SELECT count(DISTINCT sequence) AS batches,
        count(*) FILTER (
            WHERE from_offset < %(from_offset)s OR until_offset > %(until_offset)s
@@ -30,7 +30,7 @@ WHERE pipeline = %(pipeline)s
   AND until_offset > %(from_offset)s;
 
 -- name: put_aside
--- Position by position, by what became of it when it was read last.
+-- Counts each position once, by what became of it when it was last read.
 SELECT kind, count(*) AS records
 FROM (
     SELECT DISTINCT ON (kafka_offset) kind
@@ -53,8 +53,8 @@ WHERE kafka_topic = %(topic)s
   AND kafka_offset < %(until_offset)s;
 
 -- name: unremembered
--- The first batch in a range that made results at least once, or of whose IDs none is in
--- the catalog.
+-- The first batch in a range that made results at least once, or that has no IDs in the
+-- catalog.
 SELECT batch.sequence, batch.guarantee
 FROM tallyweir.batch_partition AS part
 JOIN tallyweir.batch AS batch USING (pipeline, sequence)

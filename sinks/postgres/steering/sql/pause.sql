@@ -1,4 +1,4 @@
--- Pausing a pipeline, and letting it go on.
+-- Pauses a pipeline, and resumes it.
 
 -- name: pause
 INSERT INTO tallyweir.pause (pipeline, epoch, reason)

@@ -1,7 +1,7 @@
 -- Dead letters that are to be sent to their topics again.
 
 -- name: try_lock
--- Two people at once would send the same letters twice.
+-- Two operators at once would send the same letters twice.
 SELECT pg_try_advisory_lock(
     hashtextextended('tallyweir redrive ' || %(pipeline)s, 0)
 ) AS is_locked;
@@ -12,8 +12,8 @@ SELECT pg_advisory_unlock(
 );
 
 -- name: next_letters
--- In the order of positions, each with its newest note. A record has a letter of each
--- time that it died, of which the newest stands for it, also in telling its reason.
+-- In the order of positions, each with its newest note. A record has one letter for
+-- each time that it died; only the newest counts, also for its reason.
 SELECT letter.kafka_topic AS topic,
        letter.kafka_partition AS partition,
        letter.kafka_offset AS "offset",
@@ -34,7 +34,7 @@ FROM (
                = (%(topic)s, %(partition)s::integer, %(offset)s::bigint))
       AND (kafka_topic, kafka_partition, kafka_offset)
           > (%(after_topic)s, %(after_partition)s, %(after_offset)s)
-      -- What dies of what is sent now is for the next time: or it would never end.
+      -- Leaves out records that die again during this redrive, or it would never end.
       AND sequence <= %(through_sequence)s
     ORDER BY kafka_topic, kafka_partition, kafka_offset, sequence DESC
 ) AS letter
@@ -45,7 +45,7 @@ CROSS JOIN (
 ) AS in_force
 {newest_note}
 WHERE (%(group)s::text IS NULL OR letter.reason = %(group)s)
-  -- Of what was erased there is nothing to send.
+  -- An erased letter has nothing left to send.
   AND NOT {is_erased}
 ORDER BY letter.kafka_topic, letter.kafka_partition, letter.kafka_offset
 LIMIT %(limit)s;

@@ -1,7 +1,7 @@
--- Taking back what batches after a snapshot have brought.
+-- Takes back what batches after a snapshot have brought.
 
 -- name: unrestorable_runs
--- Their rows and IDs went for others; no snapshot has them.
+-- Batch runs that replaced rows and IDs; no snapshot has what they replaced.
 SELECT run, disposition
 FROM tallyweir.batch_run
 WHERE pipeline = %(pipeline)s
@@ -11,7 +11,7 @@ ORDER BY sequence
 LIMIT 1;
 
 -- name: acts_since
--- What they have changed is in no batch.
+-- Acts whose changes are in no batch.
 SELECT kind, done_at
 FROM tallyweir.act
 WHERE pipeline = %(pipeline)s
@@ -21,8 +21,8 @@ ORDER BY epoch
 LIMIT 1;
 
 -- name: restores_since
--- A later restore has taken back batches that the snapshot is of, or a move that it
--- counts as made.
+-- Later restores that have taken back batches which the snapshot covers, or a move that
+-- it counts as made.
 SELECT epoch, snapshot
 FROM tallyweir.restore
 WHERE pipeline = %(pipeline)s
@@ -71,8 +71,8 @@ WHERE pipeline = %(pipeline)s
   AND sequence > %(sequence)s;
 
 -- name: delete_appended
--- Rows at positions that batches after the snapshot have read, but for those that one
--- before it had made a row of: it read them before, and they were read again.
+-- Deletes rows at positions that batches after the snapshot have read, except rows that
+-- a batch before it had made: that batch read the position before it was read again.
 WITH bounds AS (
     SELECT topic, partition, min(from_offset) AS since, max(until_offset) AS until
     FROM tallyweir.batch_partition
@@ -134,7 +134,7 @@ DELETE FROM {target}
 WHERE pipeline = %(pipeline)s
 
 -- name: columns
--- Of a copy, those that its table has still and that can be written.
+-- The columns of a copy that its table still has and that can be written.
 SELECT kept.attname AS name
 FROM pg_attribute AS kept
 JOIN pg_attribute AS present
@@ -154,7 +154,7 @@ SELECT {columns}
 FROM {copy}
 
 -- name: delete_runs
--- Chunks that hold IDs of earlier batches as well stay for now.
+-- Chunks that also hold IDs of earlier batches stay for now.
 DELETE FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
   AND NOT is_hidden
@@ -171,7 +171,7 @@ WHERE pipeline = %(pipeline)s
   AND sequence > %(sequence)s;
 
 -- name: rewrite_chunk
--- The filter lets through what is gone, which costs a look-up.
+-- The filter still lets the removed IDs pass, which costs a look-up.
 UPDATE tallyweir.seen_id_run
 SET ids = %(ids)s,
     first = %(first)s,
@@ -212,8 +212,8 @@ WHERE pipeline = %(pipeline)s
   AND move > %(move)s
 
 -- name: hold_cursor
--- A relay moves its cursor first and deletes what it has sent then; who takes them in
--- the same order never waits for it in a circle.
+-- A relay moves its cursor first and then deletes what it has sent. Taking the locks in
+-- the same order avoids a deadlock.
 SELECT
 FROM tallyweir.relay_cursor
 WHERE pipeline = %(pipeline)s
@@ -228,7 +228,7 @@ WHERE pipeline = %(pipeline)s
   AND kind = 'outbox';
 
 -- name: forget_cursor
--- No message of the batches that stay was sent.
+-- Deletes the cursor if the relay has sent no message of the batches that stay.
 DELETE FROM tallyweir.relay_cursor
 WHERE pipeline = %(pipeline)s
   AND stream = 'outbox'
@@ -252,7 +252,7 @@ WHERE dead.pipeline = %(pipeline)s
   AND dead.sequence > %(sequence)s;
 
 -- name: set_watermark
--- The number of the last batch stays: numbers are not used again.
+-- The sequence of the last batch stays, because sequences are not used again.
 UPDATE tallyweir.pipeline
 SET watermark = %(watermark)s
 WHERE pipeline = %(pipeline)s

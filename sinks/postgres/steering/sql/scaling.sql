@@ -1,7 +1,7 @@
--- How far a pipeline may be scaled.
+-- The bounds between which a pipeline may be scaled.
 
 -- name: set_bounds
--- What is not given stays as it is by now, not as somebody has read it before.
+-- A bound that is not given keeps its current value, not one that was read earlier.
 INSERT INTO tallyweir.scaling_bounds AS former (
     pipeline, executors_min, executors_max, batch_offsets_min, batch_offsets_max,
     set_by

@@ -1,8 +1,8 @@
 -- Snapshots of pipelines.
 
 -- name: hold
--- Until the session unlocks: no bucket of seen IDs is dropped beside it, and no act is
--- done that would miss the snapshot (act.sql).
+-- Holds the lock until the session unlocks: meanwhile no bucket of seen IDs is dropped,
+-- and no act is done that would miss the snapshot (act.sql).
 SELECT pg_advisory_lock(7255949, pipeline_number)
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s;
@@ -70,7 +70,7 @@ DELETE FROM tallyweir.snapshot
 WHERE snapshot_number = %(snapshot_number)s;
 
 -- name: is_held
--- As one that hold_tables has locked: another may be anybody's by now.
+-- Whether hold_tables has locked the table: any other may be someone else's by now.
 SELECT EXISTS (
     SELECT
     FROM pg_locks
@@ -97,7 +97,7 @@ FROM {source}
 WHERE {condition}
 
 -- name: unsettled
--- A row that is final and of a window that has ended so long ago changes no more.
+-- Rows that may still change. A final row whose window ended long before does not.
 NOT final
 OR window_end + {lateness}::interval > {watermark}::timestamptz
 

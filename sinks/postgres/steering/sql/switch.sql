@@ -1,4 +1,4 @@
--- Two pipelines change places: tables, what the ledger calls them, and their shadows.
+-- Two pipelines change places: their tables, their names in the ledger, their shadows.
 
 -- name: definition
 SELECT pipeline_number, definition
@@ -15,7 +15,7 @@ WHERE pipeline = %(pipeline)s
   AND front_table = %(front)s;
 
 -- name: tables_with_outputs
--- Tables of ours whose rows name an output.
+-- Tallyweir's own tables whose rows name an output.
 SELECT relname AS name, attname AS column
 FROM pg_class AS class
 JOIN pg_attribute AS attribute ON attribute.attrelid = class.oid
@@ -29,8 +29,8 @@ ORDER BY 1, 2;
 SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
 
 -- name: grants
--- Of everybody but the owner, on the table and on those of its columns that the other
--- has as well. Number 0 is PUBLIC, which no role can be called.
+-- Grants to everyone but the owner, on the table and on those of its columns that the
+-- other table has too. Grantee 0 is PUBLIC, a name that no role can have.
 WITH granted AS (
     SELECT relowner, grantee, privilege_type, is_grantable, NULL::name AS attname
     FROM pg_class
@@ -60,8 +60,8 @@ WHERE grantee <> relowner;
 GRANT {privilege} {columns} ON {table} TO {grantee} {option};
 
 -- name: shared_sequences
--- Sequences that a column of the table owns and that a column of the other draws from
--- as well, as the copied default of a serial column does.
+-- Sequences that a column of the table owns and from which a column of the other table
+-- draws too, as the copied default of a serial column does.
 SELECT nspname AS schema, relname AS sequence, attname AS column
 FROM pg_depend AS owned
 JOIN pg_class ON pg_class.oid = owned.objid AND relkind = 'S'
@@ -82,8 +82,8 @@ WHERE owned.classid = 'pg_class'::regclass
 ALTER SEQUENCE {sequence} OWNED BY {column};
 
 -- name: reaches
--- How far a pipeline has read. One whose position went back has its rows still, and
--- what it was made to skip counts as read.
+-- How far a pipeline has read. If its position went back, it still has its rows; what
+-- it was made to skip counts as read.
 WITH spans AS (
     SELECT topic, partition, max(until_offset) AS until_offset
     FROM tallyweir.batch_partition AS span

@@ -1,5 +1,5 @@
--- Positions of a topic that was deleted get a name of their own; one that was made again
--- under its name begins anew.
+-- Renames the positions of a topic that was deleted. A topic that was created again
+-- under its name begins with positions of its own.
 
 -- name: positions
 SELECT topic, partition, topic_id, next_offset
@@ -9,11 +9,11 @@ WHERE pipeline = %(pipeline)s
 ORDER BY topic, partition;
 
 -- name: hold_relay
--- Until the act's end no relay begins.
+-- No relay can start until the act ends.
 SELECT pg_try_advisory_xact_lock(%(lock)s) AS is_held;
 
 -- name: partly_sent
--- Messages that wait are in the ledger's digests by their positions.
+-- The ledger's digests cover waiting messages with their positions.
 SELECT EXISTS (
            SELECT
            FROM tallyweir.relay_cursor AS cursor
@@ -29,7 +29,7 @@ SELECT EXISTS (
        ) AS is_left;
 
 -- name: pass_cursor
--- By its name a letter of the cursor's batch could be behind it again.
+-- Under its new name, a sent letter of this batch could sort after the cursor again.
 UPDATE tallyweir.relay_cursor
 SET sequence = sequence + 1,
     kafka_topic = '',
