@@ -1,8 +1,8 @@
-"""Holds one version of a pipeline against another: what it takes to go on with it.
+"""Compares two versions of a pipeline: what it takes to go on with the second.
 
-A pure function of two versions and of what the home holds. There is one verdict: a
-driver that starts with a changed file, ``plan``, ``update`` and ``rollback`` all ask
-here.
+The comparison is a pure function of the two versions and of what the home holds. There
+is one verdict: a driver that starts with a changed file, ``plan``, ``update`` and
+``rollback`` all get it here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sinks.postgres.versions.version_plan import (
 )
 from sinks.postgres.versions.window_comparison import compare_windows, drop_windows
 
-#: Of findings that would make IDs, clocks or records of the topic worthless.
+#: Codes of findings that would make IDs, clocks or records of the topic worthless.
 _FOR_THE_SAKE_OF_EVENTS = frozenset({"CONTRACT_CHANGED", "SOURCE_CHANGED"})
 
 
@@ -43,7 +43,7 @@ def compare(
 
     Args:
         former: The version in force.
-        wanted: The one that is to follow.
+        wanted: The version that is to follow.
         holdings: What the home holds of both.
         held: What the version in force does not know.
     """
@@ -92,7 +92,7 @@ def compare(
 
 
 def _unburdened(finding: Finding) -> Finding:
-    """Allow, by an update, what only events that were read forbid: there are none."""
+    """Let an update allow what only events that were read forbid: there are none."""
     if finding.code not in _FOR_THE_SAKE_OF_EVENTS:
         return finding
     return replace(

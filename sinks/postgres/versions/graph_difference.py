@@ -1,4 +1,4 @@
-"""What differs between two pipelines: steps, outputs, columns, aggregates, lookups."""
+"""Differences of two pipelines: steps, outputs, columns, aggregates, lookups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from sinks.postgres.versions.version_plan import Change
 
-#: Where a part is, from the whole to its parts.
+#: The path to a part, from the whole to its parts.
 _Path = tuple[str, ...]
 
 #: Keys of an output that name it, or whose entries are parts of their own.
@@ -17,7 +17,7 @@ _NAMED = frozenset({"table", "kind", "columns", "aggregates"})
 def graph_difference(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> tuple[Change, ...]:
-    """Compare two definitions; what a whole brings along is not told part by part."""
+    """Compare two definitions; if a whole is new or gone, leave out its parts."""
     former, wanted = dict(_parts(before)), dict(_parts(after))
     changes = []
     for path in [*former, *(path for path in wanted if path not in former)]:

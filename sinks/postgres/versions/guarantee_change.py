@@ -1,4 +1,4 @@
-"""A pipeline that has written at least once cannot promise more afterwards."""
+"""Finds a pipeline that wrote at least once and is now to promise exactly once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sinks.protocol.guarantee import Guarantee
 def find_guarantee_raised(
     stored: Mapping[str, Any], definition: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Find the way back from at least once; the way there is free.
+    """Find a change back from at least once; the change to it is allowed.
 
     Rows of a batch that was cut short, or of a task that outlives its driver, would
-    stay in a table that is said to have each event once, and the IDs of what was
-    written meanwhile are unknown.
+    stay in a table that is said to have each event once. The IDs of what was written
+    meanwhile are unknown.
 
     Args:
         stored: The pipeline's definition as it last ran.
-        definition: As it is to run now.
+        definition: The definition that it is to run now.
     """
     if guarantee_of(stored) is Guarantee.EXACTLY_ONCE or (
         guarantee_of(definition) is Guarantee.AT_LEAST_ONCE

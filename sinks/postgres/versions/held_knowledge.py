@@ -1,8 +1,8 @@
 """What a version's windows and IDs do not know of the time before it.
 
 A window that had begun when an aggregate was added never learns what the aggregate
-would have made of its first events: it shows NULL for it, until it is final. A window
-that was final stays so, however long later ones may be revised. An ID that was
+would have made of its first events: it shows NULL for it until it is final. A window
+that was final stays final, however long later ones may be revised. An ID that was
 forgotten stays forgotten, however long later ones are remembered.
 """
 
@@ -18,10 +18,10 @@ from sinks.postgres.outputs.window_table import WindowTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldWindows:
-    """Of one window table; instants are microseconds since 1970.
+    """Limits of one window table's knowledge; instants are microseconds since 1970.
 
     Attributes:
-        closed_through_us: Windows that end by then take no more events.
+        closed_through_us: Windows that end by this instant take no more events.
         known_after_us: By column: only windows that begin after it know the aggregate.
     """
 
@@ -29,7 +29,7 @@ class HeldWindows:
     known_after_us: Mapping[str, int] = field(default_factory=dict)
 
     def joined(self, other: HeldWindows) -> HeldWindows:
-        """Return what is known where both know it."""
+        """Return the knowledge that both have."""
         columns = {**self.known_after_us, **other.known_after_us}
         return HeldWindows(
             closed_through_us=_later(self.closed_through_us, other.closed_through_us),
@@ -46,18 +46,18 @@ class HeldWindows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldKnowledge:
-    """Of a pipeline.
+    """Limits of a pipeline's knowledge.
 
     Attributes:
-        ids_from_us: Of events before it no ID is known, as of those that have expired.
-        windows: By table.
+        ids_from_us: IDs of events before it are unknown, as if they had expired.
+        windows: The limits of window tables, by table.
     """
 
     ids_from_us: int | None = None
     windows: Mapping[str, HeldWindows] = field(default_factory=dict)
 
     def joined(self, other: HeldKnowledge) -> HeldKnowledge:
-        """Return what is known where both know it."""
+        """Return the knowledge that both have."""
         none = HeldWindows()
         return HeldKnowledge(
             ids_from_us=_later(self.ids_from_us, other.ids_from_us),
@@ -81,7 +81,7 @@ class HeldKnowledge:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Write it for the ledger."""
+        """Write the knowledge as JSON for the ledger."""
         return {
             "ids_from_us": self.ids_from_us,
             "windows": {
@@ -94,7 +94,7 @@ class HeldKnowledge:
         }
 
     def applied_to(self, layout: HomeLayout) -> HomeLayout:
-        """Return a pipeline's layout with this in it."""
+        """Return a pipeline's layout with this knowledge in it."""
         return replace(
             layout,
             ids_from_us=self.ids_from_us,

@@ -1,4 +1,4 @@
-"""What a home holds of a pipeline: tables, open windows, state of keys."""
+"""Reads what a home holds of a pipeline: tables, open windows, the state of keys."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _TABLES = load_statements("sinks.postgres.tables", "result_tables.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTable:
-    """What a home holds of one output.
+    """A home's holdings of one output.
 
     Attributes:
-        columns: Type of each column of the table, and whether it may stay empty.
+        columns: The type of each column of the table, and whether it may stay empty.
         open_rows: Rows of windows that are not final.
-        state_columns: Of the table of open windows; empty if there is none.
+        state_columns: Columns of the table of open windows; empty if there is none.
         waiting_rows: Open windows with events that no row shows.
         begun_through_us: No window that has begun begins after it; of sessions, none
-            ends after it. None if none has begun.
+            ends after it. None if no window has begun.
         keys: Values and timers that a function or a join keeps.
-        other_owner: Another pipeline that the table belongs to, if one does.
-        is_empty: The table is there and has no row.
+        other_owner: Another pipeline that owns the table, if one does.
+        is_empty: Whether the table exists and has no row.
     """
 
     columns: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
@@ -47,13 +47,13 @@ class HeldTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """What a home holds of a pipeline.
+    """A home's holdings of a pipeline.
 
     Attributes:
-        number: The pipeline's.
+        number: The pipeline's number.
         bucket_seconds: How much event time a bucket of its seen IDs covers.
-        tables: By name, also those that another version made.
-        has_events: Something that was read became more than a dead letter.
+        tables: The tables by name, including those that another version made.
+        has_events: Whether anything that was read became more than a dead letter.
     """
 
     number: int
@@ -63,7 +63,7 @@ class Holdings:
     has_events: bool = True
 
     def table(self, name: str) -> HeldTable:
-        """Return what there is of a table; nothing where there is none."""
+        """Return what is held of a table; an empty one if there is no such table."""
         return self.tables.get(name, HeldTable())
 
 
@@ -73,13 +73,13 @@ def read_holdings(
     *layouts: Mapping[str, Any],
     held: frozenset[str] | None = None,
 ) -> Holdings:
-    """Look at the tables of some versions, inside of the caller's transaction.
+    """Read the tables of some versions, inside the caller's transaction.
 
     Args:
-        connection: In that transaction.
-        pipeline: Its name.
-        layouts: Of the versions.
-        held: The tables that may be looked at, quoted; all that there are if None.
+        connection: The connection of that transaction.
+        pipeline: The pipeline's name.
+        layouts: The layouts of the versions.
+        held: The quoted names of the tables that may be read; None for all tables.
     """
     row = connection.execute(_SQL["pipeline"], {"pipeline": pipeline}).fetchone()
     assert row is not None
@@ -108,7 +108,7 @@ class _Reading:
     held: frozenset[str] | None
 
     def read(self, output: Mapping[str, Any]) -> HeldTable:
-        """Look at the table of an output."""
+        """Read the table of an output."""
         table = output["table"]
         target = table_identifier(table)
         columns = {
@@ -117,7 +117,7 @@ class _Reading:
         held = HeldTable(
             columns=columns,
             keys=self._count_keys(output),
-            # No table has the name of an outbox.
+            # An outbox is not a table, so no other pipeline can own it.
             other_owner=None
             if output["kind"] == "outbox"
             else find_other_owner(self.connection, self.pipeline, table),
@@ -165,7 +165,7 @@ class _Reading:
         return int(keys)
 
     def _columns(self, table: sql.Identifier) -> list[tuple[str, str, bool]]:
-        """List (name, type, may stay empty); nothing of a table that is not held."""
+        """List (name, type, may stay empty); nothing if the table is not held."""
         quoted = table.as_string(self.connection)
         if self.held is not None and quoted not in self.held:
             return []

@@ -1,4 +1,4 @@
-"""What becomes of the state that functions and joins keep for their keys."""
+"""Decides what becomes of the state that functions and joins keep for their keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sinks.postgres.versions.version_plan import (
     Verdict,
 )
 
-#: What a join keeps of its events depends on these.
+#: Settings on which the events that a join keeps depend.
 _JOINED_BY = ("on", "within")
 
 
@@ -29,9 +29,9 @@ def compare_keyed(
     """Compare an output with state that both versions have.
 
     Args:
-        before: As the version in force lays it out.
-        after: As the other one does.
-        described: As their definitions have it.
+        before: The output as the version in force lays it out.
+        after: The output as the other version lays it out.
+        described: The output as both definitions describe it.
         holdings: What the home holds.
     """
     had, has = described
@@ -82,7 +82,7 @@ def compare_keyed(
 
 
 def drop_keyed(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
-    """Forget the state of an output that is no more: its timers would fire for ever."""
+    """Delete the state of a removed output, so that its timers do not fire forever."""
     table = output["table"]
     kept = holdings.table(table).keys
     if not kept:

@@ -1,4 +1,4 @@
-"""A pipeline's tables as JSON: what the next version is held against."""
+"""A pipeline's tables as JSON, with which the next version is compared."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def layout_to_json(layout: HomeLayout) -> dict[str, Any]:
 
 
 def names_functions(layout: Mapping[str, Any]) -> bool:
-    """Tell whether a layout names its aggregates' functions, as older ones did not."""
+    """Tell whether a layout names its aggregates' functions; older ones did not."""
     return all(
         "function" in aggregate
         for output in layout["outputs"]

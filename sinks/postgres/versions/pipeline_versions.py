@@ -1,7 +1,7 @@
 """The versions of a pipeline, as the ledger keeps them: the newest one is in force.
 
-The functions work in the caller's transaction. Whoever adds a version holds the
-pipeline's row, so versions are numbered without gaps.
+The functions work in the caller's transaction. A transaction that adds a version holds
+the pipeline's row, so versions are numbered without gaps.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class PipelineVersion:
 
     Attributes:
         version: Counted from 1.
-        layout: As ``layout_to_json`` wrote it; None until a driver has told.
+        layout: As ``layout_to_json`` wrote it; None until a driver has noted it.
         from_sequence: The last batch before it came into force.
-        epoch: The claim that made it; None for what ran before there were versions.
-        is_announced: Whether somebody said so, and no driver just started with it.
-        watched_batches: How many the driver watches before it trusts the version.
+        epoch: The claim that made it; None for what ran before versions were kept.
+        is_announced: Whether an operator asked for it, and not just a driver's start.
+        watched_batches: How many batches the driver watches before it trusts it.
     """
 
     version: int
@@ -54,11 +54,11 @@ class PipelineVersion:
 
     @property
     def knowledge(self) -> HeldKnowledge:
-        """What its windows and IDs do not know."""
+        """What the version's windows and IDs do not know."""
         return HeldKnowledge.from_json(self.held)
 
     def described(self) -> DescribedVersion:
-        """Return what another version is held against.
+        """Return what another version is compared with.
 
         Raises:
             ConfigurationError: ``LAYOUT_UNKNOWN``.
@@ -114,9 +114,9 @@ def read_in_force(
 
 
 def recall_held(connection: Connection[TupleRow], pipeline: str, epoch: int) -> None:
-    """Let the version in force know no more than the one that was when a claim was new.
+    """Let the version in force know no more than the version at an earlier claim did.
 
-    The caller brings back what windows held then, and holds the pipeline's row.
+    The caller puts back what windows held then, and holds the pipeline's row.
     """
     versions = read_versions(connection, pipeline)
     former = [one for one in versions if one.epoch is None or one.epoch <= epoch]
@@ -131,7 +131,7 @@ def recall_held(connection: Connection[TupleRow], pipeline: str, epoch: int) -> 
 def was_superseded(
     connection: Connection[TupleRow], pipeline: str, definition_hash: str
 ) -> bool:
-    """Tell whether somebody has put another version in the place of such a one."""
+    """Tell whether an operator has put another version in the place of this one."""
     row = connection.execute(
         _SQL["was_superseded"],
         {"pipeline": pipeline, "definition_hash": definition_hash},
@@ -147,10 +147,10 @@ def add_version(
     held: HeldKnowledge,
     coming: Coming,
 ) -> int:
-    """Let a version come into force; the caller holds the pipeline's row.
+    """Put a version into force; the caller holds the pipeline's row.
 
     Returns:
-        Its number.
+        The version's number.
     """
     values = {
         "pipeline": pipeline,
@@ -168,9 +168,9 @@ def add_version(
     }
     row = connection.execute(_SQL["add_version"], values).fetchone()
     assert row is not None
-    # For people, verify and all who ask what the pipeline is.
+    # Set it for people, for verify and for others that read what the pipeline is.
     connection.execute(_SQL["put_definition"], values)
-    # They were taken by what the former version redacts.
+    # The samples were taken by what the former version redacts.
     connection.execute(_SQL["forget_samples"], values)
     return int(row[0])
 
@@ -181,7 +181,7 @@ def tell_layout(
     number: int,
     version: DescribedVersion,
 ) -> None:
-    """Note what the tables of a version are, which nobody has told yet, or not all."""
+    """Note the tables of a version, if no driver has noted all of them yet."""
     connection.execute(
         _SQL["tell_layout"],
         {

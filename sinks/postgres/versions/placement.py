@@ -1,4 +1,4 @@
-"""A pipeline's outputs stay where they are: the rows of one table in one place."""
+"""Checks that a pipeline's outputs stay where they are: a table's rows in one place."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sinks.postgres.versions.version_plan import Finding, Reckoning, Verdict
 def find_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) -> Reckoning:
     """Find outputs that would write a table's rows to other databases than before.
 
-    What was written would stay where it is, and windows that are still open would
-    begin again from nothing elsewhere. How many branches publish an output in its
-    database may change.
+    The rows that are written would stay where they are, and windows that are still open
+    would begin again from nothing elsewhere. The number of branches that publish an
+    output in its database may change.
 
     Args:
         stored: The pipeline's definition as it last ran.
-        definition: As it is to run now.
+        definition: The definition that it is to run now.
     """
     before = {output["table"]: _place_of(output) for output in stored["outputs"]}
     findings = []
@@ -40,7 +40,7 @@ def find_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) -> Reck
 
 
 def _place_of(output: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    # The home is left out of definitions, as before there were other databases.
+    # Definitions leave out the home, as they did before there were other databases.
     return output.get("databases", [HOME]), output.get("shard_by", [])
 
 

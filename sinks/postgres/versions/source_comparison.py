@@ -1,4 +1,4 @@
-"""What becomes of offsets, watermark and seen IDs."""
+"""Decides what becomes of offsets, watermark and seen IDs."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def reckon_ids(
     holdings: Holdings,
     ids_from_us: int | None,
 ) -> tuple[int | None, Reckoning]:
-    """Say what becomes of the IDs that were seen.
+    """Decide what becomes of the seen IDs.
 
     Returns:
-        From which event time on IDs are known; None where the horizon alone says it.
+        The event time from which IDs are known; None if only the horizon limits it.
     """
     had, has = former.layout["horizon_us"], wanted.layout["horizon_us"]
     watermark_us = holdings.watermark_us
@@ -138,13 +138,13 @@ def _too_many_buckets(horizon_us: int, bucket_seconds: int) -> Finding:
 def _unreadable(former: DescribedVersion, wanted: DescribedVersion) -> list[Finding]:
     """Find contracts whose events the new version could not read any more.
 
-    Whether one version of a contract can read what another wrote, the rules of
-    contracts have decided when they were loaded: it is a writer, or is none.
+    The rules of contracts have decided, when the contracts were loaded, whether one
+    version of a contract can read what another wrote: only then is it a writer.
     """
     readable = {schema_id for schema_id, _ in wanted.layout["writers"]}
     left = [(i, name) for i, name in former.layout["writers"] if i not in readable]
     topics = [_topics(one.definition.get("source", {})) for one in (former, wanted)]
-    # What is in a topic that is left out, nobody reads.
+    # The pipeline does not read the rest of a topic that is left out.
     if not left or topics[0] - topics[1]:
         return []
     told = ", ".join(f"{name} (schema id {schema_id})" for schema_id, name in left)

@@ -1,4 +1,4 @@
-"""What becomes of the columns of a result table."""
+"""Decides what becomes of the columns of a result table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def reckon_columns(
 ) -> Reckoning:
     """Compare the columns of a table that both versions write.
 
-    A column that is missing is added. One that is written no more stays, and is NULL
+    A missing column is added. A column that is not written any more stays, and is NULL
     in new rows.
     """
     former = dict(before.get("columns", ()))
@@ -30,7 +30,7 @@ def reckon_columns(
     there = held.columns
     if not there:
         return Reckoning()
-    # What revisions hold is not looked at.
+    # The holdings do not tell whether revisions have rows.
     may_change = held.is_empty and not after.get("revisions")
     retyped = [
         name
@@ -81,7 +81,7 @@ def reckon_columns(
 
 
 def add_column(table: str, name: str, kind: str) -> sql.Composed:
-    """Add a column to a table, if the table is there and the column is not."""
+    """Add a column to a table, if the table exists and has no such column."""
     return sql.SQL("ALTER TABLE IF EXISTS {} ADD COLUMN IF NOT EXISTS {} {}").format(
         table_identifier(table), sql.Identifier(name), type_name(kind)
     )

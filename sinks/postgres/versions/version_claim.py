@@ -1,9 +1,9 @@
-"""Which version a driver may claim to run, and what it must know of it.
+"""Decides which version a driver may claim to run, and what it must know of it.
 
-A driver with the version in force just runs it. One with another file makes it the
-next version if that needs nothing but a start. One with a version in whose place
-somebody has put another is refused: it is a supervisor's old file, and would undo what
-was asked for.
+A driver with the version in force just runs it. A driver with another file makes it the
+next version, if that needs nothing but a start. A driver is refused if an operator has
+put another version in the place of its own: its file is an old one that a supervisor
+has kept, and would undo what the operator asked for.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class JudgedClaim:
     """A version that may be claimed.
 
     Attributes:
-        wanted: What the driver runs.
+        wanted: The version that the driver runs.
         in_force: The version in force; None before the first.
-        held: What the driver must know.
+        held: What the driver must know of its windows and IDs.
     """
 
     pipeline: str
@@ -53,8 +53,8 @@ class JudgedClaim:
     ) -> None:
         """Make it the version in force, in the transaction that judged it.
 
-        The caller holds the pipeline's row. Who is fenced already makes nothing: the
-        next thing that he does tells him.
+        The caller holds the pipeline's row. For a driver that is fenced already this
+        changes nothing; the driver is told by its next step.
         """
         former = self.in_force
         if read_newest_epoch(connection, self.pipeline) != epoch:
@@ -72,7 +72,7 @@ class JudgedClaim:
 
 
 def describe_layout(layout: HomeLayout) -> DescribedVersion:
-    """Return a pipeline as the next version would be kept."""
+    """Return a pipeline as the ledger would keep it as the next version."""
     return DescribedVersion(
         definition=json.loads(layout.definition),
         definition_hash=layout.definition_hash,
@@ -82,11 +82,11 @@ def describe_layout(layout: HomeLayout) -> DescribedVersion:
 
 
 def judge_claim(connection: Connection[TupleRow], layout: HomeLayout) -> JudgedClaim:
-    """Find out whether a driver may run a pipeline as it is laid out.
+    """Decide whether a driver may run a pipeline as it is laid out.
 
     Raises:
         ConfigurationError: ``VERSION_SUPERSEDED``, ``LAYOUT_UNKNOWN``,
-            ``UPDATE_NEEDED``, or the code of what makes it impossible.
+            ``UPDATE_NEEDED``, or the code of a finding that makes it impossible.
     """
     pipeline = layout.pipeline
     wanted = describe_layout(layout)

@@ -1,7 +1,8 @@
-"""Whether a version that is watched does worse than the one before it.
+"""Tells whether a version that is watched does worse than the one before it.
 
-Of both, as many batches count: the first of the new version, the last of the former.
-What is asked is in the ledger, so a driver that starts over goes on with the watch.
+The same number of batches counts for both: the first of the new version, and the last
+of the former one. Everything is read from the ledger, so a driver that starts over goes
+on with the watch.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.versions", "health.sql")
 
-#: A version is judged by no fewer records, unless all watched batches have fewer.
+#: The fewest records to judge a version by, unless all watched batches have fewer.
 RECORDS_MIN = 100
-#: How much greater the share of dead letters may be than it was.
+#: By how much the share of dead letters may be greater than before.
 DEAD_SHARE_MORE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionHealth:
-    """A version that is watched, and what became of its batches until now.
+    """A version that is watched, and what has become of its batches.
 
     Attributes:
-        version: Its number.
-        former: The number of the one before it.
-        watched_batches: How many are watched.
+        version: The version's number.
+        former: The number of the version before it.
+        watched_batches: How many batches are watched.
         batches: How many of them are published.
-        read: Records of those.
-        dead: How many of them are dead letters.
-        former_read: Records of as many batches before.
-        former_dead: How many of those are dead letters.
+        read: How many records these have read.
+        dead: How many of the records are dead letters.
+        former_read: How many records the same number of batches before had read.
+        former_dead: How many of those records are dead letters.
     """
 
     version: int
@@ -47,7 +48,7 @@ class VersionHealth:
 
     @property
     def is_over(self) -> bool:
-        """Whether all batches that are watched are published."""
+        """Whether all watched batches are published."""
         return self.batches >= self.watched_batches
 
     def find_worse(self) -> str | None:
@@ -73,11 +74,11 @@ def read_health(
     """Return the version in force and its health, in the caller's transaction.
 
     Returns:
-        None if nobody watches it, or no longer.
+        None if the version is not watched, or not any more.
     """
     with connection.cursor(row_factory=class_row(VersionHealth)) as cursor:
         health = cursor.execute(_SQL["health"], {"pipeline": pipeline}).fetchone()
-    # The last of them may be the one that is worse.
+    # Check even when the watch is over: the last batch may make the version worse.
     if health is None or (health.is_over and health.find_worse() is None):
         return None
     return health

@@ -1,4 +1,4 @@
-"""What becomes of a pipeline when another version of it comes into force."""
+"""The plan of what becomes of a pipeline when another version comes into force."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class DescribedVersion:
     """A version as it is kept, or as it would be.
 
     Attributes:
-        definition: As the ledger holds it.
-        layout: Its tables, as ``layout_to_json`` has them.
+        definition: The definition as the ledger holds it.
+        layout: The version's tables, as ``layout_to_json`` describes them.
         file_text: The pipeline file, if it was YAML.
     """
 
@@ -38,7 +38,7 @@ class Verdict(Enum):
 
 
 class Fate(Enum):
-    """What becomes of what a pipeline has kept."""
+    """The fate of something that a pipeline has kept."""
 
     KEPT = "kept"
     MIGRATED = "migrated"
@@ -48,7 +48,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One difference of two pipelines."""
+    """One difference between two pipelines."""
 
     kind: str
     what: str
@@ -58,11 +58,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one difference means.
+    """The meaning of one difference.
 
     Attributes:
-        code: Of the error that refuses it; empty where it is not refused.
-        fix: The way out; empty where none is needed.
+        code: The code of the error that refuses it; empty if it is not refused.
+        fix: The way out; empty if none is needed.
     """
 
     verdict: Verdict
@@ -75,7 +75,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateFate:
-    """What becomes of one kind of state, and why."""
+    """The fate of one kind of state, and why."""
 
     subject: str
     state: str
@@ -85,12 +85,12 @@ class StateFate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reckoning:
-    """What follows from some differences.
+    """The consequences of some differences.
 
     Attributes:
-        findings: What they mean.
+        findings: What the differences mean.
         fates: What becomes of state.
-        statements: What the update runs, in its transaction.
+        statements: The statements that the update runs, in its transaction.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -107,7 +107,7 @@ class Reckoning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionPlan:
-    """All that becomes of a pipeline.
+    """The whole plan for a pipeline.
 
     Attributes:
         held: What the new version's windows and IDs do not know.
@@ -120,22 +120,22 @@ class VersionPlan:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of its findings."""
+        """The worst verdict of the findings."""
         order = list(Verdict)
         found = (finding.verdict for finding in self.reckoning.findings)
         return max(found, key=order.index, default=Verdict.COMPATIBLE)
 
     @property
     def ddl(self) -> list[str]:
-        """The statements, as people read them."""
+        """The statements as text, for people to read."""
         return [one.as_string(None) for one in self.reckoning.statements]
 
     def of(self, verdict: Verdict) -> Iterator[Finding]:
-        """Give the findings of one verdict."""
+        """Return the findings of one verdict."""
         return (one for one in self.reckoning.findings if one.verdict is verdict)
 
     def check_possible(self) -> None:
-        """Refuse what cannot be done by any update.
+        """Refuse a plan that no update can carry out.
 
         Raises:
             ConfigurationError: The code of the first finding that forbids it.
@@ -146,7 +146,7 @@ class VersionPlan:
             )
 
     def check_compatible(self) -> None:
-        """Refuse what a driver may not do by being started.
+        """Refuse a plan that a driver may not carry out by being started.
 
         Raises:
             ConfigurationError: As ``check_possible``, or ``UPDATE_NEEDED``.

@@ -1,4 +1,4 @@
-"""What becomes of the open windows of a table."""
+"""Decides what becomes of the open windows of a table."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def compare_windows(
     aggregate would have made of their first events: it is NULL in them.
 
     Args:
-        before: As the version in force lays it out.
-        after: As the other one does.
-        described: As their definitions have it.
+        before: The output as the version in force lays it out.
+        after: The output as the other version lays it out.
+        described: The output as both definitions describe it.
         holdings: What the home holds.
         held: What the version in force does not know of its windows.
 
     Returns:
-        What the other one will not know, and what follows.
+        What the other version will not know, and what follows from the differences.
     """
     findings = list(_find_refused(before, after, described, holdings))
     if findings:
@@ -59,7 +59,7 @@ def compare_windows(
     known = {name: us for name, us in held.known_after_us.items() if name in has}
     begun_us = holdings.table(after["table"]).begun_through_us
     if begun_us is not None:
-        # A session that begins when another ends is one of its own.
+        # A session that begins when another ends is a session of its own.
         after_us = begun_us - 1 if "gap_us" in after["windows"] else begun_us
         known |= dict.fromkeys(added, after_us)
     reckoning += _reckon_aggregates(before, after, holdings)
@@ -201,10 +201,11 @@ def _reckon_aggregates(
 def _reshape(
     before: _Output, after: _Output, holdings: Holdings
 ) -> Iterator[sql.Composed]:
-    """Give the state its new columns where it is, however many windows are open.
+    """Give the state its new columns in place, however many windows are open.
 
-    The partials of an aggregate are named by its place in the output, which may be
-    another one now: it takes them along, past those whose places it takes.
+    The partials of an aggregate are named by its place in the output, which may have
+    changed. So they are renamed, by way of passing names, because another aggregate
+    may have the new names still.
     """
     state = state_table(holdings.number, after["table"])
     had = {one["column"]: one["state"] for one in before["aggregates"]}
@@ -237,7 +238,7 @@ def _reshape(
 
 
 def drop_windows(output: _Output, holdings: Holdings) -> Reckoning:
-    """Drop the open windows of an output that is no more."""
+    """Drop the open windows of an output that is removed."""
     table = output["table"]
     if not output["is_home"] or not holdings.table(table).state_columns:
         return Reckoning()

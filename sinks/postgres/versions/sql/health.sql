@@ -1,4 +1,4 @@
--- How a version that is watched does.
+-- The health of a version that is watched.
 
 -- name: health
 WITH newest AS (

@@ -16,8 +16,8 @@ ORDER BY version DESC
 LIMIT 1;
 
 -- name: was_superseded
--- Whether a version came into force because somebody said so, after the last one that
--- was as this one.
+-- Whether an announced version came into force after the last version that was the same
+-- as this one.
 SELECT coalesce(
     max(version) FILTER (WHERE definition_hash = %(definition_hash)s)
         < max(version) FILTER (WHERE is_announced),
