@@ -1,11 +1,12 @@
-"""The alerts service: looks at all pipelines, and tells people what they asked for.
+"""The alerts service: looks at all pipelines, and sends alerts by rules.
 
-- ``rule``: what may be asked, and what each condition sees in an observation.
+- ``rule``: the kinds of rules, and how each condition judges an observation.
 - ``rules_file``: rules and channels, from YAML.
-- ``observation``, ``observer``: what rules look at, and who reads it.
-- ``retention``: how long Kafka will keep what is unread.
+- ``observation``, ``observer``: what rules judge, and the code that reads it.
+- ``retention``: how long Kafka will keep unread records.
 - ``lifecycle``: from an observation to an alert's next state; pure.
-- ``channel``, ``webhook``, ``email_channel``, ``alertmanager``: who is told, and how.
-- ``tenure``: what the one service that holds the home's lock does.
+- ``channel``, ``webhook``, ``email_channel``, ``alertmanager``: where notifications go,
+  and how.
+- ``tenure``: what the service does while it holds the home's lock.
 - ``service``: the process.
 """

@@ -1,4 +1,4 @@
-"""What the alerts service tells Prometheus; docs/metrics.md has the formulas."""
+"""The alerts service's metrics for Prometheus; docs/metrics.md has the formulas."""
 
 from __future__ import annotations
 

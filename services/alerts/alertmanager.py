@@ -1,7 +1,8 @@
-"""Tells Prometheus' Alertmanager, which groups, silences and routes by itself.
+"""Sends alerts to Prometheus' Alertmanager, which groups, silences and routes them.
 
-It forgets an alert that nobody repeats, so each is sent again well before its end; and
-it knows an alert by its labels, so a repeat is the same alert.
+Alertmanager forgets an alert that is not repeated, so the channel sends each one again
+well before its end. It identifies an alert by its labels, so a repeat is the same
+alert.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class Alertmanager:
     """An Alertmanager.
 
     Attributes:
-        name: The channel's.
-        url: Where it is, without ``/api/v2/alerts``.
+        name: Name of the channel.
+        url: Its address, without ``/api/v2/alerts``.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Who is told: what every channel does, and how its errors look.
+"""Channels: what every channel does, and how its errors look.
 
-A channel's address may itself be a secret, so no error and no log shows more of it than
-the channel's name.
+A channel's address may itself be a secret, so errors and logs show only the channel's
+name.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import Protocol
 from sinks.postgres.alerting.alert import About, Notification
 from sinks.protocol.errors import RetryableError
 
-#: Until a connection is made, and between two bytes of an answer.
+#: Limit for making a connection, and between two bytes of an answer.
 STEP_TIMEOUT_S = 5.0
-#: For all of it.
+#: Limit for a whole notification.
 TIMEOUT_S = 15.0
 
 
 class Channel(Protocol):
-    """Tells somebody.
+    """Delivers notifications.
 
     Attributes:
-        again_s: When it must be told again while an alert lasts; None if never.
-        address: Host and port of whom it connects to; may be a secret.
+        again_s: Seconds after which it needs a repeat while an alert lasts; None if
+            never.
+        address: Host and port that it connects to; may be a secret.
     """
 
     @property
@@ -34,19 +35,19 @@ class Channel(Protocol):
     def address(self) -> tuple[str, int]: ...
 
     def tell(self, told: Notification, installation: str) -> None:
-        """Hand a notification over, within ``TIMEOUT_S`` seconds.
+        """Deliver a notification within ``TIMEOUT_S`` seconds.
 
         Raises:
             RetryableError: ``ALERT_CHANNEL_UNREACHABLE`` or ``ALERT_CHANNEL_REFUSED``.
 
         Crash:
-            It may have been handed over although nobody knows: it is told again under
-            the same ID.
+            The channel may have taken the notification although the service does not
+            know it; the service sends it again under the same ID.
         """
 
 
 def check_reachable(name: str, address: tuple[str, int]) -> None:
-    """Connect to a channel's address, and say nothing.
+    """Connect to a channel's address, and send nothing.
 
     Raises:
         RetryableError: ``ALERT_CHANNEL_UNREACHABLE``.
@@ -58,7 +59,7 @@ def check_reachable(name: str, address: tuple[str, int]) -> None:
 
 
 def notification_json(told: Notification, installation: str) -> dict[str, object]:
-    """Return what is sent of a notification; docs/alerts.md has it as a table."""
+    """Return a notification as it is sent; docs/alerts.md has it as a table."""
     return {
         "id": told.id,
         "about": told.about.value,
@@ -77,18 +78,18 @@ def notification_json(told: Notification, installation: str) -> dict[str, object
 
 
 def headline(told: Notification) -> str:
-    """Say in a line what it is about."""
+    """Return one line that says what it is about."""
     word = "RESOLVED" if told.about is About.RESOLVED else told.severity.upper()
     return f"[{word}] {told.pipeline}: {told.rule}"
 
 
 def encode(value: object) -> bytes:
-    """Write JSON; a number that JSON lacks, an infinite headroom, never fires."""
+    """Encode as JSON; an infinite headroom, which JSON lacks, never fires."""
     return json.dumps(value, allow_nan=False).encode()
 
 
 def unreachable(channel: str, what: str) -> RetryableError:
-    """Say that nobody was there, or nobody answered in time."""
+    """Return the error for an address that does not answer in time."""
     return RetryableError(
         "ALERT_CHANNEL_UNREACHABLE",
         saw=f"Channel {channel} cannot be told: {what}.",
@@ -99,7 +100,7 @@ def unreachable(channel: str, what: str) -> RetryableError:
 
 
 def refused(channel: str, what: str) -> RetryableError:
-    """Say that somebody was there and did not take it."""
+    """Return the error for a channel that refuses a notification."""
     return RetryableError(
         "ALERT_CHANNEL_REFUSED",
         saw=f"Channel {channel} did not take a notification: {what}.",

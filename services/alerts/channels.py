@@ -1,4 +1,4 @@
-"""Makes channels of what the rules file says and the environment keeps."""
+"""Makes channels from the rules file and the secrets in the environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_channels(
 
     Raises:
         ConfigurationError: ``SETTING_MISSING``, ``ALERT_URL_INVALID``, or as
-            ``read_setting``. None of them shows anything of a secret.
+            ``read_setting``. No error shows any part of a secret.
     """
     return {name: _make(name, one, environment) for name, one in sections.items()}
 

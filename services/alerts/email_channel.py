@@ -1,4 +1,4 @@
-"""Tells by e-mail."""
+"""Sends notifications by e-mail."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from sinks.postgres.alerting.alert import Notification
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailChannel:
-    """A mail server, and who gets mail.
+    """A mail server, and the addresses that get mail.
 
     Attributes:
-        name: The channel's.
+        name: Name of the channel.
         server: The mail server's host.
         port: Its port.
-        starttls: Nothing is sent, and no password, before the connection is encrypted
-            and the server's certificate is found good.
-        sender: Who it is from.
-        to: Who it is for.
-        user: Who logs in; None for nobody.
-        password: With what.
+        starttls: Send nothing, and no password, before the connection is encrypted and
+            the server's certificate is verified.
+        sender: Address of the sender.
+        to: Addresses of the receivers.
+        user: User to log in as; None without login.
+        password: Password of the user.
     """
 
     name: str
@@ -61,7 +61,7 @@ class EmailChannel:
         deadline.daemon = True
         deadline.start()
         try:
-            # The name that STARTTLS holds the certificate against.
+            # STARTTLS checks the certificate against this name.
             client._host = self.server  # type: ignore[attr-defined]  # noqa: SLF001
             client.connect(self.server, self.port)
             if self.starttls:
@@ -70,7 +70,7 @@ class EmailChannel:
                 client.login(self.user, self.password)
             client.send_message(message)
             with suppress(OSError, smtplib.SMTPException):
-                # It has taken the mail; how it says good-bye does not matter.
+                # The server has taken the mail; an error of QUIT does not matter.
                 client.quit()
         except (smtplib.SMTPServerDisconnected, smtplib.SMTPConnectError) as error:
             raise unreachable(self.name, type(error).__name__) from None
@@ -90,8 +90,8 @@ class EmailChannel:
         message["From"] = self.sender
         message["To"] = ", ".join(self.to)
         message["Date"] = format_datetime(told.now)
-        # The same at each try, so that a mailbox can drop what comes twice; and both
-        # of an alert are one conversation.
+        # The ID is the same at each try, so that a mailbox can drop a repeat. Both
+        # mails of an alert form one conversation.
         message["Message-ID"] = f"<{told.about.value}.{told.alert_id}@tallyweir>"
         message["References"] = f"<firing.{told.alert_id}@tallyweir>"
         lines = [

@@ -1,4 +1,4 @@
-"""One POST, which ends in bounded time whatever the other side does."""
+"""One POST, which ends in bounded time whatever the server does."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _OK = range(200, 300)
 
 
 def post(channel: str, url: str, body: bytes, headers: Mapping[str, str]) -> None:
-    """Send JSON, and hold that it was taken: an answer of 200 to 299.
+    """Send JSON, and require that it was taken: an answer of 200 to 299.
 
-    No redirect is followed: what is sent goes to whom the operator named, or nowhere.
+    It follows no redirect: the body goes to the address that the operator named, or
+    nowhere.
 
     Args:
-        channel: Its name, for errors.
-        url: ``http`` or ``https``, checked before.
-        body: What is sent.
-        headers: Beside those of every request.
+        channel: Name of the channel, for errors.
+        url: An ``http`` or ``https`` address that was checked before.
+        body: The JSON to send.
+        headers: Headers in addition to those of every request.
 
     Raises:
         RetryableError: ``ALERT_CHANNEL_UNREACHABLE`` or ``ALERT_CHANNEL_REFUSED``.
@@ -39,7 +40,7 @@ def post(channel: str, url: str, body: bytes, headers: Mapping[str, str]) -> Non
     )
     connection = kind(parts.hostname, parts.port, timeout=STEP_TIMEOUT_S)
     all_headers = {"content-type": "application/json", **headers}
-    # Who sends a byte now and then keeps no single step waiting for too long.
+    # A server that sends a byte now and then never exceeds the limit of a single step.
     deadline = threading.Timer(TIMEOUT_S, _cut, [connection])
     deadline.daemon = True
     deadline.start()
@@ -48,7 +49,7 @@ def post(channel: str, url: str, body: bytes, headers: Mapping[str, str]) -> Non
             connection.request("POST", path, body, all_headers)
             status = connection.getresponse().status
     except (OSError, http.client.HTTPException, ssl.SSLError) as error:
-        # What it says may quote the address.
+        # The error's text may quote the address.
         raise unreachable(channel, type(error).__name__) from None
     finally:
         deadline.cancel()

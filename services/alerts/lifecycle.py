@@ -1,13 +1,13 @@
-"""From what is observed to an alert's next state: pure, with the database's clock.
+"""Computes an alert's next state from an observation; pure, by the database's clock.
 
 ::
 
     quiet --holds--> pending --held long enough--> firing --holds no more--> resolved
                ^        |
-               +--------+  holds no more, or begins anew
+               +--------+  holds no more, or begins again
 
-What cannot be known changes nothing: an alert neither fires nor ends because Kafka does
-not answer.
+An unknown value changes nothing: an alert neither fires nor ends because Kafka does not
+answer.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from services.alerts.observation import Observation
 from services.alerts.rule import Rule
 from sinks.postgres.alerting.alert import Alert
 
-#: How far the wording of an alert may be behind before it is written anew although
-#: nothing else has changed: not every look is worth a write.
+#: How old the text of an alert may be before it is written again although nothing else
+#: has changed: not every look is worth a write.
 REFRESH = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What a look at all pipelines changes; as ``AlertBook.record`` takes it."""
+    """The changes of one look at all pipelines, as ``AlertBook.record`` takes them."""
 
     begun: Sequence[tuple[Alert, Sequence[str]]]
     changed: Mapping[UUID, tuple[Alert, Sequence[str]]]
@@ -41,9 +41,9 @@ def follow(
     """Return an alert's next state; None for no alert.
 
     Args:
-        name: Of the rule.
-        rule: What is asked.
-        seen: What was observed.
+        name: Name of the rule.
+        rule: The rule to follow.
+        seen: The observation.
         former: The alert of this rule and pipeline that lasts; None without one.
     """
     judged = rule.judge(seen, former.mark if former else None)
@@ -52,7 +52,8 @@ def follow(
     if not judged.holds:
         return None
     if former is not None and former.fired_at is not None and judged.is_anew:
-        # What it told of is over. What begins now is another alert, of the next look.
+        # The condition that it reported is over. The one that begins now is another
+        # alert, which the next look begins.
         return None
     now = seen.observed_at
     # The clock of a database that was failed over to may be behind.
@@ -79,13 +80,13 @@ def find_changes(
     lasting: Mapping[UUID, Alert],
     now: datetime,
 ) -> Changes:
-    """Follow every rule on every pipeline that it is about.
+    """Follow every rule on every pipeline that it covers.
 
-    An alert ends when its rule is gone, or is not about its pipeline any more.
+    An alert ends when its rule is gone or no longer covers its pipeline.
 
     Args:
-        rules: By name.
-        observations: Of all pipelines.
+        rules: Rules by name.
+        observations: Observations of all pipelines.
         lasting: The alerts that last, by id.
         now: The database's clock.
     """
@@ -115,7 +116,7 @@ def find_changes(
 
 
 def _news(rule: Rule, former: Alert | None, following: Alert) -> Sequence[str]:
-    """Return whom it is news to that an alert fires."""
+    """Return the channels to tell that an alert has begun to fire."""
     was_firing = former is not None and former.fired_at is not None
     return () if following.fired_at is None or was_firing else rule.channels
 

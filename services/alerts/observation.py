@@ -1,4 +1,4 @@
-"""What rules look at: one pipeline at one moment of the home database's clock."""
+"""What rules judge: one pipeline at one moment of the home database's clock."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ class Observation:
     """One pipeline at one moment.
 
     Attributes:
-        observed_at: By the home database's clock.
+        observed_at: The moment, by the home database's clock.
         last_sequence: The newest published batch; 0 before the first.
         lag: Offsets yet to read; None when Kafka does not say.
         freshness_s: By how much the newest committed event time is behind the clock;
             None before the first event.
-        dead_shares: Dead letters among the records read, by the span looked at.
-        in_doubt_s: Since the oldest batch was decided that is not committed in every
-            database; 0 without one.
-        headroom_s: Until Kafka deletes the first unread record; infinite when nothing
-            is unread, 0 when it is deleted already; None when Kafka does not say.
-        is_driver_gone: Somebody has driven it, and nobody does.
-        paused_s: Since it was paused; None when it is not.
-        usages: What its batches have used, by the span looked at.
+        dead_shares: Share of dead letters among the records read, by span.
+        in_doubt_s: Seconds since the decision of the oldest batch that is not committed
+            in every database; 0 without one.
+        headroom_s: Seconds until Kafka deletes the first unread record; infinite when
+            nothing is unread, 0 when it is deleted already; None when Kafka does not
+            say.
+        is_driver_gone: It had a driver, and no driver is connected now.
+        paused_s: Seconds since it was paused; None when it is not.
+        usages: What its batches have used, by span.
     """
 
     pipeline: str

@@ -20,7 +20,7 @@ from sinks.protocol.errors import TallyweirError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
-#: What a day costs changes slowly, and to add it up takes a while.
+#: The cost of a day changes slowly, and adding it up takes a while.
 _USAGE_KEPT = timedelta(minutes=5)
 
 
@@ -29,9 +29,9 @@ class Found:
     """What the home database says.
 
     Attributes:
-        summaries: Of all pipelines.
-        facts: By pipeline.
-        usages: By pipeline and span, where a rule asks for them.
+        summaries: Summaries of all pipelines.
+        facts: Facts by pipeline.
+        usages: Usages by pipeline and span, where a rule needs them.
     """
 
     summaries: Sequence[PipelineSummary]
@@ -49,7 +49,7 @@ class Observer:
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
-        rules: What the observations are for.
+        rules: The rules that judge the observations.
     """
 
     def __init__(self, bootstrap: str, rules: Iterable[Rule]) -> None:
@@ -76,7 +76,7 @@ class Observer:
     def _read_usages(
         self, connection: Connection[TupleRow], summaries: Sequence[PipelineSummary]
     ) -> Mapping[tuple[str, timedelta], Usage]:
-        """Read what rules on budgets need; what is not old yet is not read again."""
+        """Read the usages that budget rules need, unless the last ones are recent."""
         wanted = {
             (one.pipeline, rule.over): one.observed_at
             for one in summaries
@@ -94,10 +94,10 @@ class Observer:
     def observe(
         self, found: Found
     ) -> tuple[Sequence[Observation], Sequence[TallyweirError]]:
-        """Ask Kafka, and put together what rules look at.
+        """Ask Kafka, and put the observations together.
 
         Returns:
-            An observation of each pipeline, and what Kafka did not say and why.
+            An observation of each pipeline, and the errors of Kafka.
         """
         topics = {topic for one in found.summaries for topic in one.topics}
         broker, troubles = read_positions(self._bootstrap, topics)
@@ -128,7 +128,7 @@ class Observer:
         positions = positions_of(found.topics, broker)
         lags = lags_of(found.next_offsets, positions)
         headroom_s = None
-        # A broker that falls silent is not waited for again for each pipeline.
+        # Do not wait for a silent broker again with each pipeline.
         is_silent = any(one.code == "KAFKA_UNREACHABLE" for one in troubles)
         if (
             positions is not None

@@ -1,10 +1,10 @@
-"""How long Kafka will keep what a pipeline has not read yet.
+"""How long Kafka will keep the records that a pipeline has not read yet.
 
 Kafka deletes a segment when the newest record in it is older than ``retention.ms``, and
-never a part of one; so a record lives at least until its own time is over, and what is
-computed here is never too long. Where ``retention.bytes`` limits a partition too, its
-log has kept, so far, what lies between its first record and now: an unread record is
-taken to live for as long as that.
+never a part of one. So a record lives at least until its own time is over, and the time
+computed here is never too long. If ``retention.bytes`` limits a partition too, its log
+spans the time from its first record to now, and an unread record is assumed to live for
+as long.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from sinks.protocol.errors import RetryableError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 
-#: How long settings of topics are believed.
+#: How long the settings of topics are cached.
 _SETTINGS_S = 60.0
 _POLL_S = 0.5
-#: Timestamps of records do not change, so they are kept, and this many at the most.
+#: Most timestamps that are cached; a record's timestamp never changes.
 _TIMES_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What a topic's settings say.
+    """The retention of a topic by its settings.
 
     Attributes:
-        age: After which records are deleted; None for never.
-        has_size: Partitions are limited in bytes too.
+        age: Age at which Kafka deletes records; None for never.
+        has_size: The topic limits its partitions in bytes too.
     """
 
     age: timedelta | None
@@ -48,13 +48,13 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadPart:
-    """What a partition holds that is not read.
+    """The unread part of a partition.
 
     Attributes:
         next_offset: The first offset not read.
-        position: What Kafka says of it.
+        position: Position of the partition in Kafka.
         unread_at: Timestamp of the first record not read; None without any.
-        log_start_at: Of the first record in the log; None without any.
+        log_start_at: Timestamp of the first record in the log; None without any.
     """
 
     next_offset: int
@@ -65,10 +65,10 @@ class UnreadPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """What a pipeline has yet to read.
+    """The unread part of a pipeline's topics.
 
     Attributes:
-        headroom_s: The shortest of its partitions; infinite for never.
+        headroom_s: The shortest headroom of its partitions; infinite for never.
         oldest_at: Timestamp of the oldest record; None without any.
     """
 
@@ -80,7 +80,7 @@ NOTHING_UNREAD = Unread(headroom_s=math.inf, oldest_at=None)
 
 
 def headroom_s(part: UnreadPart, retention: Retention, now: datetime) -> float:
-    """Return the seconds until the first unread record may go; infinite for never."""
+    """Return the seconds until an unread record may be deleted; infinite for never."""
     if part.position.log_end_offset <= part.next_offset or part.unread_at is None:
         return math.inf
     if part.next_offset < part.position.log_start_offset:
@@ -94,7 +94,7 @@ def headroom_s(part: UnreadPart, retention: Retention, now: datetime) -> float:
 
 
 class KafkaRetention:
-    """Asks Kafka, and remembers what cannot have changed.
+    """Asks Kafka for retention, and caches the answers.
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
@@ -112,9 +112,9 @@ class KafkaRetention:
         broker: Mapping[TopicPartition, BrokerPosition],
         now: datetime,
     ) -> Unread:
-        """Return what a pipeline has yet to read, over all of its partitions.
+        """Return the unread part of a pipeline's topics, over all partitions.
 
-        A partition that the pipeline has not met counts from its start.
+        A partition that the pipeline has never read counts from its start.
 
         Raises:
             RetryableError: ``KAFKA_UNREACHABLE``.
@@ -204,13 +204,13 @@ class KafkaRetention:
         consumer = Consumer(
             {
                 **client_config(self._bootstrap),
-                # Nothing is committed, and no group is asked for.
+                # The consumer commits nothing and joins no group.
                 "group.id": "tallyweir-alerts",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
-                # One record of each partition is wanted.
+                # One record of each partition is enough.
                 "queued.min.messages": 1,
                 "fetch.message.max.bytes": 65_536,
             },
@@ -223,7 +223,7 @@ class KafkaRetention:
 
 
 def retention_of(settings: Mapping[str, str]) -> Retention:
-    """Read what a topic's settings say of how long its records live."""
+    """Return the retention that a topic's settings give."""
     if "delete" not in settings.get("cleanup.policy", "delete"):
         return Retention(age=None, has_size=False)
     age_ms = int(settings.get("retention.ms", "-1"))

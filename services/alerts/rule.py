@@ -1,4 +1,4 @@
-"""Rules: what each condition asks of an observation.
+"""Rules: how each condition judges an observation.
 
 A condition that compares with the past keeps a mark, the place where the pipeline stood
 when the condition began; everything else it needs is in the observation.
@@ -27,14 +27,14 @@ from sinks.protocol.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What a condition finds.
+    """The judgement of a condition.
 
     Attributes:
-        holds: Whether it holds now.
-        value: The number that it compares.
-        told: What it found, in a sentence.
+        holds: The condition holds now.
+        value: The number that the condition compares.
+        told: The finding in a sentence.
         mark: Where the pipeline stood when the condition began.
-        is_anew: What it began with is over: it holds, but only since now.
+        is_anew: The former period is over: the condition holds, but only since now.
     """
 
     holds: bool
@@ -54,7 +54,7 @@ def _duration(written: object) -> timedelta:
 
 
 Duration: TypeAlias = Annotated[timedelta, BeforeValidator(_duration)]
-#: A threshold of zero would always be passed.
+#: A threshold of zero would always be exceeded.
 Threshold: TypeAlias = Annotated[Duration, Field(gt=timedelta())]
 
 _AT_ONCE = timedelta()
@@ -62,13 +62,13 @@ _AT_ONCE = timedelta()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(abc.ABC):
-    """One thing to be told of.
+    """One rule of the rules file.
 
     Attributes:
-        channels: Who is told; empty for nobody, and then it is only shown.
-        severity: Whether it wakes somebody.
-        pipelines: A pattern of names, as a shell has them.
-        lasting: How long the condition must have held before it fires; ``for`` in the
+        channels: Channels that are told; if empty, the alert is only shown.
+        severity: How urgent an alert of this rule is.
+        pipelines: A shell-style pattern of pipeline names.
+        lasting: How long the condition must hold before the alert fires; ``for`` in the
             file.
     """
 
@@ -80,19 +80,19 @@ class Rule(abc.ABC):
     lasting: Annotated[Duration, Field(alias="for")] = _AT_ONCE
 
     def is_about(self, pipeline: str) -> bool:
-        """Whether the rule looks at a pipeline."""
+        """Return whether the rule covers a pipeline."""
         return fnmatchcase(pipeline, self.pipelines)
 
     @abc.abstractmethod
     def judge(self, seen: Observation, mark: int | None) -> Judgement | None:
-        """Look at an observation.
+        """Judge an observation.
 
         Args:
-            seen: What was observed.
-            mark: Of the alert that lasts; None without one.
+            seen: The observation.
+            mark: Mark of the alert that lasts; None without one.
 
         Returns:
-            None when it cannot be known; then nothing changes.
+            None when the condition cannot be judged; then nothing changes.
         """
 
 
@@ -117,7 +117,7 @@ class Freshness(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagGrowth(Rule):
-    """More waits than should, and more than when it began; the mark is the lag then."""
+    """The lag is above the limit, and not below the mark: the lag when it began."""
 
     when: Literal["lag_growth"]
     above: Annotated[int, Field(ge=0, strict=True)]
@@ -160,7 +160,7 @@ class DeadLetters(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall(Rule):
-    """Something waits and no batch is published; the mark is the newest batch."""
+    """Records wait and no batch is published; the mark is the newest batch."""
 
     when: Literal["stall"]
     lasting: Annotated[Threshold, Field(alias="for")] = timedelta(minutes=5)
@@ -169,7 +169,7 @@ class Stall(Rule):
         if seen.lag is None:
             return None
         return Judgement(
-            # Nobody expects a batch of what somebody has paused.
+            # A paused pipeline publishes nothing, which is no stall.
             holds=seen.lag > 0 and seen.paused_s is None,
             value=seen.lag,
             told=f"{seen.lag:,} records wait, and nothing was published after batch "
@@ -181,7 +181,7 @@ class Stall(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InDoubt(Rule):
-    """A batch is decided and not committed in every database for too long."""
+    """For too long, a decided batch is not committed in every database."""
 
     when: Literal["in_doubt"]
     above: Threshold
@@ -198,7 +198,7 @@ class InDoubt(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionHeadroom(Rule):
-    """Kafka will soon delete what is unread."""
+    """Kafka will soon delete unread records."""
 
     when: Literal["retention_headroom"]
     below: Threshold
@@ -223,7 +223,7 @@ class RetentionHeadroom(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverGone(Rule):
-    """Nobody drives a pipeline that somebody has driven."""
+    """A pipeline had a driver, and has none now."""
 
     when: Literal["driver_gone"]
 
@@ -238,7 +238,7 @@ class DriverGone(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PausedTooLong(Rule):
-    """Somebody has paused it, and perhaps forgotten."""
+    """A pipeline has been paused for too long."""
 
     when: Literal["paused"]
     above: Threshold
@@ -255,7 +255,7 @@ class PausedTooLong(Rule):
 
 
 def _read_prices(written: object, info: ValidationInfo) -> object:
-    """Read the file that a rule names, from beside the file of rules."""
+    """Read the file of prices that a rule names, relative to the rules file."""
     if not isinstance(written, str):
         raise ValueError("it is the path of a file of prices")  # noqa: TRY004
     assert isinstance(info.context, Path), "the directory of the rules"
@@ -270,7 +270,7 @@ def _read_prices(written: object, info: ValidationInfo) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverBudget(Rule):
-    """It costs more than the budget in a file of prices."""
+    """A pipeline costs more than the budget in a file of prices."""
 
     when: Literal["over_budget"]
     prices: Annotated[Prices, BeforeValidator(_read_prices)]
@@ -307,7 +307,7 @@ AnyRule: TypeAlias = Annotated[
 
 
 def _age(seconds: float) -> str:
-    """Write a span as people say it, coarser as it grows."""
+    """Format a span for people, coarser as it grows."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -1,4 +1,4 @@
-"""Rules and channels, from YAML; all that is wrong with a file in one error."""
+"""Reads rules and channels from YAML; one error shows all problems of a file."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _NAME = r"^[a-z][a-z0-9-]{0,62}$"
 _SETTING = r"^[A-Z][A-Z0-9_]{0,99}$"
 
 Name: TypeAlias = Annotated[str, Field(pattern=_NAME)]
-#: A variable of the environment, or with _FILE behind it one that names a file.
+#: An environment variable; with _FILE appended, one that names a file.
 Setting: TypeAlias = Annotated[str, Field(pattern=_SETTING)]
 
 
 def checked_url(url: str) -> str:
-    """Hold that an address is one that can be posted to.
+    """Return an address if it can be posted to.
 
     Raises:
         ValueError: It is not; the message does not show it, for it may be a secret.
@@ -101,12 +101,12 @@ AnyChannel: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesFile:
-    """What is asked, and who is told.
+    """The rules, and the channels that are told.
 
     Attributes:
-        rules: By name.
-        channels: By name.
-        every: From the start of one look to the start of the next.
+        rules: Rules by name.
+        channels: Channels by name.
+        every: Time from the start of one look to the start of the next.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _NOTHING_ELSE
@@ -135,8 +135,8 @@ def read_rules(path: Path) -> RulesFile:
 
     Raises:
         ConfigurationError: ``ALERT_RULES_UNREADABLE``: no file, or no plain YAML.
-            ``ALERT_RULES_INVALID``: it says something that nothing would act on; all
-            of it is told, by line.
+            ``ALERT_RULES_INVALID``: the file says something that has no effect; the
+            error lists every problem with its line.
     """
     node = _compose(path)
     problems = [*_find_repeats(node)]
@@ -177,7 +177,7 @@ def _compose(path: Path) -> Node:
 
 
 def _find_repeats(node: Node) -> Iterator[_Problem]:
-    """Yield the keys that a mapping has twice, of which only one could count."""
+    """Yield the keys that a mapping has twice; only one of them would count."""
     if isinstance(node, SequenceNode):
         for item in node.value:
             yield from _find_repeats(item)
@@ -208,7 +208,7 @@ def _find_unknown_channels(node: Node, found: RulesFile) -> Iterator[_Problem]:
 
 
 def _problem(node: Node, error: ErrorDetails) -> _Problem:
-    """Say what is wrong at one place, without any value but a key."""
+    """Describe the problem at one place, without any value but a key."""
     at = tuple(error["loc"])
     line = _line_of(node, at)
     where = ".".join(str(step) for step in at if not _is_tag(at, step))
@@ -227,7 +227,7 @@ def _problem(node: Node, error: ErrorDetails) -> _Problem:
 
 
 def _is_tag(at: Sequence[int | str], step: int | str) -> bool:
-    """Whether a step is the kind that pydantic names, and no key of the file."""
+    """Whether a step is the kind that pydantic adds, not a key of the file."""
     return len(at) > 2 and step == at[2]  # noqa: PLR2004 - rules.NAME.KIND
 
 
@@ -259,7 +259,7 @@ def _nearest(wrong: str, known: Sequence[str] | Mapping[str, object]) -> str:
 
 
 def _line_of(node: Node, at: Sequence[int | str]) -> int:
-    """Return the line of a place, or of what is nearest above it."""
+    """Return the line of a place, or of its nearest parent in the file."""
     line = node.start_mark.line
     for step in at:
         if isinstance(node, MappingNode):

@@ -12,8 +12,8 @@ from services.alerts.tenure import AlertTenure
 from services.process.tenured_service import TenuredService
 from sinks.postgres.alerting.alert_book import AlertBook
 
-#: Without a finished round for so long the service is not ready: it cannot reach the
-#: home database, or hangs.
+#: After this long without a finished round, the service is not ready: it cannot reach
+#: the home database, or it hangs.
 SILENCE_MAX_S = 120.0
 
 
@@ -23,8 +23,8 @@ class AlertService(TenuredService[AlertBook]):
     Args:
         home_dsn: libpq connection string of the home database.
         bootstrap: ``host:port``, several separated by commas.
-        rules: What is asked.
-        channels: Who is told, by name.
+        rules: The rules and channels of the file.
+        channels: Channels by name.
         metrics: Told of what was done.
     """
 

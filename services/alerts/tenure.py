@@ -15,25 +15,26 @@ from sinks.postgres.alerting.alert import Alert, Notification, Severity
 from sinks.postgres.alerting.alert_book import AlertBook
 from sinks.protocol.errors import TallyweirError
 
-#: What a round sends at most; the next one goes on.
+#: Most notifications that a round sends; the next round goes on.
 NOTIFICATIONS_MAX = 100
-#: Until a channel is tried again: doubled with each failure, up to the second.
+#: Seconds until a failed channel is tried again: the first doubles with each failure,
+#: up to the last.
 RETRY_FIRST_S = 5.0
 RETRY_LAST_S = 300.0
 _DOUBLINGS_MAX = 10
 
 
 class AlertTenure:
-    """Looks, writes down what has changed, and tells whom it concerns.
+    """Looks, records what has changed, and tells the channels.
 
-    Invariant: what is told was written down before, in the transaction that made it
-    so; and a notification is read through the session that holds the lock.
+    Invariant: every notification was recorded before it is sent, in the transaction
+    that changed the alert, and is read through the session that holds the lock.
 
     Args:
-        book: Holds the lock.
+        book: Records alerts; its session holds the lock.
         observer: Makes observations for the rules.
-        rules: By name.
-        channels: By name.
+        rules: Rules by name.
+        channels: Channels by name.
         metrics: Told of what was done, after it was done.
         is_stopped: Asked before each notification.
     """
@@ -62,7 +63,7 @@ class AlertTenure:
         """Look once, and send what is due.
 
         Returns:
-            Codes of the errors that were told.
+            Codes of the errors that were logged.
 
         Raises:
             TallyweirError: The session with the home has ended, and with it the lock.
@@ -105,8 +106,7 @@ class AlertTenure:
         failures: list[str] = []
         silent: set[str] = set()
         for told in due:
-            # A channel that did not take one is not asked again in this round: it
-            # would keep the others waiting.
+            # Skip a channel that has failed in this round: it would delay the others.
             if self._is_stopped() or told.channel in silent:
                 continue
             try:
@@ -122,10 +122,11 @@ class AlertTenure:
         return failures
 
     def _tell(self, told: Notification) -> None:
-        """Send a notification, and note that it was taken.
+        """Send a notification, and note its delivery.
 
         Crash:
-            Before the note it is sent again, under the same ID; after it, it is not.
+            Before the note, the next round sends it again under the same ID; after the
+            note, it does not.
         """
         channel = self._channels[told.channel]
         channel.tell(told, self._installation)
@@ -149,7 +150,7 @@ class AlertTenure:
 
 
 def retry_after_s(failures: int) -> float:
-    """Return how long a channel is left alone after so many failures in a row."""
+    """Return how long to leave a channel alone after some failures in a row."""
     return float(min(RETRY_LAST_S, RETRY_FIRST_S * 2 ** min(failures, _DOUBLINGS_MAX)))
 
 

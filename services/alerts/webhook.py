@@ -1,4 +1,4 @@
-"""Tells by an HTTP POST of JSON, signed if there is a secret."""
+"""Sends notifications by an HTTP POST of JSON, signed if there is a secret."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Webhook:
     """An address that takes notifications.
 
     Attributes:
-        name: The channel's.
-        url: Where to.
-        secret: What the signature is made with; None for none.
+        name: Name of the channel.
+        url: Address to post to.
+        secret: Key of the signature; None for unsigned posts.
     """
 
     name: str
@@ -45,5 +45,5 @@ class Webhook:
 
 
 def sign(secret: str, body: bytes) -> str:
-    """Return what shows that whoever knows the secret has sent exactly this."""
+    """Return a signature that proves that an owner of the secret has sent this body."""
     return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"

@@ -1,13 +1,13 @@
-"""Run with ``python -m services.cli``; the launcher does."""
+"""Entry point of ``python -m services.cli``, which the launcher runs."""
 
 from __future__ import annotations
 
 import signal
 import sys
 
-# Ctrl-C ends a command that does not say otherwise, without a stack trace, and from
-# the first moment: to import what follows takes longer than a person needs for it.
-# A driver that has not begun is drained.
+# By default, Ctrl-C ends a command without a stack trace, and it does so from the
+# start: the imports below take long enough for a user to press it. A driver that has
+# not begun ends with exit code 0, as if it had been drained.
 _INTERRUPTED = 0 if "run" in sys.argv[1:2] else 128 + signal.SIGINT
 signal.signal(signal.SIGINT, lambda *_: sys.exit(_INTERRUPTED))
 

@@ -1,8 +1,8 @@
 """``accept-gap``: go on past records that Kafka deleted before they were read.
 
 Crash:
-    All gaps are accepted in one commit. A command that died before it changed nothing;
-    one that died after it finds no gap when it is called again, and says so.
+    The command accepts all gaps in one commit. If it dies before the commit, nothing
+    has changed. If it dies after the commit, the next call finds no gap and says so.
 """
 
 from __future__ import annotations
@@ -72,5 +72,5 @@ def _tell(gap: RetentionGap) -> str:
         if gap.event_time_before is None
         else f"; the newest event before them happened at {gap.event_time_before}"
     )
-    # Offsets, not records: compaction and transactions leave offsets without one.
+    # Count offsets: compaction and transactions leave offsets without a record.
     return f"lost: {gap.lost}, up to {gap.lost.length:,} records{before}"

@@ -1,8 +1,8 @@
 """``accept-loss``: go on without rows of a result table that are gone.
 
 Crash:
-    The loss is accepted in one commit. A command that died before it changed nothing;
-    one that died after it finds no loss when it is called again, and says so.
+    The command accepts the loss in one commit. If it dies before the commit, nothing
+    has changed. If it dies after the commit, the next call finds no loss and says so.
 """
 
 from __future__ import annotations

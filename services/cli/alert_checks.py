@@ -1,4 +1,4 @@
-"""What ``doctor`` finds out about a file of alert rules; it tells nobody anything."""
+"""The checks of ``doctor`` on a file of alert rules; they send no notification."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from sinks.protocol.errors import TallyweirError
 
 
 def check_rules(path: Path, home_dsn: str | None) -> Iterator[Check]:
-    """Look at the file, at who is to be told, and at what the rules are about.
+    """Check the file, its channels, and the pipelines that the rules name.
 
     Args:
-        path: Of the rules.
-        home_dsn: To look for pipelines in; None for no home.
+        path: Path of the rules file.
+        home_dsn: Connection string of the home that has the pipelines; None for no
+            home.
     """
     try:
         asked = read_rules(path)
@@ -34,7 +35,7 @@ def check_rules(path: Path, home_dsn: str | None) -> Iterator[Check]:
         try:
             check_reachable(name, channel.address)
         except TallyweirError as error:
-            # It may be reached from where the service runs, or later.
+            # The host of the service may reach it, or this host may later.
             yield Check(name="alert channel", ok=True, saw=error.saw, fix=error.fix)
         else:
             yield Check(name="alert channel", ok=True, saw=f"{name} can be connected")
@@ -47,7 +48,7 @@ def _check_pipelines(asked: RulesFile, home_dsn: str) -> Iterator[Check]:
         with connect(home_dsn, application_name="tallyweir doctor") as home:
             known = [one.pipeline for one in read_overview(home)]
     except TallyweirError as error:
-        # What is wrong with the home, other checks say.
+        # Other checks report problems of the home.
         yield Check(name="alert pipelines", ok=True, saw=error.saw, fix=error.fix)
         return
     for name, rule in asked.rules.items():

@@ -1,4 +1,4 @@
-"""``alerts``: tells people what they asked to be told of pipelines."""
+"""``alerts``: the service that sends alerts about pipelines."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import typer
 from services.cli.rendering import render_error
 from sinks.protocol.errors import ConfigurationError
 
-# Each module has ``register(app)``. All of them load at every start, so they import
-# what is heavy (psycopg, confluent_kafka) inside the command: ``--help`` stays fast.
+# Each module has ``register(app)``. All modules load at every start, so they import
+# heavy packages (psycopg, confluent_kafka) inside the command: ``--help`` stays fast.
 COMMAND_MODULES = (
     "services.cli.demo",
     "services.cli.up",
@@ -90,7 +90,7 @@ def build_app() -> typer.Typer:
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse arguments that are not text in the locale's encoding.
+    """Check that all arguments are text in the locale's encoding.
 
     Raises:
         ConfigurationError: ``ARGUMENT_NOT_TEXT``.

@@ -1,4 +1,4 @@
-"""``batch``: a pipeline over files or ranges of a topic, published once."""
+"""``batch``: runs a pipeline over files or ranges of a topic, and publishes once."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def register(app: typer.Typer) -> None:
 
 
 class _Batch(TyperCommand):
-    """Takes several files behind one ``--input``, as a shell gives them for a glob."""
+    """Takes several files after one ``--input``, as a shell expands a glob."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer hides its type
         return super().parse_args(ctx, list(_each_with_its_option(args)))
 
 
 def _each_with_its_option(arguments: Sequence[str]) -> Iterator[str]:
-    """Say ``--input`` before each file; the first bare argument is the pipeline."""
+    """Put ``--input`` before each file; the first bare argument is the pipeline."""
     has_pipeline = is_input = is_value = False
     for argument in arguments:
         is_option = argument.startswith("-") and not is_value

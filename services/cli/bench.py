@@ -1,4 +1,4 @@
-"""``bench``: measurements with servers of their own."""
+"""``bench``: measurements on servers of their own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sinks.protocol.errors import FatalError
 
 
 def _in_a_folder(file: Path | None) -> Path | None:
-    """Refuse a file that could not be written, before minutes of measuring."""
+    """Check that a file can be written, before minutes of measuring."""
     if file is not None and not file.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {file.parent}")
     return file
 
 
 def _sizes(text: str) -> str:
-    """Refuse sizes that cannot be measured."""
+    """Check that all sizes can be measured."""
     from services.dev.bench.id_batches import IDS_MAX, IDS_MIN
 
     for size in text.split(","):
@@ -31,7 +31,7 @@ def _sizes(text: str) -> str:
     return text
 
 
-#: Names of columns, and rows.
+#: Column names and rows of a table.
 _Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 _Events = Annotated[int, typer.Option(min=300_000, help="Events of each round.")]
@@ -318,7 +318,7 @@ def _show_tables(
 
 
 def _end(figures: Mapping[str, object]) -> None:
-    """Do not call a run a success in which some part has no figure."""
+    """Exit with an error if some part of the run has no figure."""
     if figures.get("failed"):
         raise typer.Exit(FatalError.exit_code)
 

@@ -1,4 +1,4 @@
-"""``chaos``: kill everything again and again, and count what arrived."""
+"""``chaos``: kills every process again and again, and counts the results."""
 
 from __future__ import annotations
 

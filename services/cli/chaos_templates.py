@@ -1,4 +1,4 @@
-"""``chaos-templates``: kill ready pipelines, and compare with undisturbed ones."""
+"""``chaos-templates``: kills templates' drivers, and compares with calm runs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _run(
     *,
     keep: bool,
 ) -> list[TemplateReport]:
-    """Do one trial after the other; tell what came of each."""
+    """Do one trial after another; print the result of each."""
     from services.dev.chaos.templates.run import kill_template
     from services.dev.chaos.templates.world import template_world
     from services.local.templates.template import read_template, template_names

@@ -1,4 +1,4 @@
-"""The outcome of one look that ``doctor`` takes."""
+"""The outcome of one check by ``doctor``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The outcome of one look.
+    """The outcome of one check.
 
     Attributes:
-        name: What was looked at.
-        ok: Whether Tallyweir can work with it.
-        saw: What was found; never a secret.
-        fix: What to do when it is not ok, or when it is and somebody should know.
+        name: Name of the checked thing.
+        ok: Tallyweir can work with it.
+        saw: What the check found; never a secret.
+        fix: What to do when it is not ok, or when it is ok with a warning.
     """
 
     name: str
@@ -23,5 +23,5 @@ class Check:
 
     @property
     def is_warning(self) -> bool:
-        """Whether it is ok, and there may be something to do all the same."""
+        """Whether it is ok, but the operator may have to do something."""
         return self.ok and bool(self.fix)

@@ -1,6 +1,6 @@
-"""What ``doctor`` looks at: each check says what it saw and, if bad, the exact fix.
+"""The checks of ``doctor``: each reports what it saw and, if bad, the exact fix.
 
-An embedded server that does not run is not started, and no data is touched.
+They start no embedded server, and touch no data.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BYTES_PER_GIB = 1024**3
 
 
 def all_checks(alert_rules: Path | None) -> Iterator[Check]:
-    """Look at everything, cheapest first; a failed check does not stop the others."""
+    """Do all checks, cheapest first; a failed check does not stop the others."""
     for check in (_python, _lock, _java, _jars, _disk):
         yield _guarded(check.__name__.strip("_"), check)
     yield _guarded("kafka", _kafka)
@@ -58,7 +58,7 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
 
 def _python() -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
-    # The launcher refused anything older before this could run.
+    # The launcher has already refused an older Python.
     return Check(name="python", ok=True, saw=f"{version}, {sys.executable}")
 
 
@@ -134,7 +134,7 @@ def _starts_on_first_use(name: str, variable: str) -> Check:
 
 
 def _home_dsn() -> str | None:
-    """Return where the home is; None for an embedded one that does not run."""
+    """Return the home's connection string; None for a stopped embedded server."""
     given = given_home_dsn()
     if given is not None:
         return given

@@ -1,4 +1,4 @@
-"""``cost``: what a pipeline uses, what that costs, and what would be cheaper."""
+"""``cost``: shows usage and cost of a pipeline, and what would be cheaper."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _span(written: str) -> timedelta:
 
 
 def is_over(prices: Prices, estimate: Estimate) -> bool:
-    """Tell whether a limit of the budget is passed at this rate."""
+    """Return whether the cost exceeds a limit of the budget at this rate."""
     from services.operate.cost.estimate import shares_of_budget
 
     if prices.budget is None:

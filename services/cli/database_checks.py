@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at in the home and in every database beside it."""
+"""The checks of ``doctor`` on the home and on every other database."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ _Connection = psycopg.Connection[TupleRow]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What the home's pipelines ask of databases; nothing, before the first start."""
+    """What the home's pipelines need of databases; empty before the first start."""
 
     claims: HomeClaims | None
     branches: Sequence[BranchNeeds]
 
     def of(self, database: str) -> list[BranchNeeds]:
-        """Return what they ask of one database."""
+        """Return what they need of one database."""
         return [need for need in self.branches if need.database == database]
 
 
 def read_needs(dsn: str) -> Needs:
     """Ask the home database which branches its pipelines have.
 
-    What keeps it from answering is told by the checks of the home itself.
+    If it does not answer, the checks of the home report the reason.
     """
     with (
         suppress(TallyweirError, psycopg.Error),
@@ -74,9 +74,9 @@ def read_needs(dsn: str) -> Needs:
 
 
 def check_database(database: str, dsn: str, needs: Needs) -> Iterator[Check]:
-    """Look at one database; a failed check does not stop the others.
+    """Check one database; a failed check does not stop the others.
 
-    The rows that are tried in tables are prepared and rolled back, see
+    It tries tables with rows that it prepares and rolls back, see
     ``sinks.postgres.branches.prepare_trial``.
     """
     try:
@@ -96,11 +96,11 @@ def check_database(database: str, dsn: str, needs: Needs) -> Iterator[Check]:
 
 
 def check_names(dsns: Mapping[str, str], needs: Needs) -> Iterator[Check]:
-    """Look whether two names that one pipeline uses lead to one database.
+    """Check that no two names in one pipeline refer to the same database.
 
     Args:
-        dsns: Of every known database by name, the home included.
-        needs: What the home's pipelines ask.
+        dsns: Connection strings of all known databases by name, including the home.
+        needs: What the home's pipelines need.
     """
     used: defaultdict[int, set[str]] = defaultdict(lambda: {HOME})
     for need in needs.branches:
@@ -116,7 +116,7 @@ def check_names(dsns: Mapping[str, str], needs: Needs) -> Iterator[Check]:
                 fix=error.fix,
             )
         except RetryableError:
-            # The checks of that database have told it.
+            # The checks of that database have reported it.
             continue
 
 
@@ -137,12 +137,12 @@ class _DatabaseChecks:
         self._dsn = dsn
         self._connection = connection
         self._needs = needs.of(database)
-        # Before a first start there is no installation, so nothing can be its own.
+        # Before the first start there is no installation, so use the general prefix.
         self._prefix = needs.claims.prefix if needs.claims else _OURS
         self._facts = read_server(connection, self._prefix)
 
     def all(self) -> Iterator[Check]:
-        """Look at everything."""
+        """Do all checks."""
         yield self._version()
         yield self._refusal("encoding", partial(check_encoding, self._connection))
         yield self._refusal("primary", self._primary)
@@ -158,7 +158,7 @@ class _DatabaseChecks:
         yield self._clock()
 
     def _refusal(self, name: str, check: Callable[[], str]) -> Check:
-        """Make what a start would refuse into a check."""
+        """Turn a check that a start does into a ``Check``."""
         name = _name(self._database, name)
         try:
             return Check(name=name, ok=True, saw=check())
@@ -247,7 +247,7 @@ class _DatabaseChecks:
         return f"{self._facts.role} may finish every prepared branch of ours"
 
     def _tables(self, need: BranchNeeds) -> str:
-        # Who looks may have more rights than whoever owns the tables.
+        # This login may have more rights than the owner of the tables.
         notes = try_tables(
             self._database, self._connection, need.writes, need.trial, hold=hold_table
         )
@@ -277,5 +277,5 @@ class _DatabaseChecks:
 
 
 def _name(database: str, check: str) -> str:
-    """Name a check; the home's have no prefix, as most users have nothing else."""
+    """Name a check; those of the home, often the only database, have no prefix."""
     return check if database == HOME else f"{database} {check}"

@@ -1,4 +1,4 @@
-"""``dead-letters``: look at what could not become a result, and send it again."""
+"""``dead-letters``: shows records that became no result, and sends them again."""
 
 from __future__ import annotations
 

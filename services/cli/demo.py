@@ -1,4 +1,4 @@
-"""``demo``: real flights under hostile conditions, and the receipt."""
+"""``demo``: sends real flights under hostile conditions, and prints the receipt."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def demo(
 
 
 class _PlainScreen:
-    """A demo whose lines go to a file or a pipe."""
+    """A screen that writes lines to a file or a pipe."""
 
     def __enter__(self) -> Self:
         return self
@@ -106,7 +106,7 @@ class _PlainScreen:
         note(text)
 
     def show(self, progress: Progress) -> None:
-        """The lines say it, batch by batch."""
+        """Show nothing: the lines tell the progress, batch by batch."""
 
 
 def _screen(scenario: Scenario) -> _PlainScreen | LiveScreen:

@@ -1,4 +1,4 @@
-"""``doctor``: is this machine ready, and if not, what to do about it."""
+"""``doctor``: checks whether this machine is ready, and prints fixes."""
 
 from __future__ import annotations
 

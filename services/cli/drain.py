@@ -1,8 +1,8 @@
-"""``drain``: end a pipeline in good order, with a receipt.
+"""``drain``: ends a pipeline in good order, with a receipt.
 
 Crash:
-    Asking is one commit, and so is what the driver ends it with. A command that died in
-    between may be called again in the same way: it waits for the same drain.
+    The request is one commit, and the driver's end of the drain is another. If the
+    command dies in between, call it again in the same way: it waits for the same drain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sinks.postgres.steering import DrainOutcome
 
 _POLL_S = 0.2
-#: After which it is said again what is waited for.
+#: Seconds after which the command says again what it waits for.
 _TELL_S = 10.0
 
 
@@ -140,7 +140,7 @@ def _await_end(
 
 
 def _waited_for(home: Connection[TupleRow], name: str, asked: Drain) -> str:
-    """Say what a drain waits for: a role may not see the sessions of others."""
+    """Return what a drain waits for, as far as this role may see other sessions."""
     from sinks.postgres import audit
 
     driver = audit.read_driver(home, name)

@@ -1,4 +1,4 @@
-"""``emit``: events from CSV or JSON lines to a pipeline's topic."""
+"""``emit``: sends events from CSV or JSON lines to a pipeline's topic."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     The faults are for trials: they are repeatable, and the report says what an
     exactly-once pipeline must make of them.
     """
-    # Imported here: `--help` of other commands must not wait for the Kafka client.
+    # Import here: `--help` of other commands must not wait for the Kafka client.
     from services.cli.emitted_records import choose_supply
     from services.produce.faults import FaultRates
 
@@ -135,7 +135,7 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wishes:
-    """How events are to be sent, as the options of the command say it."""
+    """The options of the command that say how to send events."""
 
     rates: FaultRates
     rate: float | None
@@ -221,7 +221,7 @@ def _parse_invalid(text: str | None) -> tuple[str, object] | None:
 def _show_progress(sent: int, delivered: int) -> None:
     line = f"{sent:,} sent, {delivered:,} acknowledged"
     if use_rich(sys.stderr):
-        # One line that renews itself; the report ends it.
+        # Overwrite one line; the report clears it.
         sys.stderr.write(f"\r\x1b[2K{line}")
         sys.stderr.flush()
     else:

@@ -1,4 +1,4 @@
-"""What ``emit`` sends: rows of a file, or made-up events at the pace of a clock."""
+"""The records that ``emit`` sends: rows of a file, or made-up events."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FORMS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
-    """Where records come from: a file, or a template's made-up events.
+    """The supply of records: a file, or a template's made-up events.
 
     Attributes:
-        pipeline: The pipeline file that they are for.
-        source: A file's path, ``-`` for standard input, or None.
-        template: The template that they are made up for, if there is no file.
+        pipeline: The pipeline file that the records are for.
+        source: Path of a file, ``-`` for standard input, or None.
+        template: The template of the made-up events, if there is no file.
     """
 
     pipeline: Path
@@ -39,7 +39,7 @@ class Supply:
     def open(
         self, contract: Contract, *, limit: int | None, seed: int
     ) -> Iterator[Iterable[EventRecord]]:
-        """Give the records, as long as the block runs.
+        """Provide the records while the block runs.
 
         Raises:
             ConfigurationError: ``INPUT_FORM``, ``INPUT_MISSING`` or
@@ -75,7 +75,7 @@ class Supply:
 def choose_supply(
     pipeline: Path | None, source: str | None, template: str | None
 ) -> Supply:
-    """Make sense of what a user asked to send.
+    """Find the supply that the options of a user name.
 
     Raises:
         ConfigurationError: ``SUPPLY_UNCLEAR``: no pipeline, or not exactly one of a
@@ -98,7 +98,7 @@ def choose_supply(
 def until_interrupted(records: PacedRecords) -> Iterator[PacedRecords]:
     """Let Ctrl-C and SIGTERM end the records instead of the process.
 
-    What was sent by then is waited for and reported.
+    The command waits for the records sent so far, and reports them.
     """
     handlers = {
         number: signal.signal(number, lambda *_: records.stop())

@@ -1,8 +1,8 @@
-"""``erase`` and ``erasures``: a person's data goes, and does not come back.
+"""``erase`` and ``erasures``: remove events for good, and list erasures.
 
 Crash:
-    An erasure is one commit. A command that died before it changed nothing; one that
-    died after it finds nothing more to erase when it is called again.
+    An erasure is one commit. If the command dies before the commit, nothing has
+    changed. If it dies after the commit, the next call finds nothing more to erase.
 """
 
 from __future__ import annotations

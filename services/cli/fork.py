@@ -1,8 +1,9 @@
-"""``fork``, ``diff``, ``switch``, ``discard``: a new version beside the old one.
+"""``fork``, ``diff``, ``switch``, ``discard``: run a new version next to the old one.
 
 Crash:
-    All but ``diff`` are one commit each. A command that died before it changed nothing;
-    one that died after it is told so when it is called again.
+    All commands but ``diff`` are one commit each. If a command dies before the commit,
+    nothing has changed. If it dies after the commit, the next call reports that it is
+    done.
 """
 
 from __future__ import annotations

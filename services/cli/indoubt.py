@@ -1,8 +1,8 @@
-"""``indoubt``: shows what is prepared and not finished, and finishes it by hand.
+"""``indoubt``: shows prepared branches that are not finished, and finishes them.
 
 Crash:
-    ``commit`` and ``rollback`` send one statement about one branch; it is done or
-    not, and calling again finds out.
+    ``commit`` and ``rollback`` send one statement about one branch. It is done or not,
+    and the next call finds out which.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Gid = Annotated[str, typer.Argument(help="Global id, as `indoubt list` shows it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What is in doubt in every database that could be looked into."""
+    """The branches in doubt in all databases that could be read."""
 
     installation: str
     databases: Sequence[str]
@@ -102,10 +102,10 @@ def roll_back(gid: _Gid) -> None:
 
 
 def find_in_doubt(databases: Mapping[str, str]) -> Findings:
-    """Look into every database; one that fails does not hide the others.
+    """List branches in every database; one that fails does not hide the others.
 
     Raises:
-        TallyweirError: The home database cannot be asked.
+        TallyweirError: The home database does not answer.
     """
     from sinks.postgres.audit.status.in_doubt import (
         list_prepared,
@@ -123,7 +123,7 @@ def find_in_doubt(databases: Mapping[str, str]) -> Findings:
             try:
                 with connect(dsn, application_name="tallyweir indoubt") as there:
                     found = list_prepared(there, name, claims.prefix)
-                # Two names may lead to one database; each branch is shown once.
+                # Two names may refer to one database; show each branch once.
                 prepared += [
                     one
                     for one in found
@@ -143,12 +143,13 @@ def find_in_doubt(databases: Mapping[str, str]) -> Findings:
 def check_may_finish(
     gid: GlobalId, wanted: InDoubtVerdict, facts: InDoubtFacts, *, pipeline: str
 ) -> None:
-    """Accept to commit or roll back a branch if that contradicts nobody.
+    """Check that committing or rolling back a branch contradicts no decision.
 
     Args:
         gid: A prepared branch of the pipeline.
         wanted: ``COMMIT`` or ``ROLL_BACK``.
-        facts: Read under the lock of the pipeline's row, after it was listed.
+        facts: Facts read under the lock of the pipeline's row, after the branch was
+            listed.
         pipeline: The pipeline's name.
 
     Raises:
@@ -233,7 +234,7 @@ def _finish(text: str, wanted: InDoubtVerdict) -> None:
 
 
 def _own(text: str, claims: HomeClaims) -> tuple[GlobalId, str]:
-    """Read a global id and name its pipeline; refuse whatever is not this home's."""
+    """Parse a global id and return its pipeline; refuse ids of other homes."""
     gid = GlobalId.parse(text)
     if gid is None or gid.claim.installation != claims.installation:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""``ingest-keys``: makes, lists and revokes the API keys of the ingest service."""
+"""``ingest-keys``: makes, lists and revokes API keys of the ingest service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kafka-access``: topics, users and rights of pipelines in a secured Kafka."""
+"""``kafka-access``: makes topics, users and rights of pipelines in a secured Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``logs``: the newest warnings and errors of a pipeline's drivers."""
+"""``logs``: shows the newest warnings and errors of a pipeline's drivers."""
 
 from __future__ import annotations
 

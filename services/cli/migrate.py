@@ -1,4 +1,4 @@
-"""``migrate``: brings every database to this version, and grants the roles."""
+"""``migrate``: migrates every database to this version, and grants the roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``monitor``: the page for whoever is on call."""
+"""``monitor``: serves the page for the operator on call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``notebook``: a slice of a topic through the pipeline, stage by stage, in Jupyter."""
+"""``notebook``: runs a slice through the pipeline, stage by stage, in Jupyter."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def notebook(  # noqa: PLR0913, PLR0917 - each is an option
         return
     python = install_jupyter()
     command = jupyter_command(python, written)
-    # Jupyter takes the place of this process, so that Ctrl-C needs nobody in between.
+    # Jupyter replaces this process, so that Ctrl-C reaches it directly.
     os.chdir(written.parent)
     os.execve(python, command, notebook_environment(endpoints))  # noqa: S606 - no shell
 

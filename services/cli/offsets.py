@@ -1,8 +1,8 @@
-"""``offsets show`` and ``offsets reset``: where a pipeline reads on, and moving it.
+"""``offsets``: shows and moves a pipeline's positions, and accepts recreated topics.
 
 Crash:
-    A reset is one commit. A command that died before it changed nothing; one that died
-    after it finds nothing to do when it is called again, and says so.
+    A reset is one commit. If the command dies before the commit, nothing has changed.
+    If it dies after the commit, the next call finds nothing to do and says so.
 """
 
 from __future__ import annotations

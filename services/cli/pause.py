@@ -1,8 +1,8 @@
-"""``pause`` and ``resume``: let nothing of a pipeline be published for a while.
+"""``pause`` and ``resume``: stop a pipeline's publishing for a while.
 
 Crash:
-    Each is one commit. A command that died before it changed nothing; one that died
-    after it is told so when it is called again.
+    Each command is one commit. If it dies before the commit, nothing has changed. If it
+    dies after the commit, the next call reports that it is done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From what a user types for PIPELINE to where its databases are."""
+"""Finds the databases of a pipeline from the argument PIPELINE."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from services.cli.pipeline_name import read_pipeline_file
 
 
 def pipeline_databases(argument: str) -> dict[str, str]:
-    """Return the connection string of every database that is known, by its name.
+    """Return the connection string of every known database, by its name.
 
-    ``TALLYWEIR_DATABASES`` says where they are, and so does the pipeline file if the
-    user named it. A name that neither of them gives is an error only for a pipeline
-    that has results there.
+    ``TALLYWEIR_DATABASES`` has them, and so has the pipeline file if the user named it.
+    A name in neither of them is an error only for a pipeline that has results there.
 
     Raises:
         ConfigurationError: ``PIPELINE_FILE_UNREADABLE`` or ``DATABASES_MALFORMED``.

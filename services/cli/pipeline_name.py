@@ -1,4 +1,4 @@
-"""From what a user types for PIPELINE to the name that the ledger knows."""
+"""Finds the pipeline's name in the ledger from the argument PIPELINE."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FILE_ENDINGS = (".yaml", ".yml", PYTHON_ENDING)
 
 
 def pipeline_name(argument: str) -> str:
-    """Return a name as it is, and the name inside of a pipeline file.
+    """Return a name unchanged, or the name inside a pipeline file.
 
-    Of a YAML file only the ``pipeline:`` key is read: a mistake elsewhere must not
-    keep anyone from looking at what its pipeline did.
+    It reads only the ``pipeline:`` key of a YAML file: a mistake elsewhere must not
+    prevent a look at the pipeline.
 
     Raises:
         ConfigurationError: ``PIPELINE_FILE_UNREADABLE``.
@@ -32,7 +32,7 @@ def pipeline_name(argument: str) -> str:
 
 
 def read_pipeline_file(argument: str) -> Mapping[Any, Any]:
-    """Return the keys of a pipeline file as they are; none for a pipeline's name.
+    """Return the unchecked keys of a pipeline file; empty for a pipeline's name.
 
     Raises:
         ConfigurationError: ``PIPELINE_FILE_UNREADABLE``.

@@ -1,8 +1,9 @@
-"""``plan``, ``update``, ``rollback`` and ``versions``: a pipeline's versions.
+"""``plan``, ``update``, ``rollback`` and ``versions``: manage a pipeline's versions.
 
 Crash:
-    An update and a rollback are one commit each. One that died before it changed
-    nothing; one that died after it is told so when it is called again.
+    An update and a rollback are one commit each. If the command dies before the commit,
+    nothing has changed. If it dies after the commit, the next call reports that it is
+    done.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def _describe(file: Path) -> DescribedFile:
 
     described = describe_file(file, child_environment(find_endpoints()))
     if isinstance(described, int):
-        # The process has told what is wrong.
+        # The process has already reported the problem.
         raise typer.Exit(described)
     return described
 

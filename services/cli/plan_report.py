@@ -1,4 +1,4 @@
-"""What becomes of a pipeline, and its versions, as people read them."""
+"""Prints plans and versions of pipelines for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
 def say_plan(plan: VersionPlan) -> None:
-    """Say the verdict, the differences, what becomes of state, and the way out."""
+    """Print the verdict, the differences, the fates of state, and the fixes."""
     say(f"{plan.pipeline}: {plan.verdict.value}")
     if not plan.changes:
         say("Nothing changes.")
@@ -39,7 +39,7 @@ def say_plan(plan: VersionPlan) -> None:
 
 
 def say_versions(versions: Sequence[PipelineVersion]) -> None:
-    """List versions, the newest first."""
+    """Print versions, the newest first."""
     say_table(
         ("VERSION", "AFTER BATCH", "SINCE", "BY", "BACK TO", "REASON"),
         [
@@ -61,5 +61,5 @@ def _short(value: object) -> str:
     return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 1]}…"
 
 
-#: Characters of a value; the JSON has all of it.
+#: Most characters of a value; the JSON has all of them.
 _SHOWN_MAX = 60

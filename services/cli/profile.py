@@ -1,4 +1,4 @@
-"""``profile``: where a pipeline spends its time, as flame graphs."""
+"""``profile``: shows where a pipeline spends its time, as flame graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``relay``: publishes dead letters and committed offsets to Kafka."""
+"""``relay``: sends dead letters, the outbox and committed offsets to Kafka."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How the command line speaks: plain lines, JSON, tables, and errors in four lines.
+"""Output of the command line: plain lines, JSON, tables, and errors in four lines.
 
-Rich output is for people at a terminal; whatever reads a pipe gets plain lines.
-Results go to stdout, progress and errors to stderr.
+Only a terminal gets rich output; a pipe gets plain lines. Results go to stdout,
+progress and errors to stderr.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNEXPECTED_EXIT_CODE = 1
 
 
 def use_rich(stream: TextIO) -> bool:
-    """Whether ``stream`` is a terminal of someone who did not refuse colour."""
+    """Whether ``stream`` is a terminal and the user allows colour."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Write a line about what is going on to stderr, where no parser looks."""
+    """Write a line about progress to stderr, which parsers do not read."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
@@ -42,7 +42,7 @@ def say_json(value: Mapping[str, object]) -> None:
 
 
 def say_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write a table: drawn at a terminal, else aligned text that ``awk`` can split."""
+    """Write a table: drawn at a terminal, otherwise aligned text for ``awk``."""
     cells = [[str(cell) for cell in row] for row in rows]
     if use_rich(sys.stdout):
         from rich.console import Console
@@ -62,18 +62,20 @@ def say_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def example(*lines: str) -> str:
-    """The epilogue of a command's help, with its lines kept as they are."""
+    """Return an epilogue for a command's help that keeps its lines."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def render_error(error: Exception, *, debug: bool = False) -> int:
-    """Tell the user what went wrong, on stderr, and choose the exit code.
+    """Print an error on stderr, and choose the exit code.
 
-    An error of the product carries ``code``, ``saw``, ``why`` and ``fix``: four lines.
-    Anything else is a defect: one line, and the stack trace with ``debug``.
+    An error of the product has ``code``, ``saw``, ``why`` and ``fix``, printed as four
+    lines. Any other error is a defect and gets one line, and the stack trace with
+    ``debug``.
 
     Returns:
-        The exit code: the error's own, 78 where a contract's error has none, else 1.
+        The exit code: the error's own, 78 for a contract's error without one, 1 for a
+        defect.
     """
     if debug:
         note("".join(traceback.format_exception(error)).rstrip())

@@ -1,4 +1,4 @@
-"""``repair``: how to bring home and its participants together again."""
+"""``repair``: prints how to make home and participants agree again."""
 
 from __future__ import annotations
 

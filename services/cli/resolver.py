@@ -1,4 +1,4 @@
-"""``resolver``: finishes what crashes have left prepared, for every pipeline."""
+"""``resolver``: finishes branches that crashes have left prepared."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def seconds_of(text: str) -> float:
     """Read a duration such as ``30s`` or ``2m``.
 
     Raises:
-        typer.BadParameter: It is none.
+        typer.BadParameter: The text is no duration.
     """
     match = _DURATION.fullmatch(text)
     if match is None:

@@ -1,4 +1,4 @@
-"""``run``: a pipeline's driver, in the foreground."""
+"""``run``: runs a pipeline's driver in the foreground."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``samples``: the newest rows of each step of a pipeline."""
+"""``samples``: shows the newest rows of each step of a pipeline."""
 
 from __future__ import annotations
 
@@ -87,6 +87,6 @@ def _parts(row: SampledRow) -> Iterator[str]:
 
 
 def _printable(text: str) -> str:
-    """Quote what a terminal would act upon, and what has blanks in it."""
+    """Quote text with control characters or blanks."""
     is_plain = text.isprintable() and text and " " not in text
     return text if is_plain else json.dumps(text, ensure_ascii=not text.isprintable())

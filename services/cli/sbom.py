@@ -1,4 +1,4 @@
-"""``sbom``: what Tallyweir is made of, and under which licences."""
+"""``sbom``: lists the parts of Tallyweir with their licences."""
 
 from __future__ import annotations
 

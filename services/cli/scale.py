@@ -1,7 +1,7 @@
-"""``scale``: how far a pipeline may be scaled, and what was decided.
+"""``scale``: sets the bounds of a pipeline's scaling, and shows decisions.
 
 Crash:
-    One commit. A command that died before it changed nothing.
+    The change is one commit. If the command dies before it, nothing has changed.
 """
 
 from __future__ import annotations

@@ -32,14 +32,14 @@ def add_secret_commands(  # noqa: PLR0913 - what tells one kind from another
     Args:
         app: The command line.
         create: Makes a secret and prints it.
-        name: Of the group.
-        word: What a secret is called.
-        about: What the secrets are for.
-        variable: Names the file, where no option does.
-        examples: Of ``create``; the first is the group's.
-        load_kind: Imports the kind, which only a command that runs needs.
-        headings: Of what the list shows beside ids and expiries.
-        cells: The same of one secret.
+        name: Name of the group.
+        word: The word for a secret of this kind.
+        about: Purpose of the secrets.
+        variable: Environment variable that names the file if no option does.
+        examples: Examples of ``create``; the first is also the group's.
+        load_kind: Imports the kind when a command runs.
+        headings: Headings of the list's columns, besides id and expiry.
+        cells: Returns the values of these columns for one secret.
     """
     option = typer.Option(..., "--file", envvar=variable, help="The file.")
 

@@ -1,4 +1,4 @@
-"""What signals do to a command, and to a program that takes its place."""
+"""Handles signals of a command, and of a program that replaces it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _FATAL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_once_on_signals() -> None:
-    """Turn the first signal that ends a program into an exit that cleans up.
+    """Turn the first terminating signal into an exit that cleans up.
 
-    Further ones are ignored: a second Ctrl-C must not leave servers behind.
+    Further signals are ignored: a second Ctrl-C must not leave servers behind.
     """
 
     def end(number: int, _frame: object) -> Never:
@@ -30,10 +30,10 @@ def end_once_on_signals() -> None:
 
 
 def become(arguments: Sequence[str], environment: Mapping[str, str]) -> Never:
-    """Let a program in Python take the place of this process.
+    """Replace this process by a Python program.
 
-    So signals and the exit code need nobody in between. The program unblocks SIGINT
-    when it is ready for it; before, Ctrl-C would end it with a stack trace.
+    So signals and the exit code need no process in between. The program unblocks SIGINT
+    when it is ready for it; earlier, Ctrl-C would end it with a stack trace.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.execve(sys.executable, [sys.executable, *arguments], environment)  # noqa: S606 - no shell

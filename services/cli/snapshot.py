@@ -1,8 +1,8 @@
-"""``snapshot`` and ``restore``: keep a pipeline's state, and go back to it.
+"""``snapshot`` and ``restore``: keep a pipeline's state, and take it back.
 
 Crash:
-    Each is one commit. A command that died before it changed nothing; after a restore
-    that is called again, nothing more is taken back.
+    Each command is one commit. If it dies before the commit, nothing has changed. If a
+    restore is called again after its commit, it takes nothing more back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``state``: what a pipeline's functions keep for a key, and its timers."""
+"""``state``: shows keyed state and timers of a pipeline for one key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``status``: where a pipeline stands, how fast it goes, and whether it moves."""
+"""``status``: shows where a pipeline stands, how fast it is, and its state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from sinks.postgres.records.pipeline_gauges import KeptGauges
 
-#: Batches over which what functions have reported is added up.
+#: Number of newest batches whose figures from functions are added up.
 _NEWEST = 100
 
 
@@ -102,7 +102,7 @@ def status(
 def status_json(
     found: Status, lags: Mapping[TopicPartition, int] | None
 ) -> dict[str, object]:
-    """Return plain values; what is unknown is null."""
+    """Return plain values; unknown ones are None."""
     total = None if lags is None else sum(lags.values())
     return {
         "pipeline": found.pipeline,
@@ -165,7 +165,7 @@ def _read_broker(
     try:
         return TopicLog(bootstrap, *topics).read_positions()
     except TallyweirError as error:
-        # What the home database knows is worth showing just when Kafka is down.
+        # Especially when Kafka is down, show what the home database knows.
         note(f"lag unknown: {error.code}: {error.saw}")
         return None
 

@@ -1,9 +1,9 @@
-"""``test``: linters, types, layers, unit tests, then integration tests on real servers.
+"""``test``: runs linters, types, layers, unit tests, and tests on real servers.
 
-The servers run in a temporary state directory, so that neither the user's topics nor
-his tables are touched, and all of them are stopped at the end, however it ends. The
-integration tests start them (``integration_tests/conftest.py``): a broker and a
-Postgres for each process that runs tests.
+The servers run in a temporary state directory, so that tests touch neither the user's
+topics nor the user's tables. All servers are stopped at the end, however the suite
+ends. The integration tests start them (``integration_tests/conftest.py``): a broker and
+a Postgres for each process that runs tests.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _FAST = ("-m", "not slow and not spark")
 _SLOW = ("-m", "slow or spark")
 _SLOW_NOT_LONG = ("-m", "(slow or spark) and not long")
 _NOT_LONG = ("-m", "not long")
-#: What needs no server has nothing that two processes could quarrel over.
+#: Tests without a server share nothing, so they can run in parallel.
 _ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
-#: Each lane has its own broker, Postgres and drivers, about 2 GB of memory at most.
-#: Files of few tests are the long ones, which should not all come last.
+#: Each lane has its own broker, Postgres and drivers, with at most about 2 GB of
+#: memory. Files with few tests take longest, and should not all come last.
 _IN_TWO_LANES = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 class StepSkippedError(Exception):
-    """Something that a step needs is not here and cannot be had."""
+    """A step needs something that is missing and cannot be installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,11 @@ class Step:
     """One program of the suite.
 
     Attributes:
-        name: What the summary calls it.
-        command: Its arguments; the first is looked up in the environment.
-        runs_spark: Whether some of it starts Spark or the embedded servers.
-        needs_images: Whether it runs the images, in a container engine.
-        needs_chromium: Whether it looks at pages in a browser.
+        name: Name in the summary.
+        command: Command line; its program is looked up in the virtual environment.
+        runs_spark: Some of it starts Spark or the embedded servers.
+        needs_images: It runs the images in a container engine.
+        needs_chromium: It opens pages in a browser.
     """
 
     name: str
@@ -138,12 +138,12 @@ def run_tests(
 def choose_steps(
     pytest_arguments: tuple[str, ...], *, unit: bool, long: bool
 ) -> list[Step]:
-    """The steps to run, in order; cheap ones first, so that a typo is found early.
+    """Return the steps in order; cheap ones first, so that a typo is found early.
 
     Args:
-        pytest_arguments: Choose some of the tests, long ones among them.
-        unit: Whether only what is fast runs.
-        long: Whether those tests run too that take long.
+        pytest_arguments: Arguments that choose some tests, including long ones.
+        unit: Run only fast tests.
+        long: Also run tests that take long.
     """
     there = tuple(p for p in (*_PACKAGES, _INTEGRATION) if (_root() / p).is_dir())
     if pytest_arguments:
@@ -164,7 +164,7 @@ def choose_steps(
     steps.append(Step(name="unit", command=fast))
     if unit:
         return steps
-    # Chiefly histories of the protocol, which are simulated by the thousand.
+    # Most of these tests simulate thousands of histories of the protocol.
     slow = ("pytest", *_PACKAGES, *(_SLOW if long else _SLOW_NOT_LONG))
     steps.append(Step(name="simulation", command=slow, runs_spark=True))
     if _INTEGRATION in there:
@@ -194,14 +194,14 @@ def choose_steps(
 
 
 def container_step(pytest_arguments: tuple[str, ...], *, long: bool) -> Step:
-    """The step that runs the images.
+    """Return the step that runs the images.
 
     Args:
-        pytest_arguments: Choose some of the tests.
-        long: Whether those that take long run too.
+        pytest_arguments: Arguments that choose some tests.
+        long: Also run tests that take long.
     """
     chosen = () if long else _NOT_LONG
-    # One system serves all of these tests, each after what the former have done to it.
+    # These tests share one system, and each one depends on the tests before it.
     command = ("pytest", "-p", "no:randomly", _CONTAINERS, *chosen, *pytest_arguments)
     return Step(name="containers", command=command, needs_images=True)
 
@@ -225,7 +225,7 @@ def _run(step: Step) -> int:
 
 
 def _exit_code(command: list[str], environment: Mapping[str, str]) -> int:
-    # That pytest found nothing is a failure too: of two paths one may be misspelt.
+    # If pytest finds no test, that is a failure too: a path may be misspelt.
     return subprocess.run(command, cwd=_root(), env=environment, check=False).returncode
 
 
@@ -244,7 +244,7 @@ def _images() -> Iterator[None]:
 
 @contextmanager
 def _temporary_state() -> Iterator[dict[str, str]]:
-    """What tests need to run Spark and servers, and the end of every such server."""
+    """Provide an environment for Spark and servers; stop all servers at the end."""
     from services.local.embedded.kafka import EmbeddedKafka
     from services.local.embedded.postgres import EmbeddedPostgres
     from services.local.embedded.state_directory import (
@@ -259,7 +259,7 @@ def _temporary_state() -> Iterator[dict[str, str]]:
         try:
             yield environment | {STATE_DIRECTORY_VARIABLE: temporary}
         finally:
-            # Tests that were killed have not stopped theirs.
+            # Killed tests have not stopped their servers.
             for lane in Path(temporary).glob("lane-*"):
                 EmbeddedKafka(lane / "kafka").stop()
                 EmbeddedPostgres(lane / "postgres").stop()

@@ -1,4 +1,4 @@
-"""``templates``: pipelines that are ready to run."""
+"""``templates``: lists, writes and runs ready pipelines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.cli.rendering import example, note, say, say_table
 if TYPE_CHECKING:
     from services.local.templates.template import Template
 
-#: Of a topic that ``run`` makes.
+#: Partitions of a topic that ``run`` makes.
 _PARTITIONS = 4
 
 _Name = Annotated[str, typer.Argument(help="Template, as `templates list` shows it.")]

@@ -1,4 +1,4 @@
-"""``up`` and ``down``: the embedded servers, kept running between commands."""
+"""``up`` and ``down``: start and stop the embedded servers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def up() -> None:
     say(f"Kafka: {_STATES[started]}, {kafka.bootstrap}")
     psql = "psql" if shutil.which("psql") else str(server_binary("psql"))
     pass_file, uri = postgres.login
-    # An argument would show the password to every user of the machine.
+    # A password in an argument would be visible to every user of the machine.
     given = f"PGPASSFILE={shlex.quote(str(pass_file))}"
     say(f"  look in:  {given} {shlex.join([psql, uri])}")
     say(f"  stop:     {launcher()} down")

@@ -1,4 +1,4 @@
-"""``verify``: does the database account for every record, once?"""
+"""``verify``: checks that the database accounts for every record, once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sinks.postgres.audit import Check, Receipt
 
 
-#: Rows that are shown of each part of a replay.
+#: Most rows that are shown of each part of a replay.
 _ROWS_SHOWN = 5
 
 
@@ -107,14 +107,14 @@ def verify(
 
 
 def keep_receipt(home: Connection[TupleRow], receipt: Receipt) -> None:
-    """Keep the receipt for the monitor, where this login may."""
+    """Keep the receipt for the monitor, if this login may."""
     from sinks.postgres import audit
     from sinks.protocol.errors import TallyweirError
 
     try:
         audit.note_receipt(home, receipt)
     except TallyweirError as error:
-        # What was found is told all the same.
+        # Still print the receipt.
         note(f"The receipt is not kept for the monitor: {error.saw}")
 
 
@@ -134,13 +134,13 @@ def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
     asked = [] if since is None else [f"--since={since}"]
     result = run_replay(path, environment, *asked)
     if result.receipt is None:
-        # It has said why.
+        # The process has printed why.
         raise typer.Exit(result.exit_code)
     return result.receipt
 
 
 def say_replay(receipt: Mapping[str, Any]) -> None:
-    """Print what a replay found: each part, the rows that differ, the verdict."""
+    """Print the result of a replay: each part, the rows that differ, the verdict."""
     from sinks.postgres.audit.replay.replay_check import describe_row
     from sinks.postgres.audit.replay.replay_receipt import ReplayVerdict
 
@@ -204,7 +204,7 @@ def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:
 
 
 def say_receipt(receipt: Receipt) -> None:
-    """Print a receipt: the verdict, the checks, what failed, the totals."""
+    """Print a receipt: the verdict, the checks, the failures, the totals."""
     say(f"Pipeline {receipt.pipeline}: {receipt.summary}")
     if len(receipt.databases) > 1:
         say(f"databases checked: {', '.join(receipt.databases)}")

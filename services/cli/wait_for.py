@@ -1,7 +1,7 @@
-"""``wait-for``: return when readers see what a producer has sent.
+"""``wait-for``: returns when readers see a record that a producer has sent.
 
-For tests, and for whoever must read what was just written: the producer knows topic,
-partition and offset of its record from Kafka's acknowledgement.
+It is for tests, and for programs that must read what they have just written: the
+producer knows topic, partition and offset of its record from Kafka's acknowledgement.
 """
 
 from __future__ import annotations

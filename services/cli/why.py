@@ -1,4 +1,4 @@
-"""``why``: what became of an event?"""
+"""``why``: tells what became of an event."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def why(
 def payload_reader(
     schemas: Sequence[str], pipeline: str
 ) -> Callable[[bytes], str | None]:
-    """Return what decodes a payload for people, and gives None where it cannot.
+    """Return a function that decodes a payload for people, or returns None.
 
-    A contract that is a file beside the pipeline file is found only when the user
-    named that file.
+    A contract that is a file next to the pipeline file is found only if the user named
+    the pipeline file.
     """
     from schemas.codec import decode
     from schemas.errors import DecodeError
@@ -107,7 +107,7 @@ def payload_reader(
 
 
 def _writers(schemas: Sequence[str], pipeline: str) -> Mapping[int, Contract]:
-    """Load what decodes the pipeline's events; nothing where it cannot be found."""
+    """Load the contracts of the pipeline's events; empty if one is not found."""
     from schemas.errors import ContractError
     from schemas.event_contracts import load_event_contracts
 
@@ -126,7 +126,7 @@ def _say_windows(
     hit: CatalogHit,
     writers: Mapping[int, Contract],
 ) -> None:
-    """Say which rows of windows an event is in, if Kafka still has it."""
+    """Print the window rows that an event is in, if Kafka still has it."""
     from services.operate.event_search import find_event
     from sinks.postgres import audit
 
@@ -148,7 +148,7 @@ def _say_windows(
 
 
 def readable_text(payload: bytes) -> str | None:
-    """Return a payload that is a line of text, as rows of files are; None otherwise."""
+    """Return a payload that is one line of text, as in text files; otherwise None."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:

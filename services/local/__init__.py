@@ -1,1 +1,1 @@
-"""What runs on one machine: embedded Kafka and Postgres, datasets, templates."""
+"""Tools for one machine: embedded Kafka and Postgres, datasets, templates."""

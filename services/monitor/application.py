@@ -1,4 +1,4 @@
-"""Which path is answered by what; what needs a token is in ``guarded_paths``."""
+"""Which code answers which path; ``guarded_paths`` has those that need a token."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirE
 
 PAGE = Path(__file__).with_name("page")
 
-#: The page gets nothing from elsewhere, and nobody may frame it.
+#: The page loads nothing from elsewhere, and no other page may frame it.
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -60,11 +60,11 @@ class MonitorApplication:
     """The monitor as an ASGI application.
 
     Args:
-        home_dsn: Of the home database.
-        bootstrap: Of the broker.
-        acts_dsn: Of the home database, under the login that acts.
-        tokens: The tokens file; None if nobody may do anything but read.
-        contracts: The folder of contracts that are files beside pipeline files.
+        home_dsn: Connection string of the home database.
+        bootstrap: Address of the broker.
+        acts_dsn: Connection string of the home database, for the login that does acts.
+        tokens: The tokens file; None if the monitor only reads.
+        contracts: The folder of contracts that are files next to pipeline files.
 
     Raises:
         ConfigurationError: The tokens file cannot be read, or is not valid.
@@ -109,7 +109,7 @@ class MonitorApplication:
         self.pages.mount("/page", StaticFiles(directory=PAGE), name="page")
 
     def end(self) -> None:
-        """Let go of everybody who watches, so that the server can end."""
+        """Disconnect all watchers, so that the server can end."""
         self._end.set()
 
     @asynccontextmanager
@@ -176,7 +176,7 @@ class MonitorApplication:
     ) -> Response:
         response = await self._room(request, answer)
         for name, value in _HEADERS.items():
-            # A path that allows even less says so itself.
+            # A path that is stricter sets its own header.
             response.headers.setdefault(name, value)
         return response
 
@@ -185,7 +185,7 @@ class MonitorApplication:
 
 
 class _Watching(StreamingResponse):
-    """Streams to somebody who watches, if there is a seat left."""
+    """Streams to one watcher, if a seat is free."""
 
     def __init__(self, events: AsyncIterator[str], seats: Seats) -> None:
         super().__init__(events, media_type="text/event-stream")
@@ -227,6 +227,6 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         return busy_answer(error)
     status = 404 if error.code in _NOT_FOUND else 503
     if request.method == "POST" and isinstance(error, ConfigurationError):
-        # An act that is not to be done as things stand.
+        # The state of the pipeline does not allow the act.
         status = 409
     return JSONResponse(trouble_json(error), status_code=status)

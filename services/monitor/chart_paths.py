@@ -1,4 +1,4 @@
-"""What charts are drawn of: the newest batches, and what was gauged beside them."""
+"""The data of charts: the newest batches, and the gauges of the same time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SLOT_MAX_S = 86_400
 
 
 class ChartPaths:
-    """Answers the path of the charts.
+    """Answers requests for charts.
 
     Args:
         home: The home database.
@@ -29,7 +29,7 @@ class ChartPaths:
         self._home = home
 
     def add_to(self, pages: FastAPI) -> None:
-        """Answer the path in an application."""
+        """Add the path to an application."""
 
         @pages.get("/api/pipelines/{name}/charts")
         def charts(

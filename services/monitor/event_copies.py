@@ -1,7 +1,7 @@
-"""Every copy of an event with what its record holds, for who may see that.
+"""Every copy of an event with its record, for tokens that may see records.
 
-The home database keeps the records of what became no result. Of the others Kafka has
-them, for as long as it keeps them and as long as the topic is the one that was read.
+The home database keeps the records that became no result. All other records come from
+Kafka, while it keeps them and while the topic is still the one that was read.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ def read_from_kafka(
     places: Sequence[RecordPosition],
     topic_ids: Mapping[str, str],
 ) -> Records:
-    """Read what Kafka still has of some records; nothing if it does not answer.
+    """Read those records that Kafka still has; none if Kafka does not answer.
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
-        places: Where they were read.
-        topic_ids: Of the topics that were read: another of the same name has others.
+        places: Positions of the records.
+        topic_ids: IDs of the topics that were read: a topic that was deleted and
+            created again has another ID.
     """
     broker, _ = read_positions(
         bootstrap, {one.topic for one in places} & set(topic_ids)
@@ -71,9 +72,9 @@ def copies_json(
     """Return each copy with its record.
 
     Args:
-        copies: As ``sightings_of`` gives them.
-        records: What Kafka has of them.
-        source: Of the pipeline.
+        copies: The copies as ``sightings_of`` returns them.
+        records: Their records in Kafka.
+        source: Source of the pipeline.
         beside: The folder of the contracts that are files.
     """
     return [

@@ -1,4 +1,4 @@
-"""What became of an event, as the monitor asks for it."""
+"""Explains what became of an event, for the monitor."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from services.operate.id_fingerprints import fingerprints_of
 from sinks.postgres import audit
 from sinks.postgres.audit.fate import Fate
 
-#: Characters of an ID that somebody may ask for.
+#: Most characters of an ID in a request.
 NAME_MAX = 200
 
 
 def explained(
     connection: Connection[TupleRow], pipeline: str, event_id: str
 ) -> audit.Explanation:
-    """Find every trace of an ID, with what its records hold.
+    """Find every trace of an ID, with the content of its records.
 
     Raises:
         TallyweirError: As ``audit.explain``.
@@ -37,13 +37,13 @@ def told_without_payloads(
     *,
     with_details: bool,
 ) -> dict[str, object]:
-    """Tell what became of an event, without what its record holds.
+    """Tell what became of an event, without the content of its record.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
-        event_id: The producer's.
-        with_details: Also what was seen in a dead letter, which may quote it.
+        connection: A connection to the home, not inside a transaction. It only reads.
+        pipeline: Name of the pipeline.
+        event_id: The producer's ID.
+        with_details: Include the detail of a dead letter, which may quote its record.
 
     Raises:
         TallyweirError: As ``audit.explain``.
@@ -56,7 +56,8 @@ def told_without_payloads(
                 one,
                 key=None,
                 payload=None,
-                # That of a filtered event is the condition in the pipeline's file.
+                # The detail of a filtered event is the condition in the pipeline's
+                # file.
                 detail=None
                 if one.fate is Fate.DEAD and not with_details
                 else one.detail,

@@ -1,8 +1,8 @@
-"""Gauges all pipelines every half minute, and keeps that for charts.
+"""Gauges all pipelines every half minute, and keeps the gauges for charts.
 
-It asks more than a look does: when Kafka had the oldest unread record, how large state
-is, what is prepared. So it does it less often, and nobody waits for it. What it cannot
-keep, as on a standby, is shown all the same.
+A gauge costs more than a look: it asks when Kafka got the oldest unread record, how
+large state is, and what is prepared. So it runs less often, and no request waits for
+it. The page shows gauges even if they cannot be stored, as on a standby.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from sinks.protocol.errors import TallyweirError
 
 
 class GaugeKeeper:
-    """Gauges one pipeline after the other, in a thread of its own.
+    """Gauges one pipeline after another, in a thread of its own.
 
     Args:
         home: The home database.
-        bootstrap: Of the broker.
-        every_s: From the begin of a round to that of the next.
+        bootstrap: Address of the broker.
+        every_s: Seconds from the start of one round to the start of the next.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class GaugeKeeper:
         self._retention = KafkaRetention(bootstrap)
         self._troubles: dict[str, str] = {}
         self._log = structlog.get_logger()
-        #: By pipeline, of the last round; never changed in place.
+        #: Gauges of the last round by pipeline; replaced, never changed in place.
         self.found: Mapping[str, Gauged] = {}
 
     async def run(self, end: asyncio.Event) -> None:
         """Read gauges until told to end."""
-        # From begin to begin, or a long round would leave an interval out.
+        # Measure from start to start; otherwise a long round skips an interval.
         due = time.monotonic()
         while not end.is_set():
             await asyncio.to_thread(self.gauge_all, end)
@@ -65,13 +65,13 @@ class GaugeKeeper:
                 continue
 
     def gauge_all(self, end: asyncio.Event) -> None:
-        """Read the gauges of each pipeline once, and tell new troubles in the log."""
+        """Read the gauges of each pipeline once, and log new troubles."""
         troubles: dict[str, str] = {}
         found: dict[str, Gauged] = {}
         try:
             summaries = self._home.read(read_overview)
         except TallyweirError as error:
-            # What was found is not true for ever.
+            # Do not show old gauges as if they were current.
             self.found = {}
             self._note({error.code: error.saw})
             return
@@ -118,7 +118,7 @@ class GaugeKeeper:
     def _read_unread(
         self, one: PipelineSummary, positions: Broker, troubles: dict[str, str]
     ) -> Unread:
-        # A broker that falls silent is not waited for again for each pipeline.
+        # Do not wait for a silent broker again with each pipeline.
         if positions is None or "KAFKA_UNREACHABLE" in troubles:
             return NOTHING_UNREAD
         try:

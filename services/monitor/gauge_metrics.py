@@ -9,7 +9,7 @@ _Read = Callable[[Mapping[str, Any]], float | None]
 
 
 def _of(part: str, name: str) -> _Read:
-    """Return what reads a number of a pipeline that may not be gauged yet."""
+    """Return a reader of one number, for a pipeline that may not be gauged yet."""
 
     def read(one: Mapping[str, Any]) -> float | None:
         found = one.get(part)
@@ -27,7 +27,7 @@ def _committed(name: str) -> _Read:
     return _of("committed", name)
 
 
-#: By the end of the metric's name: what it says, and where it is in a look.
+#: Help text and reader of each gauge, by the end of the metric's name.
 GAUGE_NUMBERS: Mapping[str, tuple[str, _Read]] = {
     "latency_p50_seconds": (
         "From Kafka to right before the COMMIT, of half of the last minute's events.",

@@ -1,8 +1,7 @@
-"""Lets requests through that show a token, and slows down who guesses at them.
+"""Lets requests with a valid token through, and slows down guessing.
 
-A token travels in a header that no other site can make a browser send, so an act
-cannot be forged from elsewhere; that a request names another origin is refused all
-the same.
+A token travels in a header that no other site can make a browser send, so another site
+cannot forge an act. The guard still refuses a request that names another origin.
 """
 
 from __future__ import annotations
@@ -18,21 +17,22 @@ from services.monitor.tokens import PageToken, Role, TokenFile
 from services.process.hashed_secrets import utc_now
 from services.process.refusals import RefusedError
 
-#: Wrong tokens from one address in ``_WINDOW_S``, after which more are answered 429.
-#: A right one is always let in: nobody locks out who shares an address with him.
+#: Wrong tokens from one address in ``_WINDOW_S``; more are answered 429. A valid token
+#: always passes, so a guesser cannot lock out users of the same address.
 FAILURES_MAX = 10
 _WINDOW_S = 60.0
-#: Addresses that are remembered; a stranger must not fill the memory.
+#: Most addresses that the guard remembers: a stranger must not fill the memory.
 _ADDRESSES_MAX = 1_000
-#: A page of ours sends it with whatever changes something; a form cannot.
+#: Our page sends this header with each request that changes something. A form cannot
+#: send it.
 ACT_HEADER = "x-tallyweir-act"
 
 
 class Guard:
-    """Knows who may do what.
+    """Decides which token may do what.
 
     Args:
-        tokens: The tokens file; None for nobody.
+        tokens: The tokens file; None without tokens.
 
     Raises:
         ConfigurationError: The file cannot be read, or is not valid.
@@ -44,7 +44,7 @@ class Guard:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether anybody may do anything but read."""
+        """Whether a token can allow more than reading."""
         return self._tokens.is_given
 
     def require(self, request: Request, role: Role) -> PageToken:
@@ -58,8 +58,8 @@ class Guard:
         try:
             token = self._tokens.authenticate(shown, utc_now())
         except RefusedError:
-            # A request that shows none guesses at none: any page can make a browser
-            # send such.
+            # A request without a token is no guess: any page can make a browser send
+            # one.
             if shown is not None:
                 self._slow_down(request.client.host if request.client else "")
             raise
@@ -74,17 +74,17 @@ class Guard:
         return token
 
     def viewer(self, request: Request) -> PageToken | None:
-        """Return the token of who may see what records hold; None if none is shown.
+        """Return a token that may see records; None if the request has no token.
 
         Raises:
-            RefusedError: As ``require``, if one is shown.
+            RefusedError: As ``require``, if the request has a token.
         """
         if "authorization" not in request.headers:
             return None
         return self.require(request, Role.VIEWER)
 
     def require_act(self, request: Request, role: Role) -> PageToken:
-        """Return the token of a request that changes something, and is of a role.
+        """Return the token of a request that changes something, if its role may.
 
         Raises:
             RefusedError: As ``require``, or ``ORIGIN_FOREIGN``.

@@ -1,4 +1,4 @@
-"""What is answered only to who shows a token: what records hold, and acts."""
+"""The paths that need a token: the content of records, and acts."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from sinks.postgres.server.connection import connect
 from sinks.postgres.steering import RecordPosition, act_as
 from sinks.protocol.errors import TallyweirError
 
-#: Of the request for an act: a few values that a person has written.
+#: Most bytes of a request for an act: it holds a few values that a person typed.
 ACT_BYTES_MAX = 64 << 10
-#: Each has a thread and a connection of its own, which no read can take.
+#: Acts at work at once. Each has its own thread and connection, which reads cannot use.
 _ACTS_AT_WORK_MAX = 8
 
 _JSON = "application/json"
@@ -58,11 +58,11 @@ class GuardedPaths:
     """Answers the paths that need a token.
 
     Args:
-        home: The home database, to read.
-        acts_dsn: Of the home database, under the login that acts.
-        bootstrap: Of the broker.
-        guard: Knows who may do what.
-        contracts: The folder of contracts that are files beside pipeline files.
+        home: Reads the home database.
+        acts_dsn: Connection string of the home database, for the login that does acts.
+        bootstrap: Address of the broker.
+        guard: Decides which token may do what.
+        contracts: The folder of contracts that are files next to pipeline files.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class GuardedPaths:
         self._log = structlog.get_logger()
 
     def add_to(self, pages: FastAPI) -> None:
-        """Answer the paths in an application."""
+        """Add the paths to an application."""
         pages.exception_handler(RefusedError)(_answer_refusal)
         self._add_acts(pages)
 
@@ -139,7 +139,7 @@ class GuardedPaths:
         async def do(request: Request, name: str, act: str) -> Response:
             found = ACTS.get(act)
             role = Role.OPERATOR if found is None else found.role
-            # Before anything of the body is read: anybody may send one.
+            # Check the token before reading the body: any client can send one.
             token = self._guard.require_act(request, role)
             if found is None:
                 raise RefusedError(
@@ -160,7 +160,7 @@ class GuardedPaths:
             try:
                 asked = await _read_asked(request)
             except ClientGoneError:
-                # There is nobody to read it.
+                # The client has gone, so it does not read the answer.
                 return Response(status_code=400)
             told = await to_thread.run_sync(
                 self._do, found, name, asked, token.name, limiter=self._acting
@@ -193,11 +193,11 @@ class GuardedPaths:
             with closing(SourceRecords(self._bootstrap)) as records:
                 return records.read_headers([record]).get(record.position)
         except TallyweirError:
-            # What the home database has is shown although Kafka does not answer.
+            # Show what the home database has even if Kafka does not answer.
             return None
 
     def _do(self, act: Act, pipeline: str, asked: AskedAct, name: str) -> list[str]:
-        """Do an act to its end, whether or not the browser waits for the answer."""
+        """Run an act to its end, even if the browser stops waiting for the answer."""
         arguments = Arguments(act.fields, asked.arguments)
         with connect(
             self._acts_dsn, application_name="tallyweir monitor acts"
@@ -213,7 +213,7 @@ class GuardedPaths:
                 )
             )
         if not asked.dry_run:
-            # The only place that keeps the reason of what leaves no row.
+            # For an act that leaves no row, only this line keeps the reason.
             self._log.info(
                 "act",
                 act=act.name,

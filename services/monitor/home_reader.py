@@ -1,4 +1,4 @@
-"""Reads of the home database, a few at a time however many people look."""
+"""Reads the home database, a few reads at a time for any number of viewers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sinks.protocol.errors import RetryableError
 _T = TypeVar("_T")
 
 _CONNECTIONS = 4
-#: A statement that takes longer keeps one of few connections from everybody else.
+#: A longer statement would block one of the few connections for all other viewers.
 STATEMENT_MAX_S = 20.0
 #: The page asks again anyway.
 _PATIENCE_S = 10.0
-#: After a failover the old primary may answer for a while; not for longer than this.
+#: Longest use of a connection: after a failover the old primary may still answer on it.
 _KEPT_S = 60.0
 _NAME = "tallyweir monitor"
 _TOO_SLOW = "MONITOR_READ_SLOW"
@@ -37,13 +37,14 @@ class _Kept:
 class HomeReader:
     """Lends connections to the home database.
 
-    A connection is kept for the next read, since a session that knows the catalog
-    answers in half the time. Reads change nothing, so one that fails on a kept
-    connection, whose server may have gone away meanwhile, is asked again on a new one.
+    It keeps a connection for the next read, because a session with a warm catalog cache
+    answers in half the time. The server of a kept connection may have gone away
+    meanwhile. Reads change nothing, so a read that fails on a kept connection runs
+    again on a new one.
 
     Args:
-        dsn: Of the home database.
-        statement_max_s: What the server may take for a statement.
+        dsn: Connection string of the home database.
+        statement_max_s: Most seconds that the server may take for a statement.
     """
 
     def __init__(self, dsn: str, *, statement_max_s: float = STATEMENT_MAX_S) -> None:
@@ -53,12 +54,12 @@ class HomeReader:
         self._kept: list[_Kept] = []
 
     def read(self, reading: Callable[[Connection[TupleRow]], _T]) -> _T:
-        """Give a connection to what reads, and return what it returns.
+        """Call ``reading`` with a connection, and return its result.
 
         Raises:
             RetryableError: ``MONITOR_BUSY``, ``MONITOR_READ_SLOW``, or the server
                 cannot be reached.
-            TallyweirError: What ``reading`` raises.
+            TallyweirError: Any error of ``reading``.
         """
         if not self._free.acquire(timeout=_PATIENCE_S):
             raise RetryableError(
@@ -73,7 +74,7 @@ class HomeReader:
                 try:
                     return self._read_by(kept, reading)
                 except RetryableError as error:
-                    # It would take as long once more.
+                    # A second try would take as long.
                     if error.code == _TOO_SLOW:
                         raise
             fresh = connect(
@@ -87,7 +88,7 @@ class HomeReader:
             self._free.release()
 
     def close(self) -> None:
-        """Close what is kept."""
+        """Close the kept connections."""
         while self._kept:
             self._kept.pop().connection.close()
 

@@ -1,7 +1,7 @@
-"""The numbers of the newest look for Prometheus: those that the page shows.
+"""The numbers of the newest look for Prometheus: the same that the page shows.
 
-Labelled by pipeline. What is unknown has no sample, so a panel shows a gap and an
-alert on absence fires. docs/metrics.md has the formulas.
+Each number is labelled by pipeline. An unknown number has no sample, so a panel shows a
+gap and an alert on absence fires. docs/metrics.md has the formulas.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from services.monitor.gauge_metrics import GAUGE_NUMBERS
 from services.monitor.watcher import Look
 from sinks.postgres.audit import PipelineState
 
-#: After so long without a look nothing that is shown is of use.
+#: After this long without a look, the numbers are too old to be of use.
 READY_S = 60.0
 
 _NUMBERS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
@@ -71,7 +71,7 @@ _NUMBERS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] 
 
 
 class LookMetrics(Collector):
-    """Gives the newest look's numbers whenever somebody scrapes."""
+    """Exports the newest look's numbers at each scrape."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -80,13 +80,13 @@ class LookMetrics(Collector):
         self.registry.register(self)
 
     def note(self, look: Look) -> None:
-        """Take in a look."""
+        """Keep a look for the next scrape."""
         self._look = look
         self._looked_at = time.monotonic()
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is a look that is not old."""
+        """Whether there is a recent look."""
         return self._look is not None and time.monotonic() - self._looked_at < READY_S
 
     def collect(self) -> Iterator[Metric]:
@@ -120,10 +120,10 @@ class LookMetrics(Collector):
         yield troubles
 
     def add_to(self, pages: FastAPI) -> None:
-        """Answer Prometheus, and whoever asks whether the process works.
+        """Add the paths for Prometheus and for health checks.
 
-        In the event loop, which no read keeps: a supervisor that had no answer would
-        end the process, and the acts at work in it.
+        They run in the event loop, which no read blocks: a supervisor that gets no
+        answer would end the process and the acts at work in it.
         """
 
         @pages.get("/metrics")

@@ -1,4 +1,4 @@
-"""What the monitor shows of profiles: which there are, and their flame graphs."""
+"""The paths of profiles: their list, and their flame graphs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pydantic_core import to_json
 from services.monitor.home_reader import HomeReader
 from sinks.postgres.profiles import list_profiles, read_flame_graph
 
-#: Whatever a flame graph may hold, nothing in it runs or asks for anything.
+#: Nothing in a flame graph can run or load anything.
 _SANDBOX = {"content-security-policy": "default-src 'none'; sandbox"}
 
 
 class ProfilePaths:
-    """Answers what is asked of profiles.
+    """Answers requests for profiles.
 
     Args:
         home: The home database.
@@ -23,7 +23,7 @@ class ProfilePaths:
         self._home = home
 
     def add_to(self, pages: FastAPI) -> None:
-        """Answer from now on."""
+        """Add the paths to an application."""
 
         @pages.get("/api/pipelines/{name}/profiles")
         def profiles(name: str) -> Response:

@@ -1,8 +1,8 @@
-"""What may quote records: told in full only to who shows a token.
+"""The paths whose answers may quote records: complete only with a token.
 
-What was seen in a dead letter may be a value of it, and a line of a driver's log may
-hold what Spark or Postgres said of a row. Reasons, codes, counts and positions are for
-everybody.
+The detail of a dead letter may hold a value of its record, and a line of a driver's log
+may hold what Spark or Postgres said of a row. Reasons, codes, counts and positions need
+no token.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from sinks.postgres import audit
 from sinks.postgres.records.driver_log import read_driver_log
 
 _PAGE_ROWS_MAX = 500
-#: Of what a line of a log says beside its event, what is ours in every word.
+#: The one part of a log line, apart from its event, that never quotes a record.
 _CODE = "error_code"
 
 
 class QuotingPaths:
-    """Answers what is told without the words of records unless a token is shown.
+    """Answers without quotes of records, unless the request has a token.
 
     Args:
         home: The home database.
-        guard: Knows who may see what records hold.
+        guard: Decides which token may see records.
     """
 
     def __init__(self, home: HomeReader, guard: Guard) -> None:
@@ -39,7 +39,7 @@ class QuotingPaths:
         self._log = structlog.get_logger()
 
     def add_to(self, pages: FastAPI) -> None:
-        """Answer the paths in an application."""
+        """Add the paths to an application."""
         self._add_dead_letters(pages)
 
         @pages.get("/api/pipelines/{name}/why")

@@ -1,8 +1,8 @@
-"""Room for reads, so that slow ones take no threads from anything else.
+"""Limits reads, so that slow reads leave threads for everything else.
 
-Whatever waits for the home database or for Kafka waits in a thread, of which starlette
-has 40. Reads get a part of them only, so a home that is slow keeps neither acts, nor
-the page itself, nor whoever asks whether the process lives.
+A request that waits for the home database or for Kafka holds one of starlette's 40
+threads. Reads get only some of these threads, so a slow home delays neither acts, nor
+the page itself, nor health checks.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from starlette.responses import JSONResponse, Response
 from services.monitor.watcher import trouble_json
 from sinks.protocol.errors import RetryableError
 
-#: Less than half of starlette's threads.
+#: Reads at work: less than half of starlette's threads.
 AT_WORK_MAX = 16
-#: These hold no thread.
+#: Reads that wait; they hold no thread.
 WAITING_MAX = 64
-#: Pages that are told of every look.
+#: Pages that receive every look.
 WATCHERS_MAX = 256
-#: After which a read that was refused may be answered.
+#: Seconds after which a refused read should be sent again.
 RETRY_AFTER_S = 5
 
 _READS = "/api/pipelines/"
 
 
 class ReadRoom:
-    """Lets some reads work, some more wait, and refuses at once what comes then."""
+    """Lets some reads work and some more wait, and refuses all others at once."""
 
     def __init__(self) -> None:
         self._limiter = CapacityLimiter(AT_WORK_MAX)
@@ -36,7 +36,7 @@ class ReadRoom:
     async def __call__(
         self, request: Request, answer: RequestResponseEndpoint
     ) -> Response:
-        """Answer a request, or say at once that too many wait."""
+        """Answer a request, or refuse it at once if too many wait."""
         if request.method == "POST" or not request.url.path.startswith(_READS):
             return await answer(request)
         waiting = self._limiter.statistics().tasks_waiting
@@ -54,17 +54,17 @@ class ReadRoom:
 
 
 class Seats:
-    """Places for those who stay.
+    """A limited number of seats for clients that stay connected.
 
     Attributes:
-        free: How many are left.
+        free: Number of free seats.
     """
 
     def __init__(self, count: int) -> None:
         self.free = count
 
     def take(self) -> bool:
-        """Take one, if there is one."""
+        """Take a seat, if one is free."""
         if not self.free:
             return False
         self.free -= 1
@@ -72,7 +72,7 @@ class Seats:
 
 
 def busy_answer(error: RetryableError) -> Response:
-    """Say what cannot be read for now, and when to ask again."""
+    """Return an answer that says what is busy, and when to ask again."""
     return JSONResponse(
         trouble_json(error),
         status_code=503,

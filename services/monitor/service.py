@@ -28,14 +28,14 @@ def serve_monitor(  # noqa: PLR0913 (keyword-only; the settings of a service)
     """Serve until SIGTERM or Ctrl-C.
 
     Args:
-        home_dsn: Of the home database.
-        acts_dsn: The same, under the login that acts.
-        bootstrap: Of the broker.
+        home_dsn: Connection string of the home database.
+        acts_dsn: The same, for the login that does acts.
+        bootstrap: Address of the broker.
         host: Address to listen on.
-        port: 0 for any; the log says which.
-        public_names: By which it is asked, beside ``host`` and loopback's.
-        tokens: The tokens file; None if nobody may do anything but read.
-        contracts: The folder of contracts that are files beside pipeline files.
+        port: Port to listen on; 0 for any free port, which the log names.
+        public_names: Host names that requests may use, besides ``host`` and loopback's.
+        tokens: The tokens file; None if the monitor only reads.
+        contracts: The folder of contracts that are files next to pipeline files.
 
     Raises:
         ConfigurationError: ``ADDRESS_UNUSABLE``, ``PUBLIC_NAME_INVALID``, or the

@@ -1,6 +1,6 @@
-"""What the monitor shows of pipelines, as plain values.
+"""Describes pipelines for the monitor, as plain values.
 
-The names of the numbers are those of ``status --json`` (docs/status.md).
+The numbers have the names of ``status --json`` (docs/status.md).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def summary_json(
     firing: Sequence[FiringAlert] = (),
     gauged: Gauged | None = None,
 ) -> dict[str, object]:
-    """Return what the overview shows of a pipeline; what is unknown is null.
+    """Return what the overview shows of a pipeline; unknown values are null.
 
     Args:
         found: What the home database says.
-        broker: What Kafka says of its topics.
-        firing: The alerts that fire, of all pipelines.
-        gauged: What was gauged last; None before the first time.
+        broker: Positions of its topics in Kafka; None if Kafka does not answer.
+        firing: The firing alerts of all pipelines.
+        gauged: Its last gauges; None before the first round.
     """
     lags = lags_of(found.next_offsets, broker)
     lag = None if lags is None else sum(lags.values())

@@ -1,4 +1,4 @@
-"""What an operator looks at before an act, and the acts that were done."""
+"""The paths of what an operator checks before an act, and of past acts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _JSON = "application/json"
 
 
 class SteeringPaths:
-    """Answers what the page of acts shows of a pipeline.
+    """Answers requests of a pipeline's page of acts.
 
     Args:
-        home: The home database, to read.
-        bootstrap: Of the broker.
-        guard: Knows who may see rows of results.
+        home: Reads the home database.
+        bootstrap: Address of the broker.
+        guard: Decides which token may see rows of results.
     """
 
     def __init__(self, home: HomeReader, bootstrap: str, guard: Guard) -> None:
@@ -40,7 +40,7 @@ class SteeringPaths:
         self._guard = guard
 
     def add_to(self, pages: FastAPI) -> None:
-        """Answer the paths in an application."""
+        """Add the paths to an application."""
 
         @pages.get("/api/pipelines/{name}/steering")
         def steering_of(name: str) -> Response:
@@ -71,7 +71,7 @@ class SteeringPaths:
 
         @pages.get("/api/pipelines/{name}/diff/{fork}")
         def diff(request: Request, name: str, fork: str) -> Response:
-            # What differs is shown by rows, which hold what producers have sent.
+            # The differences are rows, which hold data of producers.
             self._guard.require(request, Role.VIEWER)
             return _answer(self._home.read(lambda c: steering.diff(c, name, fork)))
 

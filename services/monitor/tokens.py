@@ -1,6 +1,6 @@
-"""Who may see payloads and act on the monitor's page: tokens, of which hashes are kept.
+"""Tokens that may see payloads and do acts on the monitor's page, kept as hashes.
 
-One reads ``twm_<id>_<secret>``.
+A token has the form ``twm_<id>_<secret>``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z][a-z0-9.-]{0,39}")
 
 
 class Role(Enum):
-    """What a token is for; each role may also do what those before it may."""
+    """What a token may do; each role includes the roles before it."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -49,8 +49,8 @@ class PageToken(HashedSecret):
     """One token, as the file has it.
 
     Attributes:
-        name: Whose it is; every act is noted with it.
-        role: What it is for.
+        name: Name of its user; every act is noted with it.
+        role: What it may do.
     """
 
     name: str
@@ -58,7 +58,7 @@ class PageToken(HashedSecret):
 
 
 class TokenFile:
-    """The tokens of a file, which may change while it is asked; None for no tokens.
+    """The tokens of a file, read again when it changes; None for no tokens.
 
     Raises:
         ConfigurationError: The file cannot be read, or is not valid.
@@ -72,7 +72,7 @@ class TokenFile:
 
     @property
     def is_given(self) -> bool:
-        """Whether anybody can have a token at all."""
+        """Whether there is a tokens file."""
         return self._path is not None
 
     def authenticate(self, authorization: str | None, now: dt.datetime) -> PageToken:
@@ -101,14 +101,14 @@ class TokenFile:
         if signature != self._signature:
             known = read_secrets(self._path, PAGE_TOKENS)
             self._ring = SecretRing(_PREFIX, known)
-            # Last, so that nobody gets in by a token of the file before a broken one.
+            # Set it last: while the file is broken, no token of the former file works.
             self._signature = signature
 
 
 def make_token(
     *, name: str, role: Role, not_after: dt.datetime | None
 ) -> tuple[PageToken, str]:
-    """Make a token; return it and its text, which exists nowhere else."""
+    """Make a token; return it and its text, which is stored nowhere."""
     kept, text = draw_secret(_PREFIX, not_after=not_after)
     return _with(kept, name=name, role=role), text
 

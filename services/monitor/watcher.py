@@ -1,4 +1,4 @@
-"""Looks at all pipelines every few seconds, once for everybody who watches."""
+"""Looks at all pipelines every few seconds, once for all watchers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from sinks.postgres.audit import PipelineSummary, read_overview
 from sinks.protocol.errors import TallyweirError
 
 EVERY_S = 2.0
-#: Kafka is asked less often than the home database.
+#: The watcher asks Kafka less often than the home database.
 KAFKA_EVERY_S = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What one look has found.
+    """The result of one look.
 
     Attributes:
-        number: Counts looks.
-        pipelines: As ``summary_json`` shows each.
-        troubles: What could not be read: code, what was seen, and the fix.
+        number: Number of the look, from 1.
+        pipelines: Each pipeline as ``summary_json`` describes it.
+        troubles: What could not be read: code, what was seen, why it matters, and the
+            fix.
     """
 
     number: int
@@ -38,14 +39,14 @@ class Look:
 
 
 class Watcher:
-    """Keeps the newest look, and hands each new one to all who wait for it.
+    """Keeps the newest look, and hands each new one to all watchers.
 
     Args:
         home: The home database.
-        bootstrap: Of the broker.
-        note: Is given each look.
-        gauged: Gives what was gauged last, by pipeline.
-        every_s: From the end of a look to the begin of the next.
+        bootstrap: Address of the broker.
+        note: Called with each look.
+        gauged: Returns the last gauges by pipeline.
+        every_s: Seconds from the end of one look to the start of the next.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Watcher:
             self._changed.notify_all()
 
     async def looks(self, end: asyncio.Event) -> AsyncIterator[Look]:
-        """Yield the newest look, and each that comes; those between may be left out."""
+        """Yield the newest look, and then new ones; a slow caller may miss some."""
         shown = 0
         while not end.is_set():
             async with self._changed:
@@ -136,5 +137,5 @@ class Watcher:
 
 
 def trouble_json(error: TallyweirError) -> dict[str, str]:
-    """Return an error as people may see it."""
+    """Return an error as the page shows it."""
     return {"code": error.code, "saw": error.saw, "why": error.why, "fix": error.fix}

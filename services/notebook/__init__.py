@@ -1,1 +1,1 @@
-"""Makes a notebook beside a captured slice, and starts Jupyter on it."""
+"""Makes a notebook next to a captured slice, and starts Jupyter on it."""

@@ -1,4 +1,4 @@
-"""Jupyter in an environment of its own, whose kernels also find our packages."""
+"""Runs Jupyter in an environment of its own, whose kernels also find our packages."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ _ROOT = 0
 
 
 def install_jupyter() -> Path:
-    """Install it, unless it is there; return the environment's Python.
+    """Install Jupyter if it is missing; return the environment's Python.
 
     Raises:
         SetUpError: pip failed.
     """
-    # Python makes no environment behind a link, which tests have here.
+    # Resolve links, which tests use here: Python makes no environment through one.
     environment = (state_directory() / "notebook").resolve()
     install(NOTEBOOK_LOCK, venv=environment)
     python = environment / "bin" / "python"
     asked = [str(python), "-c", "import sysconfig as s; print(s.get_path('purelib'))"]
     packages = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    # Ours come behind Jupyter's own; what both have is there in one version.
+    # Our packages come after Jupyter's own; packages in both have one version.
     ours = f"{sysconfig.get_path('purelib')}\n"
     (Path(packages.strip()) / "tallyweir.pth").write_text(ours, "utf-8")
     return python
 
 
 def notebook_environment(endpoints: Endpoints) -> dict[str, str]:
-    """Return the environment of a kernel: ours, and a server for scratch databases.
+    """Return the environment of a kernel, with a server for scratch databases.
 
-    The embedded one, which is started, so that nothing is made on a server of yours.
+    The server is the embedded one, which this starts, so that no scratch database is
+    made on a server of the user.
 
     Raises:
-        TallyweirError: It could not be started.
+        TallyweirError: The server could not be started.
     """
     server = embedded_postgres()
     server.start()
@@ -48,7 +49,7 @@ def notebook_environment(endpoints: Endpoints) -> dict[str, str]:
 
 
 def jupyter_command(python: Path, notebook: Path) -> list[str]:
-    """Return the command that shows a notebook to whoever has Jupyter's token."""
+    """Return the command that serves a notebook; access needs Jupyter's token."""
     command = [
         str(python),
         "-m",
@@ -56,6 +57,6 @@ def jupyter_command(python: Path, notebook: Path) -> list[str]:
         f"--ServerApp.root_dir={notebook.parent}",
     ]
     if os.geteuid() == _ROOT:
-        # Else Jupyter refuses to start.
+        # Without this option, Jupyter refuses to start as root.
         command.append("--allow-root")
     return [*command, notebook.name]

@@ -1,4 +1,4 @@
-"""The notebook that is made beside a slice, in Jupyter's own format."""
+"""The notebook that is made next to a slice, in Jupyter's own format."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from sinks.protocol.errors import ConfigurationError
 
-#: Beside the slice; an old one is never written over.
+#: File name next to the slice; an existing file is never overwritten.
 NOTEBOOK = "notebook.ipynb"
-#: What a slice has in any case.
+#: A file that every slice has.
 _MANIFEST = "slice.json"
-#: What a cell begins with whose text is for people.
+#: A cell that begins with this is text for people.
 _TEXT = "#"
 
 _CELLS = (
@@ -121,10 +121,10 @@ _CELLS = (
 
 
 def write_notebook(directory: Path) -> Path:
-    """Write the notebook, unless one is there; return where it is.
+    """Write the notebook unless it exists; return its path.
 
     Raises:
-        ConfigurationError: ``SLICE_MISSING``: the directory has none.
+        ConfigurationError: ``SLICE_MISSING``: the directory has no slice.
     """
     if not (directory / _MANIFEST).is_file():
         raise ConfigurationError(

@@ -1,1 +1,1 @@
-"""What an operator does with pipelines: acts, redrives, replays, profiles, costs."""
+"""The work of an operator on pipelines: acts, redrives, replays, profiles, costs."""

@@ -1,4 +1,4 @@
-"""What keeps a pipeline, as ``status --json`` and the monitor say it."""
+"""The bottleneck of a pipeline, as ``status --json`` and the monitor show it."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from sinks.diagnosis.bottleneck import Bottleneck
 
 
 def bottleneck_json(found: Bottleneck | None) -> dict[str, object] | None:
-    """Return plain values; null while nobody can tell."""
+    """Return plain values; None while the bottleneck is unknown."""
     return None if found is None else {**asdict(found), "is_trouble": found.is_trouble}

@@ -1,4 +1,4 @@
-"""A pipeline file as the version that it would be, told by a process with Spark."""
+"""Describes the version that a pipeline file would run as, in a process with Spark."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sinks.postgres.versions.version_plan import DescribedVersion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedFile:
-    """What a pipeline file says.
+    """The description of a pipeline file.
 
     Attributes:
-        pipeline: Its name.
-        version: What it would run as.
+        pipeline: Name of the pipeline.
+        version: The version that it would run as.
     """
 
     pipeline: str
@@ -28,11 +28,11 @@ class DescribedFile:
 def describe_file(
     pipeline_file: Path, environment: Mapping[str, str]
 ) -> DescribedFile | int:
-    """Find out what a pipeline file would run as.
+    """Describe the version that a pipeline file would run as.
 
     Returns:
-        Its version; where the file has a mistake, which the process has told on
-        stderr, the process's exit code.
+        Its version. If the file has a mistake, the process reports it on stderr, and
+        this returns the exit code of the process.
     """
     done = subprocess.run(
         [sys.executable, "-m", "spark_jobs.describe_version", str(pipeline_file)],

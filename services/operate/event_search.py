@@ -1,4 +1,4 @@
-"""Finds an event in Kafka by its ID, in what a batch has read."""
+"""Finds an event by its ID in the Kafka records that a batch has read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from services.kafka.topics import SILENT_LOG
 from sinks.kafka_settings import client_config
 from sinks.protocol.offsets import OffsetRange
 
-#: A batch may have millions of records, and somebody waits for the answer.
+#: A batch may have millions of records, and a person waits for the answer.
 _RECORDS_MAX = 300_000
 _FETCHED = 10_000
 
@@ -29,14 +29,14 @@ def find_event(
     id_field: str,
     event_id: str,
 ) -> EventRecord | None:
-    """Return the first event with an ID; None if it is not there, or not found in time.
+    """Return the first event with an ID; None if it is not found in time.
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
-        ranges: What to look through.
+        ranges: Offset ranges to search.
         writers: The contracts of the events, by schema id.
         id_field: The field that holds the ID.
-        event_id: As people write it.
+        event_id: The ID as people write it.
     """
     consumer = Consumer(
         {
@@ -72,7 +72,7 @@ def _read(consumer: Consumer, part: OffsetRange) -> Iterable[Message]:
     while read < _RECORDS_MAX and time.monotonic() < give_up:
         for message in consumer.consume(_FETCHED, timeout=0.2):
             offset = message.offset()
-            # At the end of the log, or of what it still has, nothing follows.
+            # An error means the end of the log, or that the offset is gone from it.
             if message.error() is not None or offset is None:
                 return
             if offset >= part.until_offset:

@@ -1,4 +1,4 @@
-"""What was gauged of a pipeline, as plain values; docs/status.md has the formulas."""
+"""The gauges of a pipeline, as plain values; docs/status.md has the formulas."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sinks.postgres.records.pipeline_gauges import Gauges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauged:
-    """What was found of a pipeline last.
+    """The last gauges of a pipeline.
 
     Attributes:
-        gauges: What was kept, or would have been.
-        committed: Of the batches of the last minute.
+        gauges: The gauges that were stored, or would have been.
+        committed: Figures of the batches of the last minute.
     """
 
     gauges: Gauges
@@ -22,7 +22,7 @@ class Gauged:
 
 
 def gauges_json(gauges: Gauges | None) -> dict[str, object] | None:
-    """Return all gauges beside each other; None for none."""
+    """Return all gauges in one flat mapping; None without gauges."""
     if gauges is None:
         return None
     values: dict[str, object] = asdict(gauges)

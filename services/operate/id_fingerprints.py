@@ -1,4 +1,4 @@
-"""From an ID as a person writes it to what the seen-ID catalog may file it under."""
+"""Turns an ID as a person writes it into fingerprints of the seen-ID catalog."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 def fingerprints_of(key: bytes, event_id: str, source: str | None) -> tuple[bytes, ...]:
-    """Return what the catalog may file an ID under.
+    """Return the fingerprints under which the catalog may file an ID.
 
     Args:
-        key: The installation's.
-        event_id: As a person writes it: text, or a number.
+        key: Key of the installation.
+        event_id: The ID as a person writes it: text, or a number.
         source: The ``ce_source`` that a ``ce_id`` is filed with. None when the user
-            gave none: the pipeline may have IDs without, and an event may have come
-            without.
+            gave no source: the IDs of the pipeline may have no source, or the event
+            came without one.
     """
     ids: list[list[str | int]] = [[source or "", event_id]]
     if source is None:

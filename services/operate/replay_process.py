@@ -1,4 +1,4 @@
-"""A replay as a process of its own."""
+"""Runs a replay as a process of its own."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 
 from sinks.postgres.audit.replay.replay_receipt import ReplayVerdict
 
-#: Said where every row was computed again and is the same.
+#: The verdict if every row was computed again and is the same.
 VERIFIED = ReplayVerdict.VERIFIED.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """How a replay has ended.
+    """The result of a replay.
 
     Attributes:
-        exit_code: Of the process; 0 and 1 have a receipt.
-        receipt: As ``ReplayReceipt`` writes it; None without one.
+        exit_code: Exit code of the process; 0 and 1 have a receipt.
+        receipt: The receipt as ``ReplayReceipt`` writes it; None without one.
     """
 
     exit_code: int
@@ -32,7 +32,7 @@ class ReplayResult:
 def run_replay(
     pipeline_file: Path, environment: Mapping[str, str], *arguments: str
 ) -> ReplayResult:
-    """Replay a pipeline; what it says of its progress goes to stderr.
+    """Replay a pipeline; its progress goes to stderr.
 
     Raises:
         KeyboardInterrupt: Once the process, which Ctrl-C reaches too, has dropped its

@@ -1,4 +1,4 @@
-"""The newest rows of each step, as ``samples --json`` and the page have them."""
+"""The newest rows of each step, as ``samples --json`` and the page show them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sinks.protocol.samples import row_json
 
 
 def samples_json(pipeline: str, found: KeptSamples) -> dict[str, object]:
-    """Return plain values; what a row holds is text."""
+    """Return plain values; the values of rows are text."""
     return {
         "pipeline": pipeline,
         "samples": found.limit,

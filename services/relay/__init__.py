@@ -1,8 +1,8 @@
-"""The relay: a service that publishes to Kafka what the home database has decided.
+"""The relay: a service that sends messages from the home database to Kafka.
 
-It sends dead letters on to topics of their own, and shows Kafka's tools the offsets
-that pipelines have committed. At least once, with an ID that repeats share, and in
-commit order; ``docs/relay.md`` has the reasons.
+It sends dead letters and the outbox to their topics, and shows Kafka's tools the
+offsets that pipelines have committed. It sends each message at least once, in commit
+order, and a repeat has the same ID. ``docs/relay.md`` has the reasons.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which of our errors a failure of Kafka is: one table, for all that the relay does."""
+"""Maps failures of Kafka to our errors: one table for the whole relay."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _FORBIDDEN = frozenset(
 
 
 def kafka_failure(error: KafkaError, doing: str) -> TallyweirError:
-    """Turn what the client reports into an error with its fix.
+    """Turn an error of the client into one of ours, with its fix.
 
     Args:
-        error: The client's.
+        error: The client's error.
         doing: What was attempted, as in "sending messages".
     """
     saw = f"Kafka answered {error.name()} while {doing}: {error.str()}."

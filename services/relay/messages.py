@@ -1,4 +1,4 @@
-"""What the relay sends: a row of the home database as a Kafka message. Pure."""
+"""Turns a row of the home database into the Kafka message to send. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sinks.postgres.records.relay_feed import (
 )
 
 DEAD_LETTER_SUFFIX = ".dlq"
-#: Bytes of a header's value at most: records nearly as large as their topic takes
-#: must still fit with their headers.
+#: Most bytes of a header's value: a record nearly as large as its topic allows must
+#: still fit with its headers.
 HEADER_BYTES_MAX = 16_384
 
 _CONNECT = "__connect.errors."
 
-# Stages by Connect's names. Whatever else is wrong with a record, a rule of the
-# pipeline has found.
+# Stages by Connect's names. For all other reasons, a rule of the pipeline has found the
+# problem.
 _STAGES = {
     **{str(code): "VALUE_CONVERTER" for code in ReasonCode},
     "REJECTED_BY_POSTGRES": "TASK_PUT",
@@ -34,14 +34,15 @@ class Message:
     """One message to send.
 
     Attributes:
-        topic: Where to.
-        source_topic: Whose partitions ``topic`` gets when it is made.
-        source_partition: Where the record was read: messages of one such partition
-            stay in one partition and in order. None: the key chooses the partition,
-            as it does for Kafka's Java clients.
-        key: Kafka's.
-        value: Kafka's; None is a tombstone.
-        headers: In the order in which they are sent.
+        topic: Topic to send to.
+        source_topic: When the relay creates ``topic``, it gets as many partitions as
+            this one.
+        source_partition: Partition where the record was read: messages of one source
+            partition stay in one partition and in order. None: the key chooses the
+            partition, as in Kafka's Java clients.
+        key: Key of the Kafka message.
+        value: Value of the Kafka message; None makes it a tombstone.
+        headers: Headers in the order in which they are sent.
     """
 
     topic: str
@@ -55,16 +56,15 @@ class Message:
 def dead_letter_message(
     letter: DeadLetter, *, pipeline: str, installation: str
 ) -> Message:
-    """Write a dead letter as Kafka Connect does, with an ID of CloudEvents.
+    """Write a dead letter as Kafka Connect does, with a CloudEvents ID.
 
-    The ID is made of where the record was read and of nothing else, so it is the same
-    however often the message is sent, and whichever batch the record falls into after
-    a restore.
+    The ID depends only on the position where the record was read. So it stays the same
+    however often the message is sent, and in whichever batch a restore puts the record.
 
     Args:
-        letter: What was read from the home database.
-        pipeline: Whose it is.
-        installation: Of that database.
+        letter: A dead letter of the home database.
+        pipeline: Name of its pipeline.
+        installation: Installation ID of that database.
     """
     place = letter.place
     texts = {
@@ -94,13 +94,13 @@ def outbox_message(
 ) -> Message:
     """Write a message of the outbox as a CloudEvent in binary mode.
 
-    Its ID is made of where its event was read, of the topic that it goes to, and of
-    nothing else, as that of a dead letter is.
+    Its ID depends only on the position where its event was read and on the topic that
+    it goes to.
 
     Args:
-        waiting: What was read from the home database.
-        pipeline: Whose it is.
-        installation: Of that database.
+        waiting: An outbox message of the home database.
+        pipeline: Name of its pipeline.
+        installation: Installation ID of that database.
     """
     place = waiting.place
     texts = {
@@ -123,13 +123,13 @@ def _identity(
     stream: str, message: DeadLetter | OutboxMessage, pipeline: str, installation: str
 ) -> dict[str, str]:
     place = message.place
-    # At the same offset of the topic that had the name before there was another record.
+    # A former topic of the same name had another record at the same offset.
     renewed = f"@{message.renewed_id}" if message.renewed_id else ""
     return {
         "ce_specversion": "1.0",
         "ce_type": f"tallyweir.{stream}",
         "ce_source": f"/tallyweir/{installation}/{pipeline}",
-        # The target is in it: one event may give a message to several topics.
+        # The ID has the target: one event may produce messages for several topics.
         "ce_id": "/".join(
             [
                 stream,
@@ -150,5 +150,5 @@ def _clip(text: str) -> bytes:
     encoded = text.encode()
     if len(encoded) <= HEADER_BYTES_MAX:
         return encoded
-    # Cut between characters: the headers are promised to be UTF-8.
+    # Cut between characters: headers are always UTF-8.
     return encoded[:HEADER_BYTES_MAX].decode(errors="ignore").encode()

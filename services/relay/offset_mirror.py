@@ -1,7 +1,8 @@
-"""Shows Kafka's tools how far pipelines are, in consumer groups that nobody joins.
+"""Shows Kafka's tools how far pipelines are, in consumer groups without members.
 
-The home database stays the only authority: offsets are written here and never read.
-What else has moved them is written over, at the latest after ``REFRESH_S``.
+The home database stays the only authority: the relay writes offsets to Kafka and never
+reads them. If something else moves them, the relay overwrites them within
+``REFRESH_S``.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from sinks.kafka_settings import client_config
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.offsets import TopicPartition
 
-#: Seconds until offsets that have not changed are written once more. Asking Kafka for
-#: them instead is no choice: librdkafka's admin client crashes the process when the
-#: group's coordinator has just moved (confluentinc/confluent-kafka-javascript#374).
+#: Seconds until unchanged offsets are written once more. Reading them from Kafka
+#: instead is no option: librdkafka's admin client crashes the process when the group's
+#: coordinator has just moved (confluentinc/confluent-kafka-javascript#374).
 REFRESH_S = 60.0
 
-#: What a broker answers while it takes a group over, such as at the group's first use.
+#: Errors of a broker that is still loading a group, as at the group's first use.
 _PASSING = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -44,11 +45,11 @@ def advisory_group(pipeline: str) -> str:
 
 
 class OffsetMirror:
-    """Keeps advisory groups at what the home database says, forward and back.
+    """Keeps advisory groups at the offsets of the home database, forward and back.
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
-        clock: Seconds, monotonic.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(
@@ -64,13 +65,13 @@ class OffsetMirror:
         return drift(self._acknowledged.get(pipeline, {}), committed)
 
     def show(self, pipeline: str, committed: _Offsets) -> None:
-        """Write what has changed since the last time, and now and then all of it.
+        """Write the offsets that have changed, and now and then all of them.
 
         Raises:
             TallyweirError: ``OFFSET_MIRROR_REFUSED``, or as ``kafka_failure``.
 
         Crash:
-            Some partitions may be written and others not; the next round writes all.
+            Some partitions may be written and others not. The next round writes all.
         """
         now = self._clock()
         known = self._acknowledged.get(pipeline, {})
@@ -79,7 +80,7 @@ class OffsetMirror:
         changed = {tp: at for tp, at in committed.items() if known.get(tp) != at}
         if not changed:
             return
-        # Of a failed write nobody knows what was done.
+        # A failed write may have changed some partitions.
         self._acknowledged.pop(pipeline, None)
         self._write(advisory_group(pipeline), changed)
         self._acknowledged[pipeline] = dict(committed)
@@ -121,7 +122,7 @@ class OffsetMirror:
             timeout=ANSWER_TIMEOUT_S
         )
         for one in answer.topic_partitions or ():
-            # A coordinator that moves is told partition by partition.
+            # Kafka reports a moving coordinator for each partition.
             if one.error is not None and one.error.code() in _PASSING:
                 raise KafkaException(one.error)
         return answer
@@ -138,7 +139,7 @@ def drift(shown: _Offsets, committed: _Offsets) -> int:
 def _insist(
     ask: Callable[[], ConsumerGroupTopicPartitions],
 ) -> ConsumerGroupTopicPartitions:
-    """Ask again while the broker is still finding out who keeps the group."""
+    """Ask again while the broker is still loading the group."""
 
     def is_passing(error: BaseException) -> bool:
         return isinstance(error, KafkaException) and error.args[0].code() in _PASSING

@@ -1,4 +1,4 @@
-"""What a relay tells Prometheus; docs/metrics.md has the formulas."""
+"""The relay's metrics for Prometheus; docs/metrics.md has the formulas."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RelayMetrics:
         )
 
     def show_only(self, pipelines: Iterable[str]) -> None:
-        """Forget the gauges of pipelines that are gone: nobody changes them again."""
+        """Remove the gauges of pipelines that are gone; they would keep old values."""
         known = set(pipelines)
         for gone in self._shown - known:
             self.backlog.remove_by_labels({"pipeline": gone})

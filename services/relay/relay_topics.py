@@ -1,4 +1,4 @@
-"""The topics that the relay sends to: finds them, and makes those that are missing."""
+"""Finds the topics that the relay sends to, and creates missing ones."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from services.relay.messages import HEADER_BYTES_MAX
 from sinks.kafka_settings import client_config
 
 _SIZE = "max.message.bytes"
-#: Room for all headers of a message, beside what the source's topic took. Only a
+#: Room for all headers of a message, on top of the source topic's limit. Only the
 #: detail can be long.
 _HEADERS_BYTES = 2 * HEADER_BYTES_MAX
-#: Partitions when the source's topic is gone from the broker.
+#: Number of partitions when the source topic is gone from the broker.
 _PARTITIONS_WITHOUT_SOURCE = 1
 
 
 class RelayTopics:
-    """Knows how many partitions each topic has, once it has been asked."""
+    """Counts the partitions of topics, and caches the counts."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
         self._partitions: dict[str, int] = {}
 
     def ensure(self, topic: str, *, like: str) -> int:
-        """Return the number of partitions of a topic that now surely exists.
+        """Create a topic if it is missing, and return its number of partitions.
 
         Args:
-            topic: Where messages are to go.
-            like: A topic that is made gets as many partitions as this one has, and
-                takes its messages with headers added.
+            topic: Topic that messages go to.
+            like: A created topic gets as many partitions as this one, and room for its
+                messages with headers added.
 
         Raises:
             TallyweirError: As ``kafka_failure``.
@@ -42,7 +42,7 @@ class RelayTopics:
         return self._partitions[topic]
 
     def forget(self) -> None:
-        """Ask again next time: somebody may have changed a topic."""
+        """Ask Kafka again next time: a topic may have changed."""
         self._partitions.clear()
 
     def _find_or_make(self, topic: str, like: str) -> int:
@@ -57,8 +57,8 @@ class RelayTopics:
         return partitions
 
     def _count_partitions(self) -> dict[str, int]:
-        # All are listed: asking for one by name would make it, where the broker makes
-        # topics on demand.
+        # List all topics: a broker that creates topics on demand would create one that
+        # is asked for by name.
         metadata = self._admin.list_topics(timeout=ANSWER_TIMEOUT_S)
         return {
             name: len(topic.partitions)

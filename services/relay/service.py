@@ -7,7 +7,7 @@ from services.relay.relay_metrics import RelayMetrics
 from services.relay.tenure import RelayTenure
 from sinks.postgres.records.relay_feed import RelayFeed
 
-#: Without a finished round for so long the relay is not ready: it cannot reach the
+#: After this long without a finished round, the relay is not ready: it cannot reach the
 #: home database.
 SILENCE_MAX_S = 60.0
 

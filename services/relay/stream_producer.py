@@ -1,7 +1,7 @@
-"""Sends a stream's messages in Kafka transactions, under an id that fences.
+"""Sends a stream's messages in Kafka transactions that fence older producers.
 
-Kafka lets one producer of a transactional id send. Making a ``StreamProducer`` shuts
-out every older one of the same stream, also one whose process is merely paused.
+Kafka lets only one producer of a transactional id send. Creating a ``StreamProducer``
+fences every older one of the same stream, even one in a process that is merely paused.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from services.relay.messages import Message
 from services.relay.relay_topics import RelayTopics
 from sinks.kafka_settings import client_config
 
-#: A transaction that is not ended by then is aborted by the broker. Shorter than the
-#: home lets the relay's session be idle.
+#: The broker aborts a transaction that is still open after this. It is shorter than the
+#: idle limit of the relay's session in the home.
 TRANSACTION_TIMEOUT_S = 25.0
-#: The client holds nothing back; what a topic takes, the broker says.
+#: The client limits nothing; the broker enforces the limit of each topic.
 _MESSAGE_BYTES_MAX = 100_000_000
 _BY_KEY = -1
 
@@ -30,15 +30,15 @@ class StreamProducer:
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
-        transactional_id: The stream's, the same in every process.
+        transactional_id: The stream's id, the same in every process.
         topics: Finds and makes the topics.
 
     Raises:
         TallyweirError: As ``kafka_failure``.
 
     Crash:
-        An older producer's open transaction is aborted; consumers that read committed
-        messages only see nothing of it.
+        Kafka aborts an older producer's open transaction. Consumers that read only
+        committed messages see none of its messages.
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class StreamProducer:
                 "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
                 "message.max.bytes": _MESSAGE_BYTES_MAX,
                 "compression.type": "lz4",
-                # That of Kafka's Java clients, so that keys meet those of others.
+                # The partitioner of Kafka's Java clients, so that both put a key into
+                # the same partition.
                 "partitioner": "murmur2_random",
             },
             logger=SILENT_LOG,
@@ -63,17 +64,17 @@ class StreamProducer:
             raise kafka_failure(error.args[0], "fencing older relays") from error
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Send messages in order, all or none; returns when the broker has them.
+        """Send messages in order, all or none; return when the broker has them.
 
-        After an error the producer is of no more use: what became of the transaction
-        is unknown until the next producer has ended it.
+        After an error, discard the producer: the outcome of its transaction is unknown
+        until the next producer has ended it.
 
         Raises:
             TallyweirError: As ``kafka_failure``.
 
         Crash:
-            Before the broker's commit no consumer of committed messages sees any.
-            After it all of them are there, whether we hear of it or not.
+            Before the broker's commit, no consumer of committed messages sees any of
+            them. After it, all of them are there, even if the answer is lost.
         """
         partitions = [
             self._topics.ensure(message.topic, like=message.source_topic)
@@ -101,6 +102,6 @@ class StreamProducer:
                 self._producer.poll(0)
             self._producer.commit_transaction(TRANSACTION_TIMEOUT_S)
         except KafkaException as error:
-            # The commit only says that a message failed, its report says why.
+            # The commit only says that a message failed; its delivery report says why.
             cause = failures[0] if failures else error.args[0]
             raise kafka_failure(cause, "sending messages") from error

@@ -1,4 +1,4 @@
-"""What one relay does from the moment it holds the home's lock until it loses it."""
+"""The work of one relay while it holds the home's lock."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from sinks.postgres.records.relay_feed import (
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.offsets import TopicPartition
 
-#: What one Kafka transaction holds at most: few enough to be sent well within its
-#: time, many enough for its cost not to matter.
+#: Most messages and bytes of one Kafka transaction: few enough to be sent well within
+#: its time, many enough that its cost does not matter.
 MESSAGES_MAX = 2_000
 BYTES_MAX = 16_000_000
 
@@ -32,12 +32,13 @@ BYTES_MAX = 16_000_000
 class RelayTenure:
     """Sends what is due and moves the cursors, pipeline by pipeline.
 
-    Invariant: a message is read from the home only after its stream's producer was
-    made, and through the session that holds the lock. So whoever sends an older
-    message than its successor was fenced by the successor's producer before.
+    Invariant: a relay reads a message from the home only after it has created the
+    stream's producer, and through the session that holds the lock. So before a
+    successor reads anything, its producer has fenced the older relay, which can no
+    longer send.
 
     Args:
-        feed: Holds the lock.
+        feed: Reads the home through the session that holds the lock.
         bootstrap: ``host:port``, several separated by commas.
         metrics: Told of what was done, after it was done.
         is_stopped: Asked before each chunk.
@@ -62,12 +63,12 @@ class RelayTenure:
         self._log = structlog.get_logger()
 
     def run_round(self) -> list[str]:
-        """Send what is due and show what is committed.
+        """Send the waiting messages and show the committed offsets.
 
-        A pipeline that fails is told and does not stop the others.
+        A failure of one pipeline is logged and does not stop the others.
 
         Returns:
-            Codes of the errors that were told.
+            Codes of the errors that were logged.
 
         Raises:
             TallyweirError: The session with the home has ended, and with it the lock.
@@ -104,12 +105,12 @@ class RelayTenure:
         return []
 
     def _relay(self, pipeline: str, *, stream: str) -> None:
-        """Send what a pipeline's stream has.
+        """Send all waiting messages of one stream of a pipeline.
 
         Crash:
-            Before the broker's commit: nothing was sent. Between it and the cursor's
-            move: the next relay sends the chunk again, under the same IDs and in the
-            same order.
+            Before the broker's commit, nothing was sent. Between the commit and the
+            cursor's move, the next relay sends the chunk again, under the same IDs and
+            in the same order.
         """
         backlog = self._metrics.backlog.labels(pipeline, stream)
         waiting = self._feed.count_backlog(pipeline, stream)
@@ -119,7 +120,8 @@ class RelayTenure:
         try:
             sent = self._send_all(pipeline, stream)
         except TallyweirError:
-            # Whether its transaction was committed only its successor finds out.
+            # The outcome of its transaction is unknown until its successor has ended
+            # it.
             self._producers.pop(pipeline, None)
             self._topics.forget()
             raise
@@ -148,7 +150,7 @@ class RelayTenure:
     def _read(
         self, pipeline: str, stream: str, after: RelayPlace
     ) -> tuple[list[Message], RelayPlace]:
-        """Return what comes next in a stream, and the place of the last of it."""
+        """Return the next messages of a stream, and the place of the last of them."""
         if stream == DEAD_LETTERS:
             letters = self._feed.read_dead_letters(
                 pipeline, after, messages_max=MESSAGES_MAX, bytes_max=BYTES_MAX

@@ -1,4 +1,4 @@
-"""The resolver: a service that does what needs no driver, behind the batches' backs.
+"""The resolver: a service that does the work that needs no driver.
 
 It finishes the branches that a crash has left prepared, and merges seen IDs.
 """

@@ -1,4 +1,4 @@
-"""Merges the seen-ID catalogs of one home, beside the resolver's rounds."""
+"""Merges the seen-ID catalogs of one home, in parallel with the resolver's rounds."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from sinks.protocol.errors import TallyweirError
 
 @dataclass(kw_only=True)
 class MergeReport:
-    """What was merged, and what kept the rest from it."""
+    """The merged buckets, and the errors of the others."""
 
     merged: list[MergedBucket] = field(default_factory=list)
-    #: Codes of errors; each has been told.
+    #: Codes of errors; each has been logged.
     failures: list[str] = field(default_factory=list)
 
 
 def merge_catalogs(
     dsn: str, *, is_stopped: Callable[[], bool] = lambda: False
 ) -> MergeReport:
-    """Merge every bucket that is due; a failure is told and does not stop the rest.
+    """Merge every bucket that is due; a failure is logged and does not stop the rest.
 
     Args:
-        dsn: Of the home database.
+        dsn: Connection string of the home database.
         is_stopped: Asked before each bucket.
 
     Crash:

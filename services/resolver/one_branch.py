@@ -1,7 +1,7 @@
 """The ports of ``resolve``, narrowed to a single branch.
 
-The service finishes each branch by itself: a database that does not answer, or a
-branch that another role owns, must not keep the others waiting.
+The service finishes each branch separately: a database that does not answer, or a
+branch that another role owns, must not delay the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sinks.protocol.ports import DecisionLedger, PreparedBranches
 class OneDecision:
     """The ``DecisionLedger`` of a pipeline as if it had decided one branch at most.
 
-    What is left out are other branches only, so every verdict on this one stands.
+    It leaves out only other branches, so every verdict on this one is the same.
     """
 
     def __init__(self, ledger: DecisionLedger, gid: GlobalId) -> None:
@@ -32,11 +32,11 @@ class OneDecision:
 
 
 class OneBranch:
-    """The ``PreparedBranches`` of a database, of which one was listed.
+    """The ``PreparedBranches`` of a database, limited to one listed branch.
 
     Args:
-        branches: Of that database.
-        listed: What was found prepared, before this was made; maybe nothing.
+        branches: All prepared branches of that database.
+        listed: The branch, if it was found prepared before; may be empty.
     """
 
     def __init__(self, branches: PreparedBranches, listed: Sequence[GlobalId]) -> None:

@@ -1,4 +1,4 @@
-"""What a resolver tells Prometheus; docs/metrics.md has the formulas."""
+"""The resolver's metrics for Prometheus; docs/metrics.md has the formulas."""
 
 from __future__ import annotations
 
@@ -47,14 +47,15 @@ class ResolverMetrics:
         )
 
     def note_merges(self, report: MergeReport) -> None:
-        """Take in what was merged."""
+        """Add the numbers of a merge."""
         self._merged.inc(sum(one.ids for one in report.merged))
         for code in report.failures:
             self._failures.labels(code).inc()
 
     def note_round(self, report: RoundReport) -> None:
-        """Take a round's report in."""
-        # A database that was not looked into has no number rather than an old one.
+        """Add the numbers of a round."""
+        # A database that the round could not read gets no number rather than an old
+        # one.
         self._prepared.clear()
         self._oldest.clear()
         for database, ages_s in report.found.items():

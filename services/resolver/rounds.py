@@ -1,4 +1,4 @@
-"""One round of the resolver: look into every database, finish what can be finished."""
+"""One round of the resolver: checks every database, and finishes branches."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from sinks.protocol.errors import TallyweirError
 from sinks.protocol.in_doubt import GlobalId, InDoubtVerdict
 from sinks.protocol.resolution import Resolution, resolve
 
-#: A driver finishes its own branches within moments. Whoever meddles before makes it
-#: wait, or start over because another session is finishing its branch.
+#: A driver finishes its own branches within moments. A resolver that acts earlier makes
+#: the driver wait, or start over because another session is finishing its branch.
 GRACE_S = 10.0
-#: A branch in doubt holds locks and keeps VACUUM from its rows.
+#: Ages for warnings: a branch in doubt holds locks and blocks VACUUM.
 WARN_AFTER_S = 60.0
 ALARM_AFTER_S = 300.0
 
@@ -41,32 +41,33 @@ _NAME = "tallyweir resolver"
 
 @dataclass(kw_only=True)
 class RoundReport:
-    """What a round did, and what kept it from doing all."""
+    """The results of a round, and its errors."""
 
     committed: list[GlobalId] = field(default_factory=list)
     rolled_back: list[GlobalId] = field(default_factory=list)
     #: Branches that stay prepared.
     left: list[GlobalId] = field(default_factory=list)
-    #: Age in seconds of each prepared branch, by database that was looked into.
+    #: Age in seconds of each prepared branch, by database that could be read.
     found: dict[str, list[float]] = field(default_factory=dict)
-    #: Codes of errors; each has been told.
+    #: Codes of errors; each has been logged.
     failures: list[str] = field(default_factory=list)
 
 
 class ResolverRound:
     """Finishes the branches of every pipeline that one home database knows.
 
-    May run beside drivers, resolvers and itself: whatever it decides by does not
-    change any more. It never touches what the newest claim has yet to decide, nor a
-    name that is not of this home's pipelines.
+    It may run at the same time as drivers, other resolvers and other rounds, because
+    the facts that it decides by never change. It never touches a branch that the newest
+    claim has yet to decide, nor a global id that does not belong to a pipeline of this
+    home.
 
     Args:
         databases: Connection strings of the home and of the others, by name.
-        grace_s: Branches younger than this are left to their driver.
+        grace_s: The round leaves branches younger than this to their driver.
         is_stopped: Asked before each branch.
 
     Crash:
-        Between any two steps; the next round does the rest.
+        It may stop between any two steps. The next round does the rest.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class ResolverRound:
         self._report = RoundReport()
 
     def run(self) -> RoundReport:
-        """Do one round; a failure is told and does not stop the rest."""
+        """Do one round; a failure is logged and does not stop the rest."""
         try:
             with connect(self._databases[HOME], application_name=_NAME) as home:
                 claims = read_claims(home)
@@ -125,7 +126,7 @@ class ResolverRound:
         dsn = self._databases[database]
         with connect(dsn, application_name=_NAME) as connection:
             found = list_prepared(connection, database, prefix)
-        # Two names may lead to one database; each branch is finished under its own.
+        # Two names may refer to one database; finish each branch under its own name.
         return tuple(one for one in found if one.gid.database == database)
 
     def _finish(
@@ -178,7 +179,7 @@ class ResolverRound:
             )
 
     def _tell_left(self, prepared: Sequence[PreparedBranch]) -> None:
-        """Warn of branches that stay; those of a healthy driver are gone by then."""
+        """Warn of branches that stay; a healthy driver has finished its own by now."""
         if not prepared:
             return
         with connect(self._databases[HOME], application_name=_NAME) as home:
@@ -194,7 +195,7 @@ class ResolverRound:
                 tell("branch in doubt", **_describe(one))
 
     def _tell_unknown_databases(self, unnoted: Iterable[UnnotedDecision]) -> None:
-        """Name the databases that hold decided branches and were not given."""
+        """Warn of databases that hold decided branches but are not configured."""
         unknown: dict[str, list[UnnotedDecision]] = {}
         for decision in unnoted:
             if decision.gid.database not in self._databases:
@@ -232,13 +233,13 @@ def finish_branch(
     database: str,
     listed: bool,
 ) -> Resolution:
-    """Do with one branch what ``resolve`` says.
+    """Resolve one branch.
 
     Args:
         gid: A branch of the pipeline.
         databases: Connection strings by name; the home's and the branch's are used.
-        pipeline: As the home database knows it.
-        database: Where the branch was found, or is if it is committed.
+        pipeline: Name of its pipeline in the home database.
+        database: Name of the database where the branch is, prepared or committed.
         listed: Whether it was found prepared, before this call.
 
     Raises:

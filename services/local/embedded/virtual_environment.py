@@ -1,14 +1,15 @@
 """Makes the virtual environment that everything else runs in.
 
-This is the only module that runs on the machine's own Python: standard library only.
+Only this module runs on the machine's own Python, so it uses only the standard library.
 The launcher runs it as a script when ``.venv`` lacks the current lock.
 
 Invariants:
     - ``<venv>/<lock>`` is a copy of a lock only while everything in it is installed: it
-      is removed before pip starts and written after pip ended well. A set-up that was
-      killed half-way leaves none, and the next start makes the environment anew.
-    - Two starts at once do the work once: the kernel's file lock (on the run-time
-      lock, which always exists) ends with its holder, however that one dies.
+      is removed before pip starts and written after pip has succeeded. A set-up that
+      was killed half-way leaves no copy, and the next start makes the environment
+      again.
+    - Two starts at once do the work once: the kernel's file lock (on the run-time lock,
+      which always exists) ends with its holder, however the holder dies.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _PROGRESS_INTERVAL_S = 5.0
 
 
 class SetUpError(Exception):
-    """The environment could not be made; rendered like every other product error."""
+    """The environment could not be made; printed like every other product error."""
 
     exit_code = 78
 
@@ -54,13 +55,13 @@ class SetUpError(Exception):
 def is_installed(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> bool:
     """Whether the environment, see ``install``, holds what ``lock`` lists.
 
-    The stamp says so, and no package of it has been removed since.
+    It does if the stamp says so, and no package of the lock has been removed since.
     """
     venv = venv or root / ".venv"
     stamp = venv / lock
     if not stamp.exists() or not filecmp.cmp(root / lock, stamp, shallow=False):
         return False
-    # What a marker may keep out is left to pip.
+    # Skip pins with a marker: pip decides whether they apply.
     pins = re.findall(r"^([\w.-]+)[^;\n]*==[^;\n]*$", stamp.read_text(), re.MULTILINE)
     there = venv.glob("lib/python*/site-packages/*.dist-info")
     return {_plain(pin) for pin in pins} <= {
@@ -69,12 +70,12 @@ def is_installed(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> b
 
 
 def _plain(name: str) -> str:
-    """Write a package's name in the one way that pip takes all others for."""
+    """Normalise a package's name as pip does."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def install(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> None:
-    """Bring an environment up to ``lock``; does nothing when it is.
+    """Bring an environment up to date with ``lock``; do nothing if it is.
 
     Args:
         lock: Name of a lock file at the root of the repository.
@@ -82,13 +83,14 @@ def install(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> None:
         venv: An environment that holds this lock alone, for packages that do not go
             with ours; None for ``.venv``, which begins with the run-time lock.
 
-    A link in its place is replaced: what it leads to is somebody else's.
+    It replaces a link in the environment's place, and does not touch the target.
 
     Raises:
         SetUpError: This Python cannot make environments, or pip failed.
 
     Crash:
-        At any point before the stamp is written the next call makes it good.
+        After a crash before the stamp is written, the next call repairs the
+        environment.
     """
     with _only_one(root / RUNTIME_LOCK):
         if is_installed(lock, root=root, venv=venv):
@@ -103,7 +105,7 @@ def install(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> None:
         if lock == RUNTIME_LOCK:
             _pip_install(root / _BUILD_LOCK, venv)
         _pip_install(root / lock, venv)
-        # Renamed into place: a copy cut short must not pass for the whole lock.
+        # Rename it into place: a copy cut short must not count as the whole lock.
         shutil.copyfile(root / lock, stamp.with_suffix(".new"))
         stamp.with_suffix(".new").replace(stamp)
         _report(f"{lock} is installed, {time.monotonic() - started:.0f} s")
@@ -206,7 +208,7 @@ def _report(line: str) -> None:
 
 
 def main() -> int:
-    """Install the run-time lock; print four lines and fail when that is impossible."""
+    """Install the run-time lock; print four lines and fail if that is impossible."""
     try:
         install(RUNTIME_LOCK)
     except SetUpError as error:

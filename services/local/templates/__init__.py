@@ -1,1 +1,1 @@
-"""Ready pipelines: each a valid pipeline file, and what a user may set in it."""
+"""Ready pipelines: each is a valid pipeline file with parameters that users set."""

@@ -1,4 +1,4 @@
-"""Makes the tables that a template looks things up in."""
+"""Makes the lookup tables of a template."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _COPY = "COPY {} FROM STDIN (FORMAT csv, HEADER, NULL 'NA')"
 
 
 def make_tables(dsn: str, template: Template) -> None:
-    """Run a template's SQL, and fill its tables; neither touches rows that are there.
+    """Run a template's SQL, and fill its tables; existing rows stay unchanged.
 
-    Rows are CSV below a header, with the table's columns in its order and ``NA`` for
+    The rows are CSV below a header, with the table's columns in order and ``NA`` for
     null.
 
     Raises:
-        TallyweirError: Postgres is away, or refuses.
+        TallyweirError: Postgres cannot be reached, or refuses.
 
     Crash:
-        One transaction: the tables are there with their rows, or not at all.
+        All of it is one transaction: the tables exist with their rows, or not at all.
     """
     if template.tables is None:
         return

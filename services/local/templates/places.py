@@ -1,4 +1,4 @@
-"""Places of a pipeline file where a value stands, and how one is written there."""
+"""Finds the places of values in a pipeline file, and writes values there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPlace:
-    """Where a value stands in a text: from ``start`` up to ``end``, in characters."""
+    """The place of a value in a text: from ``start`` up to ``end``, in characters."""
 
     start: int
     end: int
@@ -25,7 +25,7 @@ class Places(ABC):
     """The places of one file.
 
     Attributes:
-        text: What is in the file.
+        text: Text of the file.
     """
 
     text: str
@@ -36,7 +36,7 @@ class Places(ABC):
 
     @abstractmethod
     def written(self, value: str) -> str:
-        """Write a value as it is written in such a file."""
+        """Return a value in the syntax of the file."""
 
 
 class YamlPlaces(Places):
@@ -62,7 +62,7 @@ class YamlPlaces(Places):
         )
 
     def written(self, value: str) -> str:
-        # Parameters have shapes that YAML reads as they stand.
+        # Values of parameters are plain YAML as they are.
         return value
 
 
@@ -81,7 +81,8 @@ class PythonPlaces(Places):
             if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
                 assert value.end_lineno is not None
                 assert value.end_col_offset is not None
-                # Columns count bytes; constants that are parameters are ASCII.
+                # Columns count bytes, which is fine: constants that are parameters are
+                # ASCII.
                 self._found[target.id] = FoundPlace(
                     start=starts[value.lineno - 1] + value.col_offset,
                     end=starts[value.end_lineno - 1] + value.end_col_offset,

@@ -1,9 +1,9 @@
-"""Templates: pipeline files that work as they are, and the values one may set.
+"""Templates: pipeline files that work as they are, with parameters to set.
 
-Beside ``NAME.yaml``, or a file in Python, lies ``NAME.template.yaml``, which says what
-the pipeline is for and which places of the file are parameters. What stands in a place
-is its default, so a template is tested as it is read; setting a parameter replaces that
-text and nothing else, comments included.
+Next to ``NAME.yaml``, or a file in Python, is ``NAME.template.yaml``, which says what
+the pipeline is for and which places of the file are parameters. The value in a place is
+the default, so a template is tested exactly as users read it. Setting a parameter
+replaces only that text; comments stay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ENDING = ".template.yaml"
 
 
 class ParameterType(StrEnum):
-    """What a parameter's value may be."""
+    """The type of a parameter's value."""
 
     TOPIC = "topic"
     TABLE = "table"
@@ -36,7 +36,7 @@ class ParameterType(StrEnum):
     NUMBER = "number"
 
 
-#: Everything that these match is one plain value of YAML.
+#: Each match of these is one plain YAML value.
 _SHAPES = {
     ParameterType.TOPIC: (r"[A-Za-z0-9._-]{1,249}", "letters, digits, . _ and -"),
     ParameterType.TABLE: (
@@ -57,11 +57,11 @@ class Parameter:
     """One value that a user may set.
 
     Attributes:
-        name: What ``--set`` calls it.
-        type: What it may be.
-        help: What it is for, in a few words.
-        places: Where it stands in the pipeline file, each a path of keys.
-        default: What stands there.
+        name: Name for ``--set``.
+        type: Type of its values.
+        help: Its purpose in a few words.
+        places: Its places in the pipeline file, each a path of keys.
+        default: The value in the file.
     """
 
     name: str
@@ -76,14 +76,14 @@ class Template:
     """A ready pipeline.
 
     Attributes:
-        name: What a user calls it.
-        title: What it does, in one line.
+        name: Name of the template.
+        title: Its purpose in one line.
         file: The pipeline file.
-        parameters: What may be set.
-        companions: Further files that belong beside the pipeline file.
-        tables: A file of SQL that makes the tables it looks things up in, if any.
-        rows: Files of the flights' data set with the rows of such tables, by table.
-        dataset: The made-up events that fit it.
+        parameters: Parameters that a user may set.
+        companions: Further files that belong next to the pipeline file.
+        tables: A SQL file that makes its lookup tables, if any.
+        rows: Files of the flights dataset with the rows of these tables, by table.
+        dataset: Name of the made-up events that fit it.
     """
 
     name: str
@@ -118,13 +118,13 @@ class Template:
             for name, value in values.items()
             for place in known[name].places
         ]
-        # From the end, so that what is before keeps its place.
+        # Replace from the end, so that earlier places stay valid.
         for found, value in sorted(replaced, key=lambda one: -one[0].start):
             text = text[: found.start] + value + text[found.end :]
         return text
 
     def files(self, values: Mapping[str, str]) -> dict[str, bytes]:
-        """Return everything that belongs to it, by name, the pipeline file first.
+        """Return all its files by name, the pipeline file first.
 
         Raises:
             ConfigurationError: As ``render``, or ``read_file``.

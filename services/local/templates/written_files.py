@@ -1,4 +1,4 @@
-"""Writes a template's files to where a user wants them."""
+"""Writes a template's files into a directory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sinks.protocol.errors import ConfigurationError
 def write_files(
     directory: Path, files: Mapping[str, bytes], *, replace: bool
 ) -> list[Path]:
-    """Write all of the files, or none if one may not be replaced.
+    """Write all files; write nothing if a file exists that must not be replaced.
 
     Args:
-        directory: Where to; made when missing.
+        directory: Directory to write to; made when missing.
         files: Content by name, the pipeline file first.
-        replace: Whether files of these names may be written over.
+        replace: Overwrite existing files of these names.
 
     Returns:
-        Where they are, in the same order.
+        The paths of the files, in the same order.
 
     Raises:
         ConfigurationError: ``FILE_EXISTS``, or ``FILE_UNWRITABLE``.

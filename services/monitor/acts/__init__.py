@@ -1,8 +1,8 @@
-"""What somebody may do from the page: a registry, each act with its dry run.
+"""The acts that a user can do from the page: a registry, each with its dry run.
 
-Another act is another entry of a list of ``Act``: its name, its role, its fields, and a
-function that does it or, in a dry run, only tells what it would do. The page, the
-checks of what is asked for, and the table in docs/monitor.md come from the entry.
+To add an act, add an ``Act`` to a list: its name, its role, its fields, and a function
+that does it or, in a dry run, only reports what it would do. The page, the checks of
+arguments, and the table in docs/monitor.md come from this entry.
 """
 
 from __future__ import annotations

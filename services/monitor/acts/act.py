@@ -1,4 +1,4 @@
-"""One kind of act, and somebody's call for it."""
+"""One kind of act, and one request for it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ AT_WORK = ("RUNNING", "CAUGHT UP", "STALLED", "STOPPED", "DRAINING")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActCall:
-    """An act that somebody asks for.
+    """One request for an act.
 
     Attributes:
-        home: A connection of its own, which notes what it does with his name.
-        bootstrap: Of the broker.
-        pipeline: Its name.
-        arguments: By the names of the act's fields.
-        dry_run: Whether it is only told what would be done.
+        home: A connection of its own, which notes the user's name with each act.
+        bootstrap: Address of the broker.
+        pipeline: Name of the pipeline.
+        arguments: Values by the names of the act's fields.
+        dry_run: Only report what would be done.
     """
 
     home: Connection[TupleRow]
@@ -42,7 +42,7 @@ class ActCall:
         return self.arguments.reason
 
     def request(self, kind: str) -> ActRequest:
-        """Return what ``sinks.postgres.steering`` takes."""
+        """Return the request that ``sinks.postgres.steering`` takes."""
         return ActRequest(
             pipeline=self.pipeline,
             kind=kind,
@@ -51,7 +51,7 @@ class ActCall:
         )
 
     def then(self, after: str) -> str:
-        """Return the last line: that nothing was changed, or what comes now."""
+        """Return the last line: that nothing has changed, or what happens next."""
         return UNCHANGED if self.dry_run else after
 
 
@@ -60,14 +60,14 @@ class Act:
     """One kind of act.
 
     Attributes:
-        name: In addresses and notes.
-        title: On its button.
-        command: Of the command line, which does the same.
-        fields: What is asked for.
-        do: Does it, or tells what it would do; returns lines for people.
-        role: Who may do it; greater roles may, too.
-        states: Those of a pipeline under whose name the button is shown; none if it is
-            beside what it is about.
+        name: Name in addresses and notes.
+        title: Text of its button.
+        command: The command that does the same.
+        fields: The arguments that it takes.
+        do: Does it, or reports what it would do; returns lines for people.
+        role: The least role that may do it.
+        states: States of a pipeline in which its page shows the button below its name;
+            empty if the page shows the button next to the thing that the act changes.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What an act asks for: fields of a few kinds, checked before anything is done."""
+"""The fields of an act: a few kinds, checked before the act does anything."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from enum import Enum
 from sinks.postgres.steering import check_reason
 from sinks.protocol.errors import ConfigurationError
 
-#: Characters of a text; a reason is read by people.
+#: Most characters of a text: people read a reason.
 TEXT_MAX = 500
-#: Digits of a number that a bigint holds.
+#: Most digits of a number: every such number fits a bigint.
 _DIGITS_MAX = 18
 
 
 class FieldKind(Enum):
-    """How a value is asked for, and what it must be; all travel as text.
+    """How the page asks for a value, and what is valid; all values travel as text.
 
     A moment is ISO 8601, in UTC on the page. A boolean is ``true``, or blank.
     """
@@ -30,16 +30,16 @@ class FieldKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActField:
-    """One thing that is asked for.
+    """One argument of an act.
 
     Attributes:
-        name: Of the argument.
-        label: What people read.
-        kind: How it is asked for.
-        is_required: Whether it may not be blank.
-        is_fixed: Given by the place on the page, if at all, and never typed.
-        choices: What may be chosen, by value, with what people read.
-        hint: How it is written, or what it means.
+        name: Name of the argument.
+        label: The label that people read.
+        kind: How the page asks for it.
+        is_required: It must not be blank.
+        is_fixed: The place on the page sets it, if anything does; users never type it.
+        choices: The valid values, each with the text that people read.
+        hint: How to write it, or what it means.
     """
 
     name: str
@@ -98,10 +98,10 @@ class ActField:
 
 
 class Arguments:
-    """What was given for the fields of an act, checked; nothing else may be given.
+    """The checked arguments of an act; it refuses an argument that has no field.
 
     Args:
-        fields: Of the act.
+        fields: Fields of the act.
         given: Values by names.
 
     Raises:
@@ -127,11 +127,11 @@ class Arguments:
 
     @property
     def reason(self) -> str:
-        """Why; blank where it is not asked for."""
+        """Why; blank if the act takes no reason."""
         return self._values.get("reason", "")
 
     def text(self, name: str) -> str:
-        """Return what was given; blank if nothing was."""
+        """Return a value; blank if it was not given."""
         return self._values[name]
 
     def number(self, name: str) -> int | None:
@@ -144,5 +144,5 @@ class Arguments:
         return bool(self._values[name])
 
 
-#: Asked for by every act but the end of a pause, whose own reason is kept.
+#: A field of every act but the end of a pause, which keeps the reason of the pause.
 REASON = ActField(name="reason", label="Reason, for whoever asks later")

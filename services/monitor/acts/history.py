@@ -1,4 +1,4 @@
-"""Acts on what a pipeline has read and kept: offsets, snapshots, a person's events."""
+"""Acts on what a pipeline has read and kept: offsets, snapshots, events."""
 
 from __future__ import annotations
 

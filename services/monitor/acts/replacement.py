@@ -1,4 +1,4 @@
-"""Acts by which another version or a fork takes the place of what runs, or goes."""
+"""Acts that replace what runs by another version or a fork, or discard it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a pipeline costs, from what its batches have measured and a file of prices.
+"""Computes the cost of a pipeline, from measurements of its batches and a price file.
 
-``docs/cost.md`` has every formula. Pure but for reading the file of prices.
+``docs/cost.md`` has every formula. Everything is pure, except reading the file of
+prices.
 """

@@ -1,4 +1,4 @@
-"""What was used, times its price; docs/cost.md has the same formulas in words."""
+"""Multiplies usage by prices; docs/cost.md has the same formulas in words."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a span has cost.
+    """The cost of a span.
 
     Attributes:
-        items: What was paid for, by name.
-        steps: The part of ``compute`` that each step had, by its CPU seconds; ``other``
-            is Spark, planning and publishing.
-        tables: What each output's rows have cost: the total without storage divided by
-            rows, and the table's own storage.
-        hours: Of the span.
-        read: Records of the span.
+        items: The lines of the bill, by name.
+        steps: Each step's part of ``compute``, by its CPU seconds; ``other`` is Spark,
+            planning and publishing.
+        tables: The cost of each output: its part, by rows, of the total without
+            storage, and the table's own storage.
+        hours: Hours of the span.
+        read: Records read in the span.
     """
 
     currency: str
@@ -58,7 +58,7 @@ class Estimate:
 
     @property
     def per_million(self) -> float | None:
-        """Cost of a million records; None for none."""
+        """Cost of a million records; None if no record was read."""
         return self.total / self.read * _MILLION if self.read else None
 
     @property
@@ -73,9 +73,9 @@ class Estimate:
 
 
 def shares_of_budget(estimate: Estimate, budget: Budget) -> dict[str, float]:
-    """Return what is used of each limit, by what it is of; above 1 it is passed.
+    """Return the used share of each limit, by its subject; above 1, it is exceeded.
 
-    Where nothing was read, a million records cost nothing that is known.
+    If no record was read, the share of the limit per million records is 0.
     """
     shares = {}
     if budget.per_day is not None:
@@ -87,7 +87,7 @@ def shares_of_budget(estimate: Estimate, budget: Budget) -> dict[str, float]:
 
 
 def estimate_cost(usage: Usage, prices: Prices) -> Estimate:
-    """Multiply what was used with its prices."""
+    """Multiply usage by prices."""
     hours, reserved = usage.hours, prices.reserved
     vcpu_hours = usage.cpu_s / _SECONDS_OF_HOUR
     gib_hours = 0.0
@@ -119,7 +119,7 @@ def estimate_cost(usage: Usage, prices: Prices) -> Estimate:
 
 
 def moved_bytes(usage: Usage) -> int:
-    """Return the bytes of records read and of rows staged, as they lie in memory."""
+    """Return the bytes of records read and rows staged, by their size in memory."""
     return sum(usage.steps[name].bytes for name in _MOVING if name in usage.steps)
 
 

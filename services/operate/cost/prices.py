@@ -13,13 +13,13 @@ from sinks.protocol.errors import ConfigurationError
 
 _NOTHING_ELSE = ConfigDict(extra="forbid")
 _Amount: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-#: A limit of zero would always be passed.
+#: A limit of zero would always be exceeded.
 _Limit: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """What is paid for whether it is used or not: driver, executors, servers."""
+    """Resources that cost money even when idle: driver, executors, servers."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _NOTHING_ELSE
 
@@ -29,7 +29,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What the pipeline may cost: a day of it, a million of its records, or both."""
+    """Limits of a pipeline's cost: per day, per million records, or both."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _NOTHING_ELSE
 
@@ -43,15 +43,16 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Prices in one currency; what has none is free.
+    """Prices in one currency; a resource without a price is free.
 
     Attributes:
-        vcpu_hour: Of a core for an hour.
-        gib_hour: Of a GiB of memory for an hour; only of what is reserved.
-        wal_gb: Of a GB (10^9 bytes) of write-ahead log: its disk, archive and standby.
-        storage_gb_month: Of a GB of result tables for a month.
-        network_gb: Of a GB of records read and rows staged.
-        reserved: What is paid for; None if only what is used is.
+        vcpu_hour: Price of a core for an hour.
+        gib_hour: Price of a GiB of memory for an hour; applies to reserved memory only.
+        wal_gb: Price of a GB (10^9 bytes) of write-ahead log: its disk, archive and
+            standby.
+        storage_gb_month: Price of a GB of result tables for a month.
+        network_gb: Price of a GB of records read and rows staged.
+        reserved: The resources that are paid for; None if only usage is.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _NOTHING_ELSE
@@ -70,7 +71,7 @@ def read_prices(path: Path) -> Prices:
     """Read a file of prices.
 
     Raises:
-        ConfigurationError: ``COST_PRICES_INVALID``, with all that is wrong.
+        ConfigurationError: ``COST_PRICES_INVALID``, with all problems of the file.
     """
     try:
         content = yaml.safe_load(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""What a pipeline would save if it were another one, and how sure that is."""
+"""Estimates what changes to a pipeline would save, and how sure that is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from services.operate.cost.prices import Prices
 from sinks.postgres.audit import Usage
 from sinks.protocol.guarantee import Guarantee
 
-#: Of a new ID in a run: 16 of its fingerprint, 8 of its payload's hash.
+#: Bytes of a new ID in a run: 16 of its fingerprint, 8 of its payload's hash.
 _ID_BYTES = 24
-#: Batches from which a line through them says something, and how well it must fit.
+#: Fewest batches for a line through them, and how well it must fit.
 _BATCHES_MIN = 20
 _R2_MIN = 0.5
 
@@ -22,10 +22,10 @@ class WhatIf:
     """A change, and what it would have saved over the span.
 
     Attributes:
-        change: What would be otherwise.
-        saving: In the currency of the prices.
-        share: Of the total.
-        formula: How it comes about, with the figures.
+        change: The change.
+        saving: The saving in the currency of the prices.
+        share: The saving as a share of the total.
+        formula: How it is computed, with the figures.
         certainty: How sure it is, in words.
     """
 
@@ -37,10 +37,10 @@ class WhatIf:
 
 
 def imagine(usage: Usage, estimate: Estimate, prices: Prices) -> tuple[WhatIf, ...]:
-    """Return what could be otherwise; only what the measured batches say something of.
+    """Return the changes whose saving the measured batches can show.
 
-    With reserved machines a saving is the part of them that would be free: it is
-    money only once fewer are reserved.
+    With reserved machines, a saving is the part of them that would become idle. It
+    saves money only once fewer machines are reserved.
     """
     return tuple(_imagine(usage, estimate, prices))
 

@@ -1,8 +1,8 @@
 """Draws stacks as a flame graph: an SVG without script, style sheet or any other file.
 
-Frames are as wide as the samples they are in, callers below what they call, brothers in
-order of their names. What a frame is and how much of the time it has, a browser shows
-as its title.
+The width of a frame is its share of the samples. Callers are below the functions they
+call; frames of one caller are sorted by name. A browser shows the name and the share of
+a frame as its title.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MARGIN = 10
 _ROW = 17
 _TOP = 56
 _LETTER = 6.6
-#: Narrower frames are left out, with all that is on them.
+#: The graph omits narrower frames, and all frames above them.
 _WIDTH_MIN = 0.4
 DEPTH_MAX = 150
 
@@ -33,11 +33,11 @@ class _Frame:
 
 
 def draw_flame_graph(title: str, stacks: Mapping[Stack, int]) -> str:
-    """Return an SVG of stacks, each with how often it was seen.
+    """Return an SVG of stacks, each with its number of samples.
 
     Args:
-        title: What was sampled.
-        stacks: From the outermost caller to the innermost frame.
+        title: Title that says what was sampled.
+        stacks: Samples of each stack, from the outermost caller to the innermost frame.
     """
     root = _grow(stacks)
     frames = list(_place(root))
@@ -111,19 +111,19 @@ def _label(name: str, left: float, top: int, width: float) -> str:
 
 
 def _colour(name: str) -> str:
-    """Give a name its own warm colour, the same in every graph."""
+    """Return a warm colour for a name, the same in every graph."""
     mixed = zlib.crc32(name.encode())
     red, green, blue = 205 + mixed % 50, 90 + mixed // 50 % 130, mixed // 6_500 % 55
     return f"#{red:02x}{green:02x}{blue:02x}"
 
 
 def _text(name: str) -> str:
-    """Escape a name; XML has no place for control characters."""
+    """Escape a name; XML allows no control characters."""
     return escape("".join(c if c.isprintable() else "�" for c in name))
 
 
 def fold(lines: Iterator[str]) -> Counter[Stack]:
-    """Read stacks as profilers fold them: frames with ; between, a space, a count."""
+    """Read folded stacks of a profiler: frames separated by ;, a space, a count."""
     stacks: Counter[Stack] = Counter()
     for line in lines:
         frames, _, count = line.rstrip("\n").rpartition(" ")

@@ -11,18 +11,18 @@ import psutil
 from sinks.postgres.audit import PipelineSummary
 from sinks.protocol.errors import ConfigurationError
 
-#: The clocks of host and database may differ by so much.
+#: Most that the clocks of host and database may differ by.
 _CLOCK_SKEW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDriver:
-    """A driver that runs here.
+    """A driver that runs on this host.
 
     Attributes:
-        epoch: Of its claim.
-        process_id: Of its Python process.
-        jvm: Process id of its JVM; None where none runs.
+        epoch: Epoch of its claim.
+        process_id: Process id of its Python process.
+        jvm: Process id of its JVM; None if no JVM runs.
     """
 
     epoch: int
@@ -65,7 +65,7 @@ def find_driver(pipelines: Sequence[PipelineSummary], pipeline: str) -> FoundDri
     except psutil.NoSuchProcess:
         raise _no_driver(f"There is no process {driver.process_id} here.") from None
     if began > driver.claimed_at.timestamp() + _CLOCK_SKEW_S:
-        # The number was given to somebody else since.
+        # The process id has since been reused.
         raise _no_driver(f"Process {driver.process_id} is younger than its claim.")
     return FoundDriver(epoch=driver.epoch, process_id=driver.process_id, jvm=jvm)
 

@@ -1,4 +1,4 @@
-"""Samples a driver's JVM by Java Flight Recorder, which every JDK has and no JRE."""
+"""Samples a driver's JVM by Java Flight Recorder, which comes with a JDK, not a JRE."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _DEPTH = 64
 
 
 class JvmRecording:
-    """A recording of a JVM, which starts with it.
+    """A recording of a JVM; creating the object starts it.
 
     Args:
-        process_id: Of the JVM.
-        directory: For a file that goes with it; the JVM must be able to write there.
+        process_id: Process id of the JVM.
+        directory: A directory for a temporary file; the JVM must be able to write
+            there.
 
     Raises:
-        ValueError: There is nothing to record with, or the JVM did not begin; the
-            message says which, and the rest of a profile can go on without.
+        ValueError: The tools are missing, or the JVM did not start the recording; the
+            message says which. The rest of a profile can go on without it.
     """
 
     def __init__(self, process_id: int, directory: Path) -> None:
@@ -37,10 +38,10 @@ class JvmRecording:
         self._order("JFR.start", f"name={self._name}", "settings=profile")
 
     def stop(self) -> Counter[Stack]:
-        """End the recording, and return how often each stack was seen working.
+        """End the recording, and return the samples of each working stack.
 
         Raises:
-            ValueError: The JVM did not end it, or it cannot be read.
+            ValueError: The JVM did not end the recording, or it cannot be read.
         """
         self._order("JFR.stop", f"name={self._name}", f"filename={self._file}")
         printed = _run(
@@ -58,7 +59,7 @@ class JvmRecording:
 
 
 def fold_samples(recording: Mapping[str, Any]) -> Counter[Stack]:
-    """Count the stacks of a recording that was printed as JSON."""
+    """Count the stacks of a recording in JSON."""
     stacks: Counter[Stack] = Counter()
     for event in recording["recording"]["events"]:
         trace = event["values"].get("stackTrace")
@@ -74,7 +75,7 @@ def _name(method: Mapping[str, Any]) -> str:
 
 
 def _find_tool(name: str, process_id: int) -> str:
-    """Find a tool beside the JVM that runs, or on the path."""
+    """Find a tool in the directory of the running JVM, or on the path."""
     try:
         beside = Path(f"/proc/{process_id}/exe").readlink().with_name(name)
     except OSError:

@@ -1,6 +1,6 @@
 """Samples a driver's Python and its Python workers from outside, by py-spy.
 
-Each sample stops a process for well under a millisecond, a hundred times a second.
+A hundred times a second, a sample stops a process for well under a millisecond.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from services.operate.profiling.flame_graph import Stack, fold
 from sinks.protocol.errors import ConfigurationError
 
 _RATE = 100
-#: Starting, and writing what was found.
+#: Time for py-spy to start, and to write the samples.
 _GRACE_S = 60
 _PROCESS = re.compile(r"process (?P<id>[0-9]+):")
 
 
 def sample_python(process_id: int, seconds: int, directory: Path) -> Counter[Stack]:
-    """Sample a driver and all Python processes below it, those included that it starts.
+    """Sample a driver and all its Python subprocesses, including new ones.
 
     Args:
-        process_id: Of the driver.
-        seconds: For how long; the call takes as long.
-        directory: For a file that goes with it.
+        process_id: Process id of the driver.
+        seconds: How long to sample; the call takes as long.
+        directory: A directory for a temporary file.
 
     Returns:
-        How often each stack was seen working; the outermost frame tells the driver
-        from its workers.
+        The samples of each working stack; the outermost frame names the driver or its
+        workers.
 
     Raises:
         ConfigurationError: ``PROFILER_MISSING`` or ``PROFILER_REFUSED``.
@@ -50,7 +50,7 @@ def sample_python(process_id: int, seconds: int, directory: Path) -> Counter[Sta
         [
             *(program, "record", "--pid", str(process_id), "--subprocesses"),
             *("--format", "raw", "--rate", str(_RATE), "--duration", str(seconds)),
-            # A frame for each function, and not for each of its lines.
+            # One frame for each function, not for each line.
             *("--function", "--output", str(file)),
         ],
         capture_output=True,
@@ -78,13 +78,13 @@ def sample_python(process_id: int, seconds: int, directory: Path) -> Counter[Sta
 
 
 def _named(stack: Stack, driver: int) -> Stack:
-    """Put who it was in the place of a process's number and command line."""
+    """Replace the process id and command line in a stack by a name."""
     match = _PROCESS.match(stack[0])
     if match is None:
         return ("driver", *stack)
     who = "driver" if int(match["id"]) == driver else "Python workers"
     rest = stack[1:]
-    # A child's stack stands on those of its parents, of which each has such a frame.
+    # A child's stack begins with one such frame for each parent process.
     while rest and _PROCESS.match(rest[0]):
         rest, who = rest[1:], "Python workers"
     return (who, *rest)

@@ -1,4 +1,4 @@
-"""A dead letter with its payload in hex, and decoded as far as it goes."""
+"""Shows a dead letter with its payload in hex, and decoded as far as possible."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from schemas.payload_report import PayloadReport, report_payload
 from services.operate.redrive.source_records import Headers
 from sinks.postgres.audit import WholeLetter
 
-#: Bytes of a payload that are shown; the table has the rest.
+#: Most bytes of a payload that are shown; the table has the rest.
 HEX_BYTES_MAX = 4_096
 
 
 def letter_json(
     letter: WholeLetter, headers: Headers | None, beside: Path | None
 ) -> dict[str, Any]:
-    """Return what is known of a dead letter, for who may see what records hold.
+    """Return a dead letter with its record, for users who may see records.
 
     Args:
-        letter: As the home database has it.
-        headers: Of its record; None if its topic has it no more, or was not asked.
+        letter: The letter in the home database.
+        headers: Headers of its record; None if its topic no longer has it, or was not
+            asked.
         beside: The pipeline file, or the folder of the contracts that are files.
     """
     return {
@@ -53,13 +54,13 @@ def content_json(
     schemas: Sequence[str],
     beside: Path | None,
 ) -> dict[str, Any]:
-    """Return what a record holds, in hex and decoded as far as it goes.
+    """Return the content of a record, in hex and decoded as far as possible.
 
     Args:
-        key: Of the record.
-        payload: Its value.
-        headers: None if they are not known.
-        schemas: The contracts of the pipeline that has read it.
+        key: Key of the record.
+        payload: Value of the record.
+        headers: Headers of the record; None if unknown.
+        schemas: The contracts of the pipeline that has read the record.
         beside: The pipeline file, or the folder of the contracts that are files.
     """
     report = _report(payload, schemas, beside)
@@ -78,13 +79,13 @@ def _report(
     try:
         contracts = load_event_contracts(schemas, beside)
     except ContractError:
-        # A contract that is a file somewhere else; the bytes are shown all the same.
+        # The contract is a file somewhere else; show only the bytes.
         return None
     return report_payload(payload, contracts)
 
 
 def told(found: Mapping[str, Any]) -> Sequence[str]:
-    """Tell what ``letter_json`` has found in lines."""
+    """Return the result of ``letter_json`` as lines for people."""
     lines = [
         f"{found['reason']}: {found['detail']}",
         f"batch {found['batch']}",

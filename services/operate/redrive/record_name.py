@@ -1,4 +1,4 @@
-"""How people name a record: ``TOPIC/PARTITION/OFFSET``."""
+"""Reads the name that people give a record: ``TOPIC/PARTITION/OFFSET``."""
 
 from __future__ import annotations
 

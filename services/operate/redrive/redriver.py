@@ -1,8 +1,8 @@
-"""Sends a selection of dead letters to their topics again, in order, and notes each.
+"""Sends selected dead letters to their topics again, in order, and notes each.
 
 The driver reads them like any other record. A dead letter claims no ID, so the first
-copy that lives takes it, and every further one is a duplicate: what was sent twice
-counts once.
+copy that becomes a result claims it, and every further one is a duplicate: a letter
+that was sent twice counts once.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from sinks.postgres.audit import AuditedPipeline
 from sinks.postgres.steering import RecordPosition, RedriveSelection, WaitingLetter
 from sinks.protocol.errors import TallyweirError
 
-#: Letters that are noted and sent together; one may have a megabyte.
+#: Letters that are noted and sent together; a letter may have a megabyte.
 _CHUNK = 100
 
 
 @dataclass(slots=True, kw_only=True)
 class RedriveReport:
-    """What became of the letters of a selection.
+    """The outcome of a redrive.
 
     Attributes:
-        sent: Kafka has acknowledged them; after a dry run, what would be sent.
-        without_headers: Of these, those whose headers nobody has any more, and that
-            need none.
-        done_before: Skipped, because they were sent before.
-        uncertain: Skipped, because they may have been sent before, and the pipeline
-            remembers no IDs that would make a second copy harmless.
-        not_read: Skipped, because the pipeline does not read their topic, or because
-            they are of a batch run.
-        headers_lost: Skipped, because their event's ID was in the headers.
-        same_version: Of those sent, those that died under the version in force: where
-            nothing but the pipeline's file decides, they die again.
+        sent: Letters that Kafka has acknowledged; after a dry run, letters to send.
+        without_headers: The part of them sent without their original headers, which the
+            topic no longer has.
+        done_before: Letters skipped because they were sent before.
+        uncertain: Letters skipped because they may have been sent before, and the
+            pipeline remembers no IDs that would make a second copy harmless.
+        not_read: Letters skipped because the pipeline does not read their topic, or
+            because a batch run has read them.
+        headers_lost: Letters skipped because the topic no longer has their headers, and
+            the headers held the event's ID.
+        same_version: The part of those sent that died under the version in force: they
+            die again if only the pipeline's file decides.
     """
 
     sent: int = 0
@@ -55,7 +56,7 @@ class RedriveReport:
     same_version: int = 0
 
     def told(self, *, dry_run: bool) -> tuple[str, ...]:
-        """Say it in lines, for people."""
+        """Return the report as lines for people."""
         sent = "would be sent" if dry_run else "sent"
         counted = {
             f"{_letters(self.sent)} {sent} again": self.sent,
@@ -100,12 +101,12 @@ def redrive(  # noqa: PLR0913 (keyword-only; each is a part of what is asked)
     that die while this runs are left for the next time.
 
     Args:
-        home: A connection to the home, not inside of a transaction.
-        bootstrap: Of the broker.
-        selection: Which letters.
-        reason: For whoever finds the copies; kept for good.
-        again: Whether to send also what was, or may have been, sent before.
-        dry_run: Only tell what would be done.
+        home: A connection to the home, not inside a transaction.
+        bootstrap: Address of the broker.
+        selection: The letters to send.
+        reason: Explains the copies to later readers; kept for good.
+        again: Also send letters that were, or may have been, sent before.
+        dry_run: Only report what would be done.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, ``REASON_MISSING``, or
@@ -114,9 +115,9 @@ def redrive(  # noqa: PLR0913 (keyword-only; each is a part of what is asked)
             answer.
 
     Crash:
-        What was noted as sent is in Kafka, and skipped by the next call. What was
-        being sent may be in Kafka: the next call sends it again, where the pipeline
-        remembers IDs, and there it counts once.
+        Letters noted as sent are in Kafka, and the next call skips them. Letters that
+        were being sent may be in Kafka. The next call sends them again if the pipeline
+        remembers IDs, and then they count once.
     """
     steering.check_reason(reason)
     with (
@@ -154,12 +155,12 @@ class _Redrive:
         self._reason = reason
         self._again = again
         self._dry_run = dry_run
-        # A client would make a topic that is missing.
+        # Check the topics first: a client would create a missing one.
         TopicLog(bootstrap, *audited.source.topics).read_positions()
         self._producer = EventProducer(bootstrap)
 
     def take(self, letters: Sequence[WaitingLetter], records: SourceRecords) -> None:
-        """Send those of one page that are to be sent."""
+        """Send the letters of one page that need sending."""
         wanted = [one for one in letters if self._is_wanted(one)]
         kept = records.read_headers(
             KnownRecord(position=one.position, key=one.key, payload=one.payload)
@@ -220,7 +221,7 @@ class _Redrive:
                     )
                 self._producer.flush()
         except TallyweirError:
-            # These are there, although others are not.
+            # These are in Kafka, although others are not.
             steering.note_sent(self._home, pipeline, acknowledged)
             raise
         steering.note_sent(self._home, pipeline, acknowledged)
@@ -231,9 +232,9 @@ def _letters(count: int) -> str:
 
 
 def _rebuilt_headers(letter: WaitingLetter, audited: AuditedPipeline) -> Headers | None:
-    """Return what a record needs whose own headers are gone; None if nobody knows it.
+    """Return headers for a record whose own are gone; None if they are unknown.
 
-    The letter keeps the ID and not the source that it is unique together with.
+    The letter keeps the ID, but not the source that makes it unique.
     """
     if audited.id_header is None:
         return ()

@@ -1,6 +1,6 @@
-"""The headers of records that became dead letters: the home database has only the rest.
+"""Reads from Kafka the headers of dead letters, which the home database lacks.
 
-They are where the record was read, for as long as the topic keeps it.
+They are at the record's position, for as long as the topic keeps it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sinks.protocol.offsets import is_kafka_topic
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-#: Further than this it is quicker to begin to read anew, which takes a round trip or
-#: two; what is read over comes many records at a time.
+#: Beyond this distance, it is faster to seek, which takes a round trip or two. Below
+#: it, the consumer reads over the records between, many at a time.
 _READ_OVER_MAX = 5_000
 _POLL_S = 0.5
-#: Letters lie far apart: what is fetched ahead is thrown away.
+#: Letters lie far apart, so records fetched ahead are wasted.
 _FETCHED_AHEAD_KB = 2_048
 _NO_TOPIC = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -37,7 +37,7 @@ _NO_TOPIC = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownRecord:
-    """A record by its place, and by what must be found there."""
+    """A record by its position, with the content that must be found there."""
 
     position: RecordPosition
     key: bytes | None = field(repr=False)
@@ -84,11 +84,11 @@ class SourceRecords:
     ) -> dict[RecordPosition, Headers]:
         """Return the headers of each record that its topic still holds.
 
-        A record with another key or payload at that place is another topic's of the
-        same name, and counts as gone.
+        If the key or payload at that position differs, the topic was deleted and
+        created again, and the record counts as gone.
 
         Args:
-            records: In the order of their positions.
+            records: Records in the order of their positions.
 
         Raises:
             RetryableError: ``KAFKA_UNREACHABLE``.
@@ -107,7 +107,7 @@ class SourceRecords:
     def read_whole(
         self, positions: Iterable[RecordPosition]
     ) -> dict[RecordPosition, ReadRecord]:
-        """Return what the topics hold at some positions; what is gone is left out.
+        """Return the records at some positions, without those that are gone.
 
         Raises:
             RetryableError: ``KAFKA_UNREACHABLE``.
@@ -132,9 +132,9 @@ class SourceRecords:
     def _kept(
         self, topic: str, partition: int, records: Sequence[KnownRecord]
     ) -> list[KnownRecord]:
-        """Leave out what the topic's log does not reach back to, or forward."""
+        """Leave out records whose offsets are outside the topic's log."""
         if not is_kafka_topic(topic):
-            # Kafka has none of that name, and need not answer.
+            # No topic can have that name, so do not ask Kafka.
             return []
         place = KafkaTopicPartition(topic, partition)
         try:
@@ -161,7 +161,7 @@ class SourceRecords:
             if ahead is None or _offset(ahead) < wanted:
                 ahead = self._next_from(wanted)
             if ahead is None:
-                # The end: whatever lies behind was compacted away.
+                # This is the end of the log: later records were compacted away.
                 return
             reached = _offset(ahead)
             if reached == wanted:

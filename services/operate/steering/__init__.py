@@ -1,4 +1,5 @@
-"""What the command line and the monitor's page both do to a pipeline, and say of it.
+"""Acts on a pipeline, and their reports, for the command line and the monitor's page.
 
-The acts themselves are ``sinks.postgres.steering``; here they meet Kafka and people.
+The acts themselves are in ``sinks.postgres.steering``; this package connects them with
+Kafka and with people.
 """

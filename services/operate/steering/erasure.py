@@ -1,4 +1,4 @@
-"""Erases a person's events by the IDs that producers give, and says what went."""
+"""Erases events by their producers' IDs, and reports what was erased."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from services.operate.id_fingerprints import fingerprints_of
 from sinks.postgres import steering
 from sinks.postgres.steering import ActRequest, Erasure, ErasureRequest, Tombs
 
-#: Positions that are told; the receipt has all.
+#: Most positions that are printed; the receipt has all.
 _POSITIONS_TOLD = 20
 
 
@@ -28,12 +28,13 @@ def erase_events(  # noqa: PLR0913 - an act and what names the events
     """Erase events and keys, by ``steering.erase``.
 
     Args:
-        home: To the home, by a role that may change its ledger.
+        home: A connection to the home, by a role that may change its ledger.
         act: The pipeline, and why.
         ids: Producers' IDs.
         source: Their ``ce_source``, if they belong to sources.
-        where: A table of the pipeline, and a condition on its rows.
-        keys: Of functions' state.
+        where: A table of the pipeline, and a condition on its rows; erases their
+            events.
+        keys: Keys of functions' state.
         receipt: Tombstones of former erasures.
 
     Raises:
@@ -56,7 +57,7 @@ def erase_events(  # noqa: PLR0913 - an act and what names the events
 
 
 def erasure_told(pipeline: str, erasure: Erasure) -> tuple[str, ...]:
-    """Say what went, or would go, and where it still is."""
+    """Report what was, or would be, erased, and where records still are."""
     lines = []
     for place, rows in erasure.rows.items():
         side = place.removeprefix("aside:")

@@ -1,4 +1,4 @@
-"""What was forked, has changed places, or was discarded, in lines for people."""
+"""Reports forks, switches and discards in lines for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sinks.postgres.steering import Discarded, Fork, Switch
 
 
 def fork_told(made: Fork) -> tuple[str, ...]:
-    """Say from where a fork goes on, and in which tables."""
+    """Report where a fork goes on, and in which tables."""
     return (
         f"{made.pipeline} goes on after batch {made.last_sequence} of {made.of}.",
         *(
@@ -22,12 +22,12 @@ def fork_told(made: Fork) -> tuple[str, ...]:
 
 
 def switch_told(done: Switch, front: str, shadowing: str) -> tuple[str, ...]:
-    """Say whose rows readers find now.
+    """Report whose rows readers find now.
 
     Args:
-        done: What has changed places.
+        done: The switch.
         front: The pipeline that was in front.
-        shadowing: The one that is now.
+        shadowing: The pipeline that is in front now.
     """
     lines = []
     for table in done.tables:
@@ -41,7 +41,7 @@ def switch_told(done: Switch, front: str, shadowing: str) -> tuple[str, ...]:
 
 
 def discard_told(done: Discarded) -> tuple[str, ...]:
-    """Say what goes with a pipeline, and what stays of it."""
+    """Report what goes with a discarded pipeline, and what stays."""
     front = f" in the shadow of {done.front}" if done.front else ""
     had = f"{done.batches} batches of {done.committed} committed events"
     lines = [

@@ -1,4 +1,4 @@
-"""A pipeline's versions, each with what a rollback to it would mean."""
+"""Lists a pipeline's versions, each with the verdict of a rollback to it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sinks.postgres.ledger.audited_pipeline import snapshot
 from sinks.postgres.versions.pipeline_versions import PipelineVersion
 from sinks.protocol.errors import ConfigurationError
 
-#: Each plan looks at what windows and state hold; older versions are not planned.
+#: A plan reads windows and state, so only the newest versions get one.
 _PLANNED_MAX = 10
 
 
 def versions_json(versions: Sequence[PipelineVersion]) -> list[dict[str, Any]]:
-    """Return what is shown of each, the newest first."""
+    """Return plain values of each version, the newest first."""
     return [
         {
             "version": one.version,
@@ -37,14 +37,15 @@ def versions_json(versions: Sequence[PipelineVersion]) -> list[dict[str, Any]]:
 
 
 def planned_versions(home: Connection[TupleRow], pipeline: str) -> list[dict[str, Any]]:
-    """Return ``versions_json``, with the verdict of ``plan`` on each that could follow.
+    """Return ``versions_json``, with the verdict of ``plan`` on each former version.
 
-    ``verdict`` is None for the one in force, for one that is the same, and for older
-    ones than the newest ten; ``why`` tells where there is none to be had.
+    ``verdict`` is None for the version in force, for a version with the same
+    definition, and for all but the newest ten. If a plan fails, ``verdict`` is None
+    too, and ``why`` has the error.
 
     Args:
-        home: To the home, not inside of a transaction. Nothing is written.
-        pipeline: Its name.
+        home: A connection to the home, not inside a transaction. It only reads.
+        pipeline: Name of the pipeline.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.

@@ -1,4 +1,4 @@
-"""Moves a pipeline's positions to a time or to offsets, as people write them."""
+"""Moves a pipeline's positions to a time or to offsets that people write."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _PUT_ASIDE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveTarget:
-    """Where a pipeline is to go on: at a moment, or at offsets.
+    """The place where a pipeline shall go on: a moment, or offsets.
 
     Attributes:
-        moment: The first record of each partition that Kafka got then or later; None
-            if there are offsets.
-        offsets: The next to read, of the partitions that are to move.
+        moment: Go on at the first record of each partition that Kafka got at this
+            moment or later; None if there are offsets.
+        offsets: The next offsets to read, of the partitions that shall move.
     """
 
     moment: datetime | None
@@ -39,7 +39,7 @@ class MoveTarget:
 
 
 def parse_target(to_time: str | None, to_offsets: Sequence[str]) -> MoveTarget:
-    """Read a target: ISO 8601 with a time zone, or ``TOPIC:PARTITION=OFFSET`` each.
+    """Read a target: ISO 8601 with a time zone, or several ``TOPIC:PARTITION=OFFSET``.
 
     Raises:
         ConfigurationError: ``RESET_TARGET``.
@@ -85,7 +85,7 @@ def move_positions(  # noqa: PLR0913 - an act and what it needs
 
 
 def move_told(move: MovedPosition) -> tuple[str, ...]:
-    """Say what moving a position means, in lines; those of a partition are indented."""
+    """Report what a move means, in lines; details of a partition are indented."""
     where = f"{move.topic}[{move.partition}] {move.stood_at:,} -> {move.target:,}"
     if move.skipped:
         never = f"up to {move.skipped:,} records are skipped, never to be read"
@@ -114,7 +114,7 @@ def accept_recreated(
     reason: str,
     dry_run: bool,
 ) -> tuple[AcceptedTopic, ...]:
-    """Let a pipeline read topics that were made again, by ``steering.accept_topics``.
+    """Let a pipeline read topics that were recreated, by ``steering.accept_topics``.
 
     Raises:
         ConfigurationError: As ``accept_topics``, or ``TOPIC_MISSING``.
@@ -128,7 +128,7 @@ def accept_recreated(
 
 
 def accepted_told(accepted: AcceptedTopic) -> tuple[str, ...]:
-    """Say what accepting a topic means, in lines."""
+    """Report what accepting a topic means, in lines."""
 
     def at(offsets: Mapping[int, int]) -> str:
         return ", ".join(f"{one}: {offset:,}" for one, offset in offsets.items())

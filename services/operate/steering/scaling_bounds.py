@@ -1,4 +1,4 @@
-"""Sets how far a pipeline scales itself, from numbers that people give."""
+"""Sets the bounds of a pipeline's scaling from numbers that people give."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sinks.postgres import steering
 from sinks.protocol.errors import ConfigurationError
 from sinks.scaling.bounds import NOT_SCALED, Bounds, Range, parse_range
 
-#: The least that a batch may have where nobody says: the driver stages less itself.
+#: Default least number of offsets of a batch: the driver stages smaller batches itself.
 _BATCH_LEAST = 20_000
 
 
@@ -19,7 +19,7 @@ def parse_bounds(
     batch_offsets: tuple[int | None, int | None],
     off: bool,
 ) -> Bounds:
-    """Read bounds, the least and the most of each; ``NOT_SCALED`` if none is given.
+    """Read the least and the most of each bound; ``NOT_SCALED`` without any number.
 
     Raises:
         ConfigurationError: ``SCALING_BOUNDS``.
@@ -53,7 +53,7 @@ def change_bounds(
     off: bool,
     dry_run: bool,
 ) -> Bounds:
-    """Set bounds, or take them away; return those that hold, or would hold, then.
+    """Set or remove bounds; return the bounds that then hold, or would hold.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``; ``SCALING_BOUNDS`` for no change.
@@ -72,7 +72,7 @@ def change_bounds(
 
 
 def bounds_told(bounds: Bounds) -> str:
-    """Say what is scaled, and how far."""
+    """Report what is scaled, and how far."""
     if bounds == NOT_SCALED:
         return "not scaled; a greatest number of executors or of offsets begins it"
     return (

@@ -1,4 +1,4 @@
-"""Takes a pipeline back to a snapshot, after asking Kafka what it still holds."""
+"""Takes a pipeline back to a snapshot, after asking Kafka for its positions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def restore_snapshot(  # noqa: PLR0913 - an act and what it needs
 
 
 def restored_told(restored: Restored) -> tuple[str, ...]:
-    """Say what was, or would be, taken back."""
+    """Report what was, or would be, taken back."""
     sent = (
         (restored.messages_sent, "messages of the outbox"),
         (restored.dead_letters_sent, "dead letters"),

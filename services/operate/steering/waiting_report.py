@@ -1,4 +1,4 @@
-"""What waits for event time in a pipeline, and what a drain makes of it, in lines."""
+"""Reports what waits for event time in a pipeline, and what a drain does with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sinks.postgres.audit import Waiting
 
 
 def waiting_told(waiting: Waiting, *, closes_windows: bool) -> Iterator[str]:
-    """Yield a line for each thing that waits, and one about the watermark."""
+    """Yield a line for each thing that waits, and a line about the watermark."""
     for window in waiting.windows:
         if window.groups:
             yield (
